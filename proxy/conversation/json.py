@@ -1,0 +1,66 @@
+"""JSON as typed values and as bytes: the one place that parses and writes it.
+
+Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
+`split_object` and `split_array` cut a document into the exact bytes of its members, so that what
+a client wrote can travel on unaltered.
+"""
+
+from typing import TypeAlias
+
+import jiter
+import msgspec
+from pydantic import JsonValue
+
+__all__ = [
+    "JsonObject",
+    "JsonValue",
+    "dump",
+    "dump_text",
+    "join_array",
+    "join_object",
+    "parse",
+    "split_array",
+    "split_object",
+]
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def parse(document: bytes | str) -> JsonValue:
+    """Parse one JSON document; raises ValueError with line and column if it is not valid JSON."""
+    source = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
+    value: JsonValue = jiter.from_json(source, allow_inf_nan=False, catch_duplicate_keys=True)
+    return value
+
+
+def dump(value: JsonValue) -> bytes:
+    """Write a value as compact UTF-8 JSON."""
+    return msgspec.json.encode(value)
+
+
+def dump_text(value: JsonValue) -> str:
+    """Write a value as compact JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
+def split_object(document: bytes) -> dict[str, bytes]:
+    """Return each member of a valid JSON object as the exact bytes it was written in."""
+    return {name: bytes(raw) for name, raw in _members.decode(document).items()}
+
+
+def split_array(document: bytes) -> list[bytes]:
+    """Return each element of a valid JSON array as the exact bytes it was written in."""
+    return [bytes(raw) for raw in _elements.decode(document)]
+
+
+def join_object(members: dict[str, bytes]) -> bytes:
+    """Write an object from members that are JSON already."""
+    return b"{" + b",".join(dump(name) + b":" + raw for name, raw in members.items()) + b"}"
+
+
+def join_array(elements: list[bytes]) -> bytes:
+    """Write an array from elements that are JSON already."""
+    return b"[" + b",".join(elements) + b"]"

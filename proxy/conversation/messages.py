@@ -1,0 +1,47 @@
+"""One entry of the history: a typed view for judging, and the client's own bytes for sending."""
+
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of the conversation.
+
+    `text` is the content with its text parts joined. `source` is the message's JSON object as the
+    client wrote it: it is sent to the backend as it is, so an untouched history keeps the
+    backend's prompt cache.
+    """
+
+    role: str
+    text: str
+    source: bytes
+    calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+def user_message(text: str) -> Message:
+    """Make a user message of our own."""
+    return Message("user", text, json.dump({"role": "user", "content": text}))
+
+
+def tool_result(call_id: str, text: str) -> Message:
+    """Make the result of a tool call."""
+    source = json.dump({"role": "tool", "tool_call_id": call_id, "content": text})
+    return Message("tool", text, source, tool_call_id=call_id)
+
+
+def assistant_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:
+    """Make the message in which an assistant said `text` and made `calls`."""
+    source: JsonObject = {"role": "assistant", "content": text}
+    if calls:
+        source["tool_calls"] = [_call_object(call) for call in calls]
+    return Message("assistant", text, json.dump(source), calls)
+
+
+def _call_object(call: ToolCall) -> JsonValue:
+    function: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

@@ -1,0 +1,149 @@
+"""Replies: the events in which one is generated, and the whole that they add up to.
+
+A backend's events come in this order: `ReplyStarted`, then deltas and progress in any order,
+`UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` as the very last.
+Towards the client a tool call is one `ToolCalled`, sent once it has been accepted.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import ToolCall, WrittenCall
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """The backend began a reply; `created` is a Unix time in seconds, None where it gave none."""
+
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text; `logprobs` is the backend's object for it, if the client asked for one."""
+
+    text: str
+    logprobs: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """The backend recognised the beginning of a tool call, numbered `index` within the reply."""
+
+    index: int
+    id: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallArgumentsDelta:
+    """More of the JSON text of a call's arguments."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """The backend is still reading the prompt: tokens `processed` of `total`, `cached` for free."""
+
+    total: int
+    cached: int
+    processed: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """The backend's own account of the reply, passed on as it came."""
+
+    usage: JsonObject
+    timings: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFinished:
+    """The reply is complete; `reason` is `stop`, `length`, `tool_calls`, `content_filter`, ..."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyUnreadable:
+    """The backend could not parse what the model wrote, and the text is lost."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """An accepted tool call, numbered `index` within the answer the client gets."""
+
+    index: int
+    call: ToolCall
+
+
+ReplyEvent: TypeAlias = (
+    ReplyStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallStarted
+    | ToolCallArgumentsDelta
+    | PromptProgress
+    | UsageReported
+    | ReplyFinished
+    | ReplyUnreadable
+    | ToolCalled
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A finished reply: what the model wrote, split by the backend or by us."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[WrittenCall, ...] = ()
+    reason: str = "stop"
+
+
+@dataclass(slots=True)
+class ReplyInProgress:
+    """Adds up the events of one reply."""
+
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+    _started: dict[int, ToolCallStarted] = field(default_factory=dict)
+    _arguments: dict[int, list[str]] = field(default_factory=dict)
+
+    def add(self, event: ReplyEvent) -> None:
+        """Take note of one event of a backend."""
+        match event:
+            case TextDelta(text):
+                self._text.append(text)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case ToolCallStarted(index):
+                self._started.setdefault(index, event)
+            case ToolCallArgumentsDelta(index, text):
+                self._arguments.setdefault(index, []).append(text)
+            case _:
+                pass
+
+    def finish(self, reason: str) -> Reply:
+        """Return the whole reply."""
+        calls = tuple(
+            WrittenCall(started.name, "".join(self._arguments.get(index, ())), started.id)
+            for index, started in sorted(self._started.items())
+        )
+        return Reply("".join(self._text), "".join(self._reasoning), calls, reason)

@@ -1,0 +1,55 @@
+"""What a client asks for, and what is put to a backend on its behalf."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool, ToolChoice, ToolUse
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A chat request.
+
+    `fields` holds every top-level member of the client's JSON object, in the client's order, as
+    the exact bytes it was written in; the typed attributes are views of some of them.
+    `max_tokens` counts tokens; `stop_strings` tells whether the client set any.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    fields: Mapping[str, bytes]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolUse.AUTO
+    parallel_tool_calls: bool = True
+    stream: bool = False
+    include_usage: bool = False
+    max_tokens: int | None = None
+    stop_strings: bool = False
+    wants_json: bool = False
+
+
+class Parsing(Enum):
+    """Who finds the tool calls in what the model writes."""
+
+    BACKEND = "backend"
+    OURS = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One attempt: the request with the messages and tools that are really sent.
+
+    `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces
+    them. With `Parsing.OURS` the backend must return the model's raw text. `schema`, when set,
+    is the JSON schema that the whole output has to satisfy.
+    """
+
+    request: Request
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    tool_choice: ToolChoice
+    parsing: Parsing = Parsing.BACKEND
+    schema: JsonObject | None = field(default=None)

@@ -1,0 +1,154 @@
+"""Everything that can go wrong outside the model. A misbehaving model is a verdict, not an error.
+
+Each base class answers whose fault it was:
+
+TemperError
+├── InvalidConfiguration        the operator's
+├── InvalidRequest              the client's
+│   ├── ContextOverflow
+│   ├── UnknownModel
+│   ├── RequestTooLarge
+│   └── NotAuthorized
+├── BackendFailed               the backend's
+│   ├── BackendUnavailable
+│   ├── BackendTimedOut
+│   ├── BackendRefused
+│   └── BackendSpokeNonsense
+├── GuardrailsExhausted         the model's, after every attempt
+└── ProcessFailed               a server that we started
+    ├── LaunchFailed
+    ├── NeverBecameReady
+    └── ExitedUnexpectedly
+
+Facts are attributes and the message is made from them; HTTP statuses live in `api.errors`.
+"""
+
+
+class TemperError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InvalidConfiguration(TemperError):
+    """A setting cannot be used; `setting` is its name as the operator writes it."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        self.setting = setting
+        self.problem = problem
+        super().__init__(f"{setting}: {problem}")
+
+
+class InvalidRequest(TemperError):
+    """A client sent something unusable; `param` names the field, e.g. `messages.0.content`."""
+
+    def __init__(self, problem: str, param: str | None = None) -> None:
+        self.problem = problem
+        self.param = param
+        super().__init__(f"{param}: {problem}" if param else problem)
+
+
+class ContextOverflow(InvalidRequest):
+    """The prompt is longer than the window; both in tokens, None where the backend kept silent."""
+
+    def __init__(self, wording: str, prompt_tokens: int | None, window: int | None) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.window = window
+        limit = f"{window} tokens" if window is not None else "exceeded"
+        super().__init__(f"This model's maximum context length is {limit}: {wording}", "messages")
+
+
+class UnknownModel(InvalidRequest):
+    """No such model; `known` lists the ids there are."""
+
+    def __init__(self, model: str, known: tuple[str, ...]) -> None:
+        self.model = model
+        self.known = known
+        listed = ", ".join(known) or "none"
+        super().__init__(f"The model {model!r} does not exist. Available: {listed}.", "model")
+
+
+class RequestTooLarge(InvalidRequest):
+    """The body is longer than the server takes; `limit` in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"The request body is larger than {limit} bytes (server.max_body_bytes)")
+
+
+class NotAuthorized(InvalidRequest):
+    """No key, or the wrong one."""
+
+    def __init__(self) -> None:
+        super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+
+
+class BackendFailed(TemperError):
+    """The backend did not deliver; `backend` is its address or name."""
+
+    def __init__(self, backend: str, problem: str) -> None:
+        self.backend = backend
+        self.problem = problem
+        super().__init__(f"The backend {backend} {problem}.")
+
+
+class BackendUnavailable(BackendFailed):
+    """No connection, or it broke; `loading` if the backend said it is still loading its model."""
+
+    def __init__(self, backend: str, problem: str, *, loading: bool = False) -> None:
+        self.loading = loading
+        super().__init__(backend, problem)
+
+
+class BackendTimedOut(BackendFailed):
+    """Nothing came for too long."""
+
+
+class BackendRefused(BackendFailed):
+    """The backend answered with an error of its own, kept here as it came."""
+
+    def __init__(
+        self, backend: str, status: int, message: str, *, kind: str = "", retry_after: str = ""
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.retry_after = retry_after
+        super().__init__(backend, f"answered {status}: {message}")
+
+
+class BackendSpokeNonsense(BackendFailed):
+    """The backend broke its own protocol; `sample` is for the debug log only."""
+
+    def __init__(self, backend: str, problem: str, sample: bytes = b"") -> None:
+        self.sample = sample
+        super().__init__(backend, problem)
+
+
+class GuardrailsExhausted(TemperError):
+    """No attempt gave a usable reply, and the operator asked to be strict about it."""
+
+    def __init__(self, attempts: int, defect: str) -> None:
+        self.attempts = attempts
+        self.defect = defect
+        super().__init__(f"No valid tool call after {attempts} attempts; the last one: {defect}")
+
+
+class ProcessFailed(TemperError):
+    """A server that we started is in trouble; `log` holds its last lines."""
+
+    def __init__(self, program: str, problem: str, log: tuple[str, ...] = ()) -> None:
+        self.program = program
+        self.problem = problem
+        self.log = log
+        super().__init__(f"{program} {problem}")
+
+
+class LaunchFailed(ProcessFailed):
+    """It ended before it was ready."""
+
+
+class NeverBecameReady(ProcessFailed):
+    """It runs but did not become ready in time."""
+
+
+class ExitedUnexpectedly(ProcessFailed):
+    """It ended while it was being used."""

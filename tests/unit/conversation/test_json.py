@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_what_is_written_is_read_again(value: JsonValue) -> None:
+    assert json.parse(json.dump(value)) == value
+    assert json.parse(json.dump_text(value)) == value
+    assert json.dump_text(value).encode() == json.dump(value)
+
+
+def test_it_is_written_compactly_and_readably() -> None:
+    assert json.dump({"a": [1, "ü", None]}) == '{"a":[1,"ü",null]}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (b"", "line 1 column 0"),
+        (b'{"a":\n NaN}', "line 2 column 2"),
+        (b"Infinity", "line 1 column 1"),
+        (b'{"a":1,"a":2}', 'duplicate key "a"'),
+        (b'{"b":{"a":1,"a":2}}', 'duplicate key "a"'),
+        (b'"\\ud800"', "line 1 column"),
+        (b'"\xff"', "invalid unicode"),
+        ('"\ud800"', "invalid unicode"),
+        (b"\xef\xbb\xbf{}", "line 1 column 1"),
+        (b"{} {}", "trailing characters"),
+        (b"[1,]", "trailing comma"),
+        (b"01", "invalid number"),
+        (b'"\n"', "control character"),
+        (b"[" * 1000 + b"]" * 1000, "recursion limit"),
+        (b"'a'", "line 1 column 1"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_place(document: bytes | str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        json.parse(document)
+
+
+@given(st.dictionaries(st.text(), values, max_size=5), st.sampled_from(["", " ", "\n\t "]))
+def test_an_object_is_cut_into_the_bytes_of_its_members(
+    members: dict[str, JsonValue], space: str
+) -> None:
+    written = {name: json.dump(value) for name, value in members.items()}
+    gap = space.encode()
+    body = b",".join(
+        gap + json.dump(name) + gap + b":" + gap + raw + gap for name, raw in written.items()
+    )
+
+    assert list(json.split_object(b"{" + body + b"}").items()) == list(written.items())
+    assert json.parse(json.join_object(written)) == members
+
+
+@given(st.lists(values, max_size=5))
+def test_an_array_is_cut_into_the_bytes_of_its_elements(elements: list[JsonValue]) -> None:
+    written = [json.dump(value) for value in elements]
+
+    assert json.split_array(b"[ " + b" , ".join(written) + b" ]") == written
+    assert json.join_array(written) == json.dump(elements)
+
+
+def test_members_keep_their_own_spelling() -> None:
+    document = b'{"a": 1.50, "b" : [ 1,2 ] ,"c":"\\u00fc"}'
+
+    assert json.split_object(document) == {"a": b"1.50", "b": b"[ 1,2 ]", "c": b'"\\u00fc"'}
+    assert json.join_object(json.split_object(document)) == (
+        b'{"a":1.50,"b":[ 1,2 ],"c":"\\u00fc"}'
+    )

@@ -1,0 +1,27 @@
+import dataclasses
+
+import pytest
+
+from proxy.conversation.messages import user_message
+from proxy.conversation.requests import Parsing, Question, Request
+from proxy.conversation.tools import ToolUse
+
+REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
+
+
+def test_a_request_lets_the_model_decide_unless_told_otherwise() -> None:
+    assert (REQUEST.tool_choice, REQUEST.parallel_tool_calls) == (ToolUse.AUTO, True)
+    assert (REQUEST.tools, REQUEST.max_tokens) == ((), None)
+    assert not any((REQUEST.stream, REQUEST.include_usage, REQUEST.stop_strings))
+    assert not REQUEST.wants_json
+
+
+def test_a_question_leaves_parsing_to_the_backend_and_the_output_free() -> None:
+    question = Question(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
+
+    assert (question.parsing, question.schema) == (Parsing.BACKEND, None)
+
+
+def test_a_request_cannot_be_altered() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        REQUEST.model = "n"  # type: ignore[misc]
