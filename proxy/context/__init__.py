@@ -1,0 +1,1 @@
+"""Keeps a conversation inside the window; a pure function of the history."""

@@ -1,0 +1,155 @@
+"""One call's arguments against the caller's own schema: read, checked, and coerced where needed.
+
+Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.facts import Coerced, Fact, Repaired, Unchecked
+from proxy.guardrails.coercion import coerce, copied
+from proxy.guardrails.complaints import Complaint, complaints
+from proxy.guardrails.rescue.values import Unreadable, read_whole
+from proxy.guardrails.schemas import UnusableSchema, compiled, pointer
+
+__all__ = [
+    "BrokenArguments",
+    "CheckedArguments",
+    "Complaint",
+    "InvalidArguments",
+    "ValidArguments",
+    "check",
+    "object_text",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidArguments:
+    """Arguments fit for a client; `text` is the model's own where nothing had to be changed."""
+
+    text: str
+    value: JsonObject
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenArguments:
+    """What was written is no JSON object."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidArguments:
+    """An object that violates the schema, coerced as far as possible."""
+
+    value: JsonObject
+    complaints: tuple[Complaint, ...]
+    facts: tuple[Fact, ...] = ()
+
+
+CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An object as it was written; `text` is empty where it has to be written anew."""
+
+    value: JsonObject
+    text: str = ""
+    facts: tuple[Fact, ...] = ()
+
+
+def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> CheckedArguments:
+    """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
+
+    `may_close` allows closing brackets to be missing at the end: only the caller knows whether
+    the model itself chose to stop.
+    """
+    read = _read(tool.name, written, may_close=may_close)
+    if isinstance(read, BrokenArguments):
+        return read
+    try:
+        schema = compiled(tool)
+    except UnusableSchema as error:
+        return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
+    if schema.is_valid(read.value):
+        return _valid(read, read.facts)
+    try:
+        coercion = coerce(schema, read.value)
+    except ValueError as error:
+        return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
+    facts = (*read.facts, *(Coerced(tool.name, pointer(path)) for path in coercion.paths))
+    value = coercion.value if isinstance(coercion.value, dict) else read.value
+    if coercion.errors:
+        return InvalidArguments(value, complaints(coercion.errors), facts)
+    return _valid(_Written(value), facts)
+
+
+def object_text(written: JsonValue) -> str | None:
+    """Return the JSON text of a call's arguments, unchecked; None if they are no object."""
+    read = _read("", written, may_close=False)
+    return None if isinstance(read, BrokenArguments) else _valid(read, ()).text
+
+
+def _valid(read: _Written, facts: tuple[Fact, ...]) -> ValidArguments:
+    return ValidArguments(read.text or json.dump_text(read.value), read.value, facts)
+
+
+def _read(tool: str, written: JsonValue, *, may_close: bool) -> _Written | BrokenArguments:
+    match written:
+        case str():
+            return _read_text(tool, written, may_close=may_close)
+        case dict():
+            return _checked_for_json(written)
+        case None:
+            return _Written({})
+        case _:
+            return _no_object(written)
+
+
+def _checked_for_json(value: JsonObject) -> _Written | BrokenArguments:
+    try:
+        copied(value)
+    except (ValueError, RecursionError) as error:
+        return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
+    return _Written(value)
+
+
+def _read_text(tool: str, text: str, *, may_close: bool) -> _Written | BrokenArguments:
+    if not text.strip():
+        return _Written({})
+    try:
+        value = json.parse(text)
+    except ValueError as error:
+        return _read_leniently(tool, text, str(error), may_close=may_close)
+    if isinstance(value, dict):
+        return _Written(value, text)
+    return _with_fact(_read(tool, value, may_close=may_close), Coerced(tool, ""), value)
+
+
+def _read_leniently(
+    tool: str, text: str, problem: str, *, may_close: bool
+) -> _Written | BrokenArguments:
+    result = read_whole(text)
+    if isinstance(result, Unreadable) or not (result.is_closed or may_close):
+        return BrokenArguments(f"The arguments are not valid JSON: {problem}")
+    read = _read(tool, result.value, may_close=may_close)
+    return _with_fact(read, Repaired(tool), text)
+
+
+def _with_fact(
+    read: _Written | BrokenArguments, fact: Fact, source: JsonValue
+) -> _Written | BrokenArguments:
+    """Add what had to be done to read `source`; nothing had to be done where nothing was said."""
+    if isinstance(read, BrokenArguments) or source is None:
+        return read
+    return replace(read, facts=(fact, *read.facts))
+
+
+def _no_object(value: JsonValue) -> BrokenArguments:
+    kind = "an array" if isinstance(value, list) else "a single value"
+    return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")

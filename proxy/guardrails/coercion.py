@@ -1,0 +1,269 @@
+"""Lossless coercion: values of the wrong type that can mean only one thing, guided by a schema.
+
+The validator's own errors tell where to look, so a valid value is never touched, and references
+and combinations of schemas need no code here. It invents nothing, truncates nothing, and takes
+back what did not help.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from jsonschema_rs import ValidationError
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails import conversions
+from proxy.guardrails.schemas import Path, Schema, allowed, forbids_members
+
+# One round mends one level: a string that holds an array of wrongly typed items takes two.
+_ROUNDS = 6
+_UNION_DEPTH = 3
+_TRIALS = 200  # branches of unions that are tried for one value
+_MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid)
+
+
+@dataclass(frozen=True, slots=True)
+class Coercion:
+    """What became of a value: `paths` changed, `errors` remain; `drops` members are gone."""
+
+    value: JsonValue
+    paths: tuple[Path, ...] = ()
+    errors: tuple[ValidationError, ...] = ()
+    drops: int = 0
+
+
+class _Kept(Enum):
+    """Until which error a change is kept."""
+
+    IF_GOOD_TYPE = "one of the kind that a conversion answers, at its place"
+    IF_GOOD_INSIDE = "any at or below its place"
+    IF_NOT_REQUIRED = "the dropped member is missing"
+    IF_GOOD_AROUND = "any of the object it was dropped from"
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A new value for a place; `paths` are the places that differ. Dropped if `is_drop`."""
+
+    place: Path
+    value: JsonValue
+    kept: _Kept
+    paths: tuple[Path, ...]
+    drops: int = 0
+    is_drop: bool = False
+
+
+def coerce(schema: Schema, value: JsonValue) -> Coercion:
+    """Make a copy of a value satisfy a schema, as far as that is possible without loss.
+
+    Raises ValueError for a value that JSON cannot express.
+    """
+    return _Coercer(schema).coerce(value)
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Return an independent copy; raises ValueError for a value that JSON cannot express."""
+    copy = json.parse(json.dump(value))
+    if copy != value:
+        raise ValueError("not a JSON value")
+    return copy
+
+
+class _Piece:
+    """A value being worked on, and what was changed in it so far."""
+
+    def __init__(self, value: JsonValue) -> None:
+        self._box: list[JsonValue] = [value]
+        self._changes: list[tuple[_Change, JsonValue]] = []
+
+    @property
+    def value(self) -> JsonValue:
+        return self._box[0]
+
+    @property
+    def changes(self) -> list[_Change]:
+        return [change for change, _ in self._changes]
+
+    def at(self, place: Path) -> JsonValue:
+        value = self.value
+        for key in place:
+            value = _member(value, key)
+        return value
+
+    def make(self, change: _Change) -> None:
+        """Make one change and remember what it replaced."""
+        self._changes.append((change, self.at(change.place)))
+        self._put(change.place, change.value, is_drop=change.is_drop)
+
+    def take_back(self, errors: Sequence[ValidationError]) -> bool:
+        """Undo the changes that these errors speak against; tell whether there were any."""
+        good = _Judge(errors)
+        undone: dict[Path, int] = {}
+        for number, (change, previous) in reversed(list(enumerate(self._changes))):
+            if not good.allows(change):
+                self._put(change.place, previous)
+                undone[change.place] = number
+        self._changes = [
+            (change, previous)
+            for number, (change, previous) in enumerate(self._changes)
+            if all(undone.get(place, number + 1) > number for place in _prefixes(change.place))
+        ]
+        return bool(undone)
+
+    def _put(self, place: Path, value: JsonValue, *, is_drop: bool = False) -> None:
+        parent = self.at(place[:-1]) if place else self._box
+        key = place[-1] if place else 0
+        if isinstance(parent, dict):
+            parent[str(key)] = value
+            if is_drop:
+                del parent[str(key)]
+        if isinstance(parent, list):
+            parent[int(key)] = value
+
+
+class _Judge:
+    """Knows from the remaining errors which changes were for nothing."""
+
+    def __init__(self, errors: Sequence[ValidationError]) -> None:
+        self._exact = {_place(error) for error in errors}
+        self._around = {prefix for place in self._exact for prefix in _prefixes(place)}
+        self._mistyped = {_place(error) for error in errors if isinstance(error.kind, _MISTYPED)}
+        self._missing = {
+            (*_place(error), error.kind.property)
+            for error in errors
+            if isinstance(error.kind, Kind.Required)
+        }
+
+    def allows(self, change: _Change) -> bool:
+        if change.kept is _Kept.IF_GOOD_INSIDE:
+            return change.place not in self._around
+        if change.kept is _Kept.IF_NOT_REQUIRED:
+            return change.place not in self._missing
+        if change.kept is _Kept.IF_GOOD_AROUND:
+            return change.place[:-1] not in self._exact
+        return change.place not in self._mistyped
+
+
+@dataclass(slots=True)
+class _Coercer:
+    """Coerces toward one schema, and toward its branches with a budget of trials."""
+
+    schema: Schema
+    trials: list[int] = field(default_factory=lambda: [_TRIALS])
+    depth: int = 0
+
+    def coerce(self, value: JsonValue) -> Coercion:
+        piece = _Piece(copied(value))
+        errors = list(self.schema.errors(piece.value))
+        for _ in range(_ROUNDS):
+            if not self._improve(piece, errors):
+                break
+            errors = list(self.schema.errors(piece.value))
+        if errors and piece.take_back(errors):
+            errors = list(self.schema.errors(piece.value))
+        paths = dict.fromkeys(path for change in piece.changes for path in change.paths)
+        drops = sum(change.drops for change in piece.changes)
+        return Coercion(piece.value, tuple(paths), tuple(errors), drops)
+
+    def _improve(self, piece: _Piece, errors: Sequence[ValidationError]) -> bool:
+        """Change every place at most once; tell whether anything was changed."""
+        touched: set[Path] = set()
+        for error in errors:
+            place = _place(error)
+            if touched.isdisjoint(_prefixes(place)):
+                for change in self._changes(error, place, piece.at(place)):
+                    piece.make(change)
+                    touched.add(change.place)
+        return bool(touched)
+
+    def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
+        """Propose what could mend one error; several changes only to drop several members."""
+        if value is None and _is_member(error, place):
+            yield _dropped(place, _Kept.IF_NOT_REQUIRED)
+        elif isinstance(value, dict) and (unknown := _unknown(error, value)):
+            for name in unknown:
+                yield _dropped((*place, name), _Kept.IF_GOOD_AROUND)
+        elif change := self._mended(error, place, value) or _unwrapped(error, place, value):
+            yield change
+
+    def _mended(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+        match error.kind:
+            case Kind.Type(types=types):
+                new = conversions.to_type(value, types)
+                item = None if new is not None else conversions.to_list(value, types)
+                return _replaced(place, new) or _replaced(place, item, _Kept.IF_GOOD_INSIDE)
+            case Kind.Enum() | Kind.Constant():
+                return _replaced(place, conversions.to_option(value, allowed(error)))
+            case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
+                return self._branched(error, value, len(branches))
+            case _:
+                return None
+
+    def _branched(self, error: ValidationError, value: JsonValue, branches: int) -> _Change | None:
+        """Coerce toward the branch that costs the fewest members, the first among equals."""
+        fits = [
+            fit
+            for number in range(branches)
+            if (fit := self._tried((*error.schema_path, number), value)) and not fit.errors
+        ]
+        if not fits:
+            return None
+        best = min(fits, key=lambda fit: fit.drops)
+        place = _place(error)
+        paths = tuple((*place, *path) for path in best.paths)
+        return _Change(place, best.value, _Kept.IF_GOOD_INSIDE, paths, best.drops)
+
+    def _tried(self, branch: Path, value: JsonValue) -> Coercion | None:
+        if self.depth == _UNION_DEPTH or not self.trials[0]:
+            return None
+        self.trials[0] -= 1
+        schema = self.schema.part(branch)
+        if schema is None:
+            return None
+        return _Coercer(schema, self.trials, self.depth + 1).coerce(value)
+
+
+def _unwrapped(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+    """Take the value of an object with one key, named like the parameter it was written for."""
+    match value, place:
+        case dict(), (*_, name) if isinstance(error.kind, _MISTYPED) and value.keys() == {name}:
+            return _replaced(place, copied(value[str(name)]), _Kept.IF_GOOD_INSIDE)
+        case _:
+            return None
+
+
+def _replaced(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Change | None:
+    return None if value is None else _Change(place, value, kept, (place,))
+
+
+def _dropped(place: Path, kept: _Kept) -> _Change:
+    return _Change(place, None, kept, (place,), drops=1, is_drop=True)
+
+
+def _is_member(error: ValidationError, place: Path) -> bool:
+    """Tell whether the schema names the place as a property, so that a null there says "none"."""
+    return bool(place) and ("properties", place[-1]) in pairwise(error.evaluation_path)
+
+
+def _unknown(error: ValidationError, value: JsonObject) -> list[str]:
+    """Return the members that the schema neither names nor allows."""
+    if isinstance(error.kind, Kind.AdditionalProperties):
+        return error.kind.unexpected
+    return list(value) if forbids_members(error) else []
+
+
+def _place(error: ValidationError) -> Path:
+    return tuple(error.instance_path)
+
+
+def _prefixes(place: Path) -> list[Path]:
+    return [place[:length] for length in range(len(place) + 1)]
+
+
+def _member(value: JsonValue, key: str | int) -> JsonValue:
+    if isinstance(value, dict):
+        return value.get(str(key))
+    return value[int(key)] if isinstance(value, list) else None

@@ -1,0 +1,127 @@
+"""What is wrong with a call's arguments, in words a model can act on: one sentence per defect."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import cast
+
+from jsonschema_rs import ValidationError
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.guardrails.schemas import Path, allowed, forbids_members, pointer
+
+_MOST_COMPLAINTS = 5
+_MOST_OPTIONS = 20
+_LONGEST_VALUE = 80
+_LONGEST_POINTER = 120
+
+_EXPECTATIONS = {
+    "minimum": "a number that is at least {}",
+    "maximum": "a number that is at most {}",
+    "exclusiveMinimum": "a number greater than {}",
+    "exclusiveMaximum": "a number less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "pattern": "text that matches the pattern {}",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "uniqueItems": "items that are all different",
+    "minProperties": "at least {} members",
+    "maxProperties": "at most {} members",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One defect: what was expected at `pointer`, and what stood there, None if that is obvious."""
+
+    pointer: str
+    expected: str
+    got: str | None = None
+
+    def __str__(self) -> str:
+        place = self.pointer or "the arguments"
+        return f"{place}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
+
+
+def complaints(errors: Iterable[ValidationError]) -> tuple[Complaint, ...]:
+    """Describe the first few violations of a schema, beginning with what is missing."""
+    sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
+    return tuple(islice(chain.from_iterable(map(_complaints, sorted_errors)), _MOST_COMPLAINTS))
+
+
+def _complaints(error: ValidationError) -> Iterator[Complaint]:
+    place = tuple(error.instance_path)
+    match error.kind:
+        case Kind.Required(property=name):
+            yield _complaint((*place, name), "is required but missing")
+        case (
+            Kind.AdditionalProperties(unexpected=names)
+            | Kind.UnevaluatedProperties(unexpected=names)
+        ):
+            for name in names:
+                yield _complaint((*place, name), "is not a known parameter")
+        case Kind.FalseSchema() if forbids_members(error):
+            yield _complaint(place, "expected no parameters at all")
+        case Kind.FalseSchema():
+            yield _complaint(place, "is not allowed")
+        case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
+            yield from _about_branches(error, branches)
+        case _:
+            yield _complaint(place, f"expected {_expected(error)}", _got(error))
+
+
+def _about_branches(
+    error: ValidationError, branches: Sequence[Sequence[ValidationError]]
+) -> Iterator[Complaint]:
+    """Speak of the branch that was plainly meant, else of what would do instead."""
+    place = tuple(error.instance_path)
+    meant = [branch for branch in branches if not any(_is_other_type(one, place) for one in branch)]
+    fewest = min(map(len, meant), default=0)
+    closest = [branch for branch in meant if len(branch) == fewest]
+    if len(closest) == 1:
+        yield from chain.from_iterable(map(_complaints, closest[0]))
+        return
+    firsts = [branch[0] for branch in branches if branch]
+    phrases = dict.fromkeys(_expected(first) for first in firsts)
+    is_simple = all(tuple(first.instance_path) == place for first in firsts)
+    expected = " or ".join(phrases) if is_simple else f"one of {len(branches)} different forms"
+    yield _complaint(place, f"expected {expected}", _got(error))
+
+
+def _is_other_type(error: ValidationError, place: Path) -> bool:
+    return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == place
+
+
+def _expected(error: ValidationError) -> str:
+    match error.kind:
+        case Kind.Type(types=types):
+            return " or ".join(types)
+        case Kind.Enum() | Kind.Constant():
+            options = allowed(error)
+            shown = [_shown(option) for option in options[:_MOST_OPTIONS]]
+            shown += ["..."] if len(options) > _MOST_OPTIONS else []
+            return ("one of " if len(options) > 1 else "") + ", ".join(shown)
+        case _:
+            keyword = error.kind.name
+            phrase = _EXPECTATIONS.get(keyword, f"what the schema demands with {keyword!r}")
+            return phrase.format(_shown(error.kind.value))
+
+
+def _complaint(place: Path, expected: str, got: str | None = None) -> Complaint:
+    return Complaint(_shortened(pointer(place), _LONGEST_POINTER), expected, got)
+
+
+def _got(error: ValidationError) -> str:
+    return _shown(cast("JsonValue", error.instance))
+
+
+def _shown(value: JsonValue) -> str:
+    return _shortened(json.dump_text(value), _LONGEST_VALUE)
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,62 @@
+"""What a reply is judged against: the tools it may call and how freely it may answer in prose."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
+from proxy.guardrails.rescue.syntax import Syntax
+
+
+class TextPolicy(Enum):
+    """What prose is worth while tools are offered.
+
+    RESPOND offers a synthetic tool for answers and asks once more when the model writes prose;
+    ACCEPT takes prose as an answer; REQUIRE rejects it.
+    """
+
+    RESPOND = "respond"
+    ACCEPT = "accept"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The terms of one request.
+
+    `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
+    holds the texts that are not the model's voice: tool results and user messages. With
+    `wants_json` the client asked for a JSON answer, which is not to be taken for a call.
+    """
+
+    tools: tuple[Tool, ...]
+    text_policy: TextPolicy
+    syntaxes: tuple[Syntax, ...]
+    respond: Tool | None = None
+    choice: ToolChoice = ToolUse.AUTO
+    parallel: bool = True
+    quotable: tuple[str, ...] = ()
+    stop_strings: bool = False
+    wants_json: bool = False
+
+    @property
+    def everything(self) -> tuple[Tool, ...]:
+        """All tools the model is shown, the synthetic one last."""
+        return self.tools if self.respond is None else (*self.tools, self.respond)
+
+    @property
+    def readable_syntaxes(self) -> tuple[Syntax, ...]:
+        """The syntaxes in which text counts as a call."""
+        if self.wants_json:
+            return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
+        return self.syntaxes
+
+    @property
+    def callable_names(self) -> tuple[str, ...]:
+        """The names a call may have: one if the client named it, else all that are offered."""
+        if isinstance(self.choice, NamedTool):
+            return (self.choice.name,)
+        return tuple(tool.name for tool in self.everything)
+
+    def is_respond(self, name: str) -> bool:
+        """Tell whether a call of this name is the model's answer to the user."""
+        return self.respond is not None and self.respond.name == name

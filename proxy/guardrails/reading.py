@@ -1,0 +1,263 @@
+"""Reads one reply while it arrives: reasoning, prose, the respond message and tool calls.
+
+It separates what the model says from what it wants to run, in whichever channel the model put it,
+and judges nothing beyond provenance: whether text that looks like a call is one.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolUse, WrittenCall
+from proxy.facts import Dropped, Fact, Refused, Rescued
+from proxy.guardrails.offer import Offer
+from proxy.guardrails.reasoning import ReasoningSplitter
+from proxy.guardrails.rescue import findings
+from proxy.guardrails.rescue.findings import Finding
+from proxy.guardrails.rescue.provenance import is_quoted
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.respond import MessageDecoder, message_of
+
+_LINE = "\n"
+_PARAGRAPH = "\n\n"
+_BOTCHED = (Reason.BROKEN, Reason.NOT_CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoned:
+    """The model thought aloud."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The model wrote prose outside of any call."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The model answered through the synthetic tool."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Botched:
+    """The model tried to make a call and failed; nobody should see this unless all else fails."""
+
+    text: str
+
+
+Heard: TypeAlias = Reasoned | Said | Responded | Botched
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """What a finished reply amounts to.
+
+    `text` is everything said and responded, in order; `calls` are the wishes to run a client's
+    tool, unchecked. `is_cut_off` tells that the model was stopped within a call, `is_botched`
+    that `text` contains a call nobody can read.
+    """
+
+    text: str = ""
+    calls: tuple[WrittenCall, ...] = ()
+    reason: str = "stop"
+    has_responded: bool = False
+    is_cut_off: bool = False
+    is_botched: bool = False
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(slots=True)
+class _StructuredCall:
+    """A call that the backend recognised itself, while its arguments arrive."""
+
+    started: ToolCallStarted
+    message: MessageDecoder | None
+    arguments: list[str] = field(default_factory=list)
+
+
+class ReplyReader:
+    """Feed it the events of one reply; it tells at once what was heard."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._splitter = ReasoningSplitter()
+        self._scanner = Scanner(offer.readable_syntaxes, offer.callable_names)
+        self._structured: dict[int, _StructuredCall] = {}
+        self._calls: list[WrittenCall] = []
+        self._facts: list[Fact] = []
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._message: MessageDecoder | None = None
+        self._ends_in_message = False
+        self._is_behind_call = False
+        self._marked_openings = tuple(
+            opening for one in offer.syntaxes if one.is_marked for opening in one.openings
+        )
+        self._has_responded = False
+        self._is_cut_off = False
+        self._refusal: Reason | None = None
+        self._is_botched = False
+
+    def read(self, event: ReplyEvent) -> list[Heard]:
+        """Take one event of the backend and return what the model was heard saying by it."""
+        match event:
+            case TextDelta(text):
+                return self._read_text(text)
+            case ReasoningDelta(text):
+                return [self._reason(text)]
+            case ToolCallStarted(index, _, name):
+                message = MessageDecoder() if self._offer.is_respond(name) else None
+                self._structured.setdefault(index, _StructuredCall(event, message))
+            case ToolCallArgumentsDelta(index, text) if index in self._structured:
+                call = self._structured[index]
+                call.arguments.append(text)
+                if call.message is not None:
+                    return self._respond(call.message.feed(text))
+            case _:
+                pass
+        return []
+
+    def finish(self, reason: str) -> tuple[list[Heard], ReadReply]:
+        """End the reply; returns what was still held back, and the whole."""
+        heard: list[Heard] = []
+        for event in self._splitter.finish():
+            heard += self._hear_split(event)
+        cut_off = reason == "length"
+        for finding in self._scanner.finish(cut_off=cut_off):
+            heard += self._hear_finding(finding)
+        for call in self._structured.values():
+            heard += self._end_structured(call)
+        if not (self._calls or self._text) and not cut_off:
+            self._search_reasoning()
+        calls = tuple(self._calls)
+        text = "".join(self._text)
+        return heard, ReadReply(
+            text,
+            calls,
+            reason,
+            has_responded=self._has_responded,
+            is_cut_off=self._is_cut_off,
+            is_botched=self._is_botched,
+            facts=tuple(self._facts),
+        )
+
+    def _read_text(self, text: str) -> list[Heard]:
+        heard: list[Heard] = []
+        for event in self._splitter.feed(text):
+            heard += self._hear_split(event)
+        return heard
+
+    def _hear_split(self, event: TextDelta | ReasoningDelta) -> list[Heard]:
+        if isinstance(event, ReasoningDelta):
+            return [self._reason(event.text)]
+        heard: list[Heard] = []
+        for finding in self._scanner.feed(event.text):
+            heard += self._hear_finding(finding)
+        return heard
+
+    def _hear_finding(self, finding: Finding) -> list[Heard]:
+        match finding:
+            case findings.Prose(text):
+                return self._say(text)
+            case findings.ArgumentsStarted(name):
+                self._message = MessageDecoder() if self._offer.is_respond(name) else None
+            case findings.ArgumentsText(text) if self._message is not None:
+                return self._respond(self._message.feed(text))
+            case findings.Found():
+                return self._promote(finding)
+            case findings.Refused(reason):
+                self._refuse(reason)
+            case findings.Dropped(what):
+                self._facts.append(Dropped(what))
+            case findings.ArgumentsText():
+                pass
+        return []
+
+    def _promote(self, found: findings.Found) -> list[Heard]:
+        message, self._message = self._message, None
+        forced = self._offer.choice is not ToolUse.AUTO
+        if not forced and is_quoted(found.source, self._offer.quotable):
+            self._facts.append(Refused("quoted_from_history"))
+            return self._say(found.source)
+        self._is_behind_call = True
+        heard: list[Heard] = []
+        for call in found.calls:
+            self._facts.append(Rescued(found.syntax_name, call.name))
+            if self._offer.is_respond(call.name):
+                heard += self._end_message(message or MessageDecoder(), call)
+                message = None
+            else:
+                self._calls.append(call)
+        return heard
+
+    def _end_structured(self, call: _StructuredCall) -> list[Heard]:
+        written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
+        if call.message is not None:
+            return self._end_message(call.message, written)
+        self._calls.append(written)
+        return []
+
+    def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
+        self._has_responded = True
+        whole = message_of(call.arguments)
+        streamed = decoder.text  # differs from the whole only where a surrogate is broken
+        return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
+
+    def _search_reasoning(self) -> None:
+        """Look for calls in the thoughts, which count when the model produced nothing else."""
+        offer = self._offer
+        thoughts = "".join(self._reasoning)
+        for finding in find_calls(thoughts, offer.readable_syntaxes, offer.callable_names):
+            if isinstance(finding, findings.Found) and finding.is_marked:
+                self._promote(finding)
+
+    def _reason(self, text: str) -> Heard:
+        self._reasoning.append(text)
+        return Reasoned(text)
+
+    def _refuse(self, reason: Reason) -> None:
+        """Take note that the prose to come was meant, or looked like it was meant, as a call."""
+        if reason in _BOTCHED and self._offer.stop_strings:
+            reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
+        self._refusal = reason
+        self._is_cut_off |= reason is Reason.CUT_OFF
+        self._facts.append(Refused(reason.value))
+
+    def _say(self, text: str) -> list[Heard]:
+        refusal, self._refusal = self._refusal, None
+        if self._message is not None:  # the source of a respond call that stayed unfinished
+            self._message = None
+            return []
+        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._marked_openings):
+            self._facts.append(Dropped("cut_off_call"))
+            return []
+        self._is_botched |= refusal in _BOTCHED
+        written = self._append(text, is_message=False)
+        return [Botched(written) if self._is_botched else Said(written)]
+
+    def _respond(self, text: str) -> list[Heard]:
+        self._has_responded = True
+        return [Responded(self._append(text, is_message=True))] if text else []
+
+    def _append(self, text: str, *, is_message: bool) -> str:
+        """Add to the answer: prose is set apart from a message, and from prose before a call."""
+        if self._text:
+            is_other = self._ends_in_message is not is_message
+            text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text
+        self._ends_in_message = is_message
+        self._is_behind_call = False
+        self._text.append(text)
+        return text

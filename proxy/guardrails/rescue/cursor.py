@@ -1,0 +1,199 @@
+"""Text that is still arriving, and the place reached in it.
+
+Readings move over it with the generators below, which yield while they cannot decide without
+more text and never yield once the text is finished. Every character is passed once; what has been
+passed is dropped, except for the source since `begin`, which a refused reading gives back.
+"""
+
+import re
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+from proxy.guardrails.rescue.literals import Literals
+
+T = TypeVar("T")
+Waiting: TypeAlias = Generator[None, None, T]
+
+_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+class Cursor:
+    """A place in text that is still arriving."""
+
+    def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
+        self._text = text
+        self._position = 0
+        self._is_finished = is_finished
+        self._mark: int | None = None
+        self._passed: list[str] = []
+        self._echo_from: int | None = None
+        self._echo: list[str] = []
+        self._arguments_name: str | None = None
+
+    def feed(self, text: str) -> None:
+        """Append text that has arrived."""
+        if self._mark is not None:
+            self._passed.append(self._text[self._mark : self._position])
+            self._mark = 0
+        if self._echo_from is not None:
+            self._echo.append(self._text[self._echo_from : self._position])
+            self._echo_from = 0
+        self._text = self._text[self._position :] + text
+        self._position = 0
+
+    def finish(self) -> None:
+        """Take note that no more text will come."""
+        self._is_finished = True
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything that has arrived has been passed."""
+        return self._position == len(self._text)
+
+    # What can be done with the text that is there.
+
+    def stands_at(self, text: str) -> bool:
+        """Tell whether `text` is known to come next."""
+        return self._text.startswith(text, self._position)
+
+    def here(self, literals: Literals) -> str | None:
+        """Return the literal that comes next, "" if none does, None if it is undecided."""
+        return literals.at(self._text, self._position, is_finished=self._is_finished)
+
+    def advance(self, length: int) -> None:
+        """Pass `length` characters that are known to be there."""
+        self._position += length
+
+    def pass_run(self, pattern: re.Pattern[str]) -> str:
+        """Pass as much of what is there as `pattern`, a run of one character class, matches."""
+        match = pattern.match(self._text, self._position)
+        if match is None:
+            return ""
+        self._position = match.end()
+        return match[0]
+
+    def pass_space(self) -> str:
+        """Pass the white space that is there."""
+        return self.pass_run(_SPACE)
+
+    def pass_until(self, literals: Literals) -> str:
+        """Pass everything that is there before the first literal that stands or may begin."""
+        start = self._position
+        self._position = literals.find(self._text, start, is_finished=self._is_finished)
+        return self._text[start : self._position]
+
+    def pass_rest(self) -> None:
+        """Pass everything that is there."""
+        self._position = len(self._text)
+
+    # The source of a reading.
+
+    def begin(self) -> None:
+        """Remember everything passed from here on."""
+        self._mark = self._position
+        self._passed.clear()
+
+    def source(self) -> str:
+        """Return what has been passed since `begin`."""
+        return "".join(self._passed) + self._text[self._mark : self._position]
+
+    def rewind(self) -> None:
+        """Return to the place of `begin`, and forget about the arguments announced since."""
+        if self._passed:
+            self._text = "".join(self._passed) + self._text[self._mark :]
+            self._mark = 0
+            self._passed.clear()
+        self._position = self._mark or 0
+        self._forget_arguments()
+
+    def release(self) -> None:
+        """Forget what has been passed since `begin`."""
+        self._mark = None
+        self._passed.clear()
+        self._forget_arguments()
+
+    # The arguments of the first call of a reading, while they arrive.
+
+    def start_arguments(self, name: str) -> None:
+        """Announce that the arguments object of a call to `name` begins here."""
+        if self._arguments_name is None:
+            self._arguments_name = name
+            self._echo_from = self._position
+
+    def end_arguments(self) -> None:
+        """Announce that the arguments object has been passed."""
+        if self._echo_from is not None:
+            self._echo.append(self._text[self._echo_from : self._position])
+            self._echo_from = None
+
+    @property
+    def arguments_name(self) -> str | None:
+        """The call whose arguments were announced since `begin`, if any were."""
+        return self._arguments_name
+
+    def take_echo(self) -> str:
+        """Return the text of the announced arguments passed since the last time."""
+        if self._echo_from is not None:
+            self._echo.append(self._text[self._echo_from : self._position])
+            self._echo_from = self._position
+        text = "".join(self._echo)
+        self._echo.clear()
+        return text
+
+    def _forget_arguments(self) -> None:
+        self._arguments_name = None
+        self._echo_from = None
+        self._echo.clear()
+
+    # What waits until it can be decided.
+
+    def peek(self) -> Waiting[str]:
+        """Return the next character without passing it, "" at the end."""
+        while self.is_exhausted and not self._is_finished:
+            yield
+        return self._text[self._position : self._position + 1]
+
+    def is_next(self, text: str) -> Waiting[bool]:
+        """Tell whether `text` comes next."""
+        while not self._is_finished and len(self._text) - self._position < len(text):
+            if not text.startswith(self._text[self._position :]):
+                break
+            yield
+        return self.stands_at(text)
+
+    def literal(self, text: str) -> Waiting[bool]:
+        """Pass `text` if it comes next, else nothing; tell which."""
+        is_next = yield from self.is_next(text)
+        if is_next:
+            self._position += len(text)
+        return is_next
+
+    def one_of(self, literals: Literals) -> Waiting[str]:
+        """Pass and return the literal that comes next, "" if none does."""
+        while (literal := self.here(literals)) is None:
+            yield
+        self._position += len(literal)
+        return literal
+
+    def take(self, pattern: re.Pattern[str]) -> Waiting[str]:
+        """Pass and return all that `pattern`, a run of one character class, matches."""
+        pieces = [self.pass_run(pattern)]
+        while self.is_exhausted and not self._is_finished:
+            yield
+            pieces.append(self.pass_run(pattern))
+        return "".join(pieces)
+
+    def whitespace(self) -> Waiting[None]:
+        """Pass all white space."""
+        self.pass_space()
+        while self.is_exhausted and not self._is_finished:
+            yield
+            self.pass_space()
+
+    def take_until(self, literals: Literals) -> Waiting[str]:
+        """Pass and return everything before the first of `literals`, or all there is."""
+        pieces = [self.pass_until(literals)]
+        while self.here(literals) is None:
+            yield
+            pieces.append(self.pass_until(literals))
+        return "".join(pieces)

@@ -1,0 +1,126 @@
+"""Tool calls as JSON objects: the names of the members that models give them.
+
+It knows every spelling of the envelope (`name` and `arguments`, `function`, `tool_calls`, lists)
+and nothing about the marks around it.
+"""
+
+from collections.abc import Sequence
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.values import Problem, Unreadable, read_value
+
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "kwargs")
+NAME_KEYS = ("name", "tool", "function")
+_WRAPPER_KEYS = ("function", "tool_calls")
+_MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, "tool_calls", "id", "type", "index"))
+
+
+def read_calls(cursor: Cursor, *, is_marked: bool) -> Waiting[Calls | NotACall]:
+    """Read one JSON value that is a call or a list of calls; a call's arguments are echoed."""
+    value = yield from read_value(cursor, _Announcer(cursor, is_marked=is_marked))
+    if isinstance(value, Unreadable):
+        is_other = value.problem is Problem.UNWANTED
+        return NotACall(Reason.NOT_A_CALL if is_other else Reason.BROKEN)
+    calls = calls_in(value.value, is_marked=is_marked)
+    return Calls(calls, value.is_closed) if calls else NotACall(Reason.NOT_A_CALL)
+
+
+def read_all_calls(cursor: Cursor, *, is_marked: bool) -> Waiting[Calls | NotACall]:
+    """Read calls or lists of calls, one behind the other, and the white space behind them."""
+    found = Calls(())
+    yield from cursor.whitespace()
+    char = yield from cursor.peek()
+    while char and char in "{[" and found.closed:
+        more = yield from read_calls(cursor, is_marked=is_marked)
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+        yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if char and char in ",;":
+            cursor.advance(1)
+            yield from cursor.whitespace()
+            char = yield from cursor.peek()
+    return found if found.calls else NotACall(Reason.NOT_A_CALL)
+
+
+def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
+    """Return the calls that a JSON value stands for; none unless all of it is calls.
+
+    Behind an unmistakable mark a name alone is a call without arguments, and further members are
+    ignored beside arguments; a bare object has to be a call and nothing else.
+    """
+    items = value if isinstance(value, list) else [value]
+    calls: list[WrittenCall] = []
+    for item in items:
+        if not isinstance(item, dict):
+            return ()
+        listed = item.get("tool_calls")
+        if isinstance(listed, list):
+            found = calls_in(listed, is_marked=is_marked)
+        else:
+            found = _call_in(item, is_marked=is_marked)
+        if not found:
+            return ()
+        calls += found
+    return tuple(calls)
+
+
+def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
+    name = _name_in(item)
+    function = item.get("function")
+    members = {**item, **function} if isinstance(function, dict) else item
+    keys = [key for key in ARGUMENT_KEYS if key in members]
+    is_pure = members.keys() <= _MEMBERS
+    if not name or len(keys) > 1 or not (is_pure or (is_marked and keys)):
+        return ()
+    if not keys:
+        return (WrittenCall(name, {}),) if is_marked else ()
+    arguments = members[keys[0]]
+    if not is_marked and not _can_be_an_object(arguments):
+        return ()
+    return (WrittenCall(name, {} if arguments is None else arguments),)
+
+
+def _name_in(item: JsonObject) -> str:
+    for key in NAME_KEYS:
+        name = item.get(key)
+        if isinstance(name, dict):
+            name = name.get("name")
+        if isinstance(name, str) and name.strip():
+            return name.strip()
+    return ""
+
+
+def _can_be_an_object(arguments: JsonValue) -> bool:
+    if isinstance(arguments, str):
+        return arguments.lstrip().startswith("{")
+    return arguments is None or isinstance(arguments, dict)
+
+
+class _Announcer:
+    """Tells the cursor where arguments begin, and ends the reading of what cannot be a call."""
+
+    def __init__(self, cursor: Cursor, *, is_marked: bool) -> None:
+        self._cursor = cursor
+        self._is_marked = is_marked
+        self._arguments: Sequence[str | None] | None = None
+
+    def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        key = path[-1]
+        if any(outer not in _WRAPPER_KEYS for outer in path[:-1] if outer is not None):
+            return True
+        if not self._is_marked and key not in _MEMBERS:
+            return False
+        name = _name_in(members)
+        if key in ARGUMENT_KEYS and name and self._cursor.stands_at("{"):
+            self._cursor.start_arguments(name)
+            self._arguments = path
+        return True
+
+    def leaves(self, path: Sequence[str | None]) -> None:
+        if path == self._arguments:
+            self._cursor.end_arguments()

@@ -1,0 +1,66 @@
+"""What a scanner reports about a reply, in the order of the text.
+
+The texts of all `Prose` and the sources of all `Found`, joined in order, are the reply again,
+except for what is left out on purpose: white space and leaked control tokens next to a found call,
+and what a `Dropped` stands for. The text of a `Refused` follows it as `Prose`.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.syntax import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Text that cannot belong to a call; it may be shown at once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsStarted:
+    """The arguments of what looks like a call to `name` begin to arrive.
+
+    Only for the first call behind an opening, only if its name stood before its arguments. It may
+    still end in a `Refused`; more so where `is_marked` is false.
+    """
+
+    name: str
+    is_marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsText:
+    """More of the text of the arguments object announced last, as the model wrote it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Calls, and the text in which they were written."""
+
+    syntax_name: str
+    calls: tuple[WrittenCall, ...]
+    source: str
+    is_marked: bool
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What looked like a call is none; its text, and nothing behind it, follows as `Prose`."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Text was left out; `what` is a word from a closed list: `invented_result`."""
+
+    what: str
+
+
+Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | Dropped

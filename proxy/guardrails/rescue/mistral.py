@@ -1,0 +1,50 @@
+"""`[TOOL_CALLS]`, as Mistral writes it, followed by JSON or by a name and its arguments."""
+
+import re
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.envelope import read_calls
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.values import Unreadable, read_value
+
+_NAME = re.compile(r"[\w./:-]+", re.ASCII)
+
+
+class Mistral:
+    """`[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
+
+    There is no closing mark: the brackets of the JSON are all there is.
+    """
+
+    name = "mistral"
+    openings = ("[TOOL_CALLS]",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the calls behind one mark."""
+        yield from cursor.whitespace()
+        while (yield from cursor.literal(opening)):
+            yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if char in ("{", "["):
+            return (yield from read_calls(cursor, is_marked=True))
+        return (yield from self._named(cursor))
+
+    def _named(self, cursor: Cursor) -> Reading:
+        name = yield from cursor.take(_NAME)
+        if name and (yield from cursor.literal("[CALL_ID]")):
+            yield from cursor.take(_NAME)
+        yield from cursor.whitespace()
+        if name and (yield from cursor.literal("[ARGS]")):
+            yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if not name or char != "{":
+            return NotACall(Reason.NOT_A_CALL)
+        cursor.start_arguments(name)
+        value = yield from read_value(cursor)
+        cursor.end_arguments()
+        if isinstance(value, Unreadable):
+            return NotACall(Reason.BROKEN)
+        return Calls((WrittenCall(name, value.value),), value.is_closed)

@@ -1,0 +1,280 @@
+"""Keep calls and prose apart in a reply while it arrives, and enforce whose words a call is.
+
+Theory of operation. One pass over a `Cursor`, in four modes:
+
+LISTENING  prose, up to the next opening. White space, control tokens and what may be the beginning
+           of an opening are held back until it is known whether a call follows.
+READING    behind an opening, the syntaxes that share it read. Refused text is prose and is not
+           searched again: that keeps the work linear.
+BEHIND     behind a call. What follows decides whether it was one: a marked call must not go on as
+           a sentence, one without closing mark must be followed by another or by the end, an
+           unmarked one must be the end of the reply and name offered tools only.
+DROPPING   inside a result that the model invented after its own call.
+
+What is decided depends on the text alone, never on the pieces in which it arrives.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from proxy.guardrails.rescue.attempt import Attempt
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused
+from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.openings import (
+    INVENTED_RESULTS,
+    SPECIAL_TOKENS,
+    STRAY_CLOSERS,
+    openings_of,
+)
+from proxy.guardrails.rescue.surroundings import Surroundings
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
+
+_SPACE = " \t\r\n"
+
+
+@dataclass(slots=True)
+class _Listening:
+    """In prose; `is_untouched` while nothing but white space has been seen."""
+
+    is_untouched: bool = False
+
+
+@dataclass(slots=True)
+class _Behind:
+    """Behind a call, which is `pending` until it is certain, and the `gap` behind it."""
+
+    pending: Found | None
+    gap: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropping:
+    """In an invented result that ends with `end`."""
+
+    end: Literals
+
+
+_State: TypeAlias = _Listening | Attempt | _Behind | _Dropping
+
+
+class Scanner:
+    """Finds the calls in one reply."""
+
+    def __init__(self, syntaxes: Sequence[Syntax], offered: Collection[str]) -> None:
+        self._openings = openings_of(tuple(syntaxes))
+        self._offered = frozenset(offered)
+        self._cursor = Cursor()
+        self._surroundings = Surroundings()
+        self._state: _State = _Listening(is_untouched=True)
+        self._held: list[str] = []
+        self._spoken: list[str] = []
+        self._findings: list[Finding] = []
+
+    def feed(self, text: str) -> list[Finding]:
+        """Take text that has arrived and return what has become certain."""
+        self._cursor.feed(text)
+        self._run()
+        return self._report()
+
+    def finish(self, *, cut_off: bool = False) -> list[Finding]:
+        """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
+        self._cursor.finish()
+        if not (cut_off and isinstance(self._state, Attempt)):
+            self._run()
+        match self._state:
+            case Attempt():
+                self._cursor.pass_rest()
+                self._refuse(Reason.CUT_OFF, self._source())
+            case _Behind(Found() as found, gap):
+                reason = self._objection(found, cut_off=cut_off)
+                if reason:
+                    self._refuse(reason, found.source + "".join(gap))
+                else:
+                    self._accept(found)
+            case _:
+                pass
+        self._spoken += self._held
+        self._held.clear()
+        return self._report()
+
+    def _run(self) -> None:
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        """Go on by one decision; False where that needs more text."""
+        state = self._state
+        if isinstance(state, _Listening):
+            return self._listen(state)
+        if isinstance(state, Attempt):
+            return self._read(state)
+        if isinstance(state, _Behind):
+            return self._look_behind(state)
+        return self._drop(state.end)
+
+    def _listen(self, state: _Listening) -> bool:
+        if state.is_untouched:
+            literals = self._openings.first
+            self._say(self._cursor.pass_space())
+        else:
+            literals = self._openings.in_prose
+            self._say(self._cursor.pass_until(literals))
+        literal = self._cursor.here(literals)
+        if literal is None or self._cursor.is_exhausted:
+            return False
+        if literal in SPECIAL_TOKENS:
+            self._cursor.advance(len(literal))
+            self._hold(literal)
+        else:
+            state.is_untouched = False
+            self._meet(literal, is_first=literals is self._openings.first)
+        return True
+
+    def _meet(self, literal: str, *, is_first: bool) -> None:
+        """Decide whether a call may begin where `literal` stands."""
+        places = {Place.ANYWHERE}
+        if is_first:
+            places.add(Place.REPLY_START)
+        if self._surroundings.is_line_start:
+            places.add(Place.LINE_START)
+        candidates = [
+            (opening, syntax)
+            for opening, syntax in self._openings.that_fit(literal)
+            if syntax.place in places
+        ]
+        is_quotation = self._surroundings.is_quotation
+        if candidates and not is_quotation:
+            self._state = Attempt(self._cursor, candidates, self._offered)
+            return
+        if any(syntax.is_marked for _, syntax in candidates):
+            self._emit(Refused(Reason.QUOTED))
+        self._cursor.advance(len(literal))
+        self._say(literal)
+
+    def _read(self, attempt: Attempt) -> bool:
+        outcome = attempt.resume()
+        for finding in attempt.take_heard():
+            self._emit(finding)
+        if outcome is None:
+            return False
+        source = self._source()
+        if isinstance(outcome, NotACall):
+            self._refuse(outcome.reason if attempt.is_marked else None, source)
+            return True
+        syntax = attempt.syntax
+        found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
+        self._state = _Behind(found)
+        return True
+
+    def _source(self) -> str:
+        source = self._cursor.source()
+        self._cursor.release()
+        return source
+
+    def _look_behind(self, state: _Behind) -> bool:
+        space = self._cursor.pass_space()
+        state.gap.append(space)
+        if "\n" in space:
+            self._certify(state, is_mark_next=False)
+        literal = self._cursor.here(self._openings.behind_call)
+        if literal is None or self._cursor.is_exhausted:
+            return False
+        if literal and literal not in STRAY_CLOSERS:
+            self._certify(state, is_mark_next=literal not in SPECIAL_TOKENS)
+        if literal in SPECIAL_TOKENS or literal in STRAY_CLOSERS:
+            self._cursor.advance(len(literal))
+            state.gap.append(literal)
+        elif literal in INVENTED_RESULTS and state.pending is None:
+            self._cursor.advance(len(literal))
+            self._emit(Dropped("invented_result"))
+            self._state = _Dropping(INVENTED_RESULTS[literal])
+        else:
+            self._leave(state)
+        return True
+
+    def _certify(self, state: _Behind, *, is_mark_next: bool) -> None:
+        """Accept a marked call that no sentence goes on behind."""
+        found = state.pending
+        if found and found.is_marked and (found.closed or is_mark_next):
+            self._accept(found)
+            state.pending = None
+
+    def _leave(self, state: _Behind) -> None:
+        """Go on behind a call with what is prose or another opening."""
+        gap = "".join(state.gap)
+        found = state.pending
+        if found is None:
+            self._surroundings.pass_prose(gap)
+            self._state = _Listening()
+        elif found.is_marked:
+            reason = Reason.IN_SENTENCE if found.closed else Reason.NOT_CLOSED
+            self._refuse(reason, found.source + gap)
+        else:
+            self._refuse(None, found.source + gap)
+
+    def _drop(self, end: Literals) -> bool:
+        self._cursor.pass_until(end)
+        if self._cursor.is_exhausted or not (literal := self._cursor.here(end)):
+            return False
+        self._cursor.advance(len(literal))
+        self._state = _Behind(None)
+        return True
+
+    def _objection(self, found: Found, *, cut_off: bool) -> Reason | None:
+        """Tell what forbids a call at the end of the reply."""
+        if cut_off and not (found.is_marked and found.closed):
+            return Reason.CUT_OFF
+        if not found.is_marked and any(call.name not in self._offered for call in found.calls):
+            return Reason.NOT_OFFERED
+        return None
+
+    def _accept(self, found: Found) -> None:
+        self._held.clear()
+        self._emit(found)
+        self._surroundings.pass_call()
+
+    def _refuse(self, reason: Reason | None, text: str) -> None:
+        """Let `text` be prose; without a reason nobody needs to know that it was looked at."""
+        if reason is not None:
+            self._emit(Refused(reason))
+        self._state = _Listening()
+        self._say(text)
+        self._flush()
+
+    def _say(self, text: str) -> None:
+        """Report prose, but hold the white space at its end."""
+        body = text.rstrip(_SPACE)
+        if body:
+            self._spoken += [*self._held, body]
+            self._held.clear()
+        self._surroundings.pass_prose(body)
+        self._hold(text[len(body) :])
+
+    def _hold(self, text: str) -> None:
+        if text:
+            self._surroundings.pass_prose(text)
+            self._held.append(text)
+
+    def _emit(self, finding: Finding) -> None:
+        self._flush()
+        self._findings.append(finding)
+
+    def _flush(self) -> None:
+        if self._spoken:
+            self._findings.append(Prose("".join(self._spoken)))
+            self._spoken.clear()
+
+    def _report(self) -> list[Finding]:
+        self._flush()
+        findings, self._findings = self._findings, []
+        return findings
+
+
+def find_calls(
+    text: str, syntaxes: Sequence[Syntax], offered: Collection[str], *, cut_off: bool = False
+) -> list[Finding]:
+    """Scan a whole reply at once."""
+    scanner = Scanner(syntaxes, offered)
+    return scanner.feed(text) + scanner.finish(cut_off=cut_off)

@@ -1,0 +1,84 @@
+"""The contract of a rescue syntax: how a textual form of a tool call is read while it arrives.
+
+A syntax names its openings and starts a `Reading`: a generator over a `Cursor` that yields
+whenever it needs more text and returns what it found. A reading
+  - starts behind the opening and only moves forward, so the work is linear in the text;
+  - never raises for what a model wrote: it returns `NotACall` with a reason;
+  - consumes everything up to the end of the call, closer included where there is one;
+  - returns as soon as it knows that this is not a call, with as little consumed as possible.
+Syntaxes may share an opening: they are tried in order from the same place, each judges for itself.
+The scanner does the rest: it finds openings, keeps prose apart and enforces provenance.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Protocol, TypeAlias
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor
+
+
+class Reason(StrEnum):
+    """Why text that looked like a call is none."""
+
+    QUOTED = "quoted"
+    IN_SENTENCE = "in_sentence"
+    CUT_OFF = "cut_off"
+    NOT_CLOSED = "not_closed"
+    NOT_OFFERED = "not_offered"
+    NOT_A_CALL = "not_a_call"
+    BROKEN = "broken"
+
+
+class Place(Enum):
+    """Where in a reply an opening counts."""
+
+    ANYWHERE = "anywhere"
+    LINE_START = "line_start"
+    REPLY_START = "reply_start"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls behind one opening; `closed` is false where the closing mark is missing."""
+
+    calls: tuple[WrittenCall, ...]
+    closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NotACall:
+    """The opening did not introduce a call."""
+
+    reason: Reason
+
+
+Reading: TypeAlias = Generator[None, None, Calls | NotACall]
+
+
+class Syntax(Protocol):
+    """One textual form of a tool call."""
+
+    @property
+    def name(self) -> str:
+        """The word by which profiles and reports refer to this syntax."""
+
+    @property
+    def openings(self) -> tuple[str, ...]:
+        """The literal strings with which a call in this syntax can begin."""
+
+    @property
+    def place(self) -> Place:
+        """Where in a reply the openings count."""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the opening is unmistakable.
+
+        An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at its end
+        and only for offered tools: otherwise it is an answer that happens to be JSON.
+        """
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read calls from behind `opening`, which the cursor has just passed."""

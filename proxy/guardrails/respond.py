@@ -1,0 +1,269 @@
+"""The synthetic tool by which a model answers in prose: offered last, never seen by the client.
+
+Its message is decoded while the arguments are being written, so that it can be streamed. Who
+offers the tool, and when its message may be shown, is decided elsewhere.
+"""
+
+import re
+from collections.abc import Collection, Generator
+from itertools import chain, count
+from typing import TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.rescue.values import Value, read_whole
+
+_PARAMETER = "message"
+_DESCRIPTION = (
+    "Answer the user in words. Call this when no other tool is needed, or once you know the answer."
+)
+_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {_PARAMETER: {"type": "string", "description": "The complete answer."}},
+    "required": [_PARAMETER],
+    "additionalProperties": False,
+}
+
+_SPACE = re.compile(r"\s*")
+_BETWEEN_MEMBERS = re.compile(r"[\s,]*")
+_BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']*")
+_BORING = re.compile(r"[^\"'{}\[\],]*")
+_PLAIN = {quote: re.compile(rf"[^{quote}\\]*") for quote in ('"', "'")}
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_Reading: TypeAlias = Generator[None, None, None]
+
+
+def respond_tool(taken: Collection[str]) -> Tool:
+    """Make the tool under the first name that is not `taken` by a client's tool."""
+    numbered = (f"respond_{number}" for number in count(2))
+    names = chain(("respond", "respond_to_user"), numbered)
+    name = next(name for name in names if name not in taken)
+    function: JsonObject = {"name": name, "description": _DESCRIPTION, "parameters": _PARAMETERS}
+    return Tool(name, _PARAMETERS, json.dump({"type": "function", "function": function}))
+
+
+def message_of(arguments: JsonValue) -> str:
+    """Return the whole message of a finished call; what a `MessageDecoder` told is a prefix of it.
+
+    Broken arguments give what can be saved of them, and text that is no JSON is the message.
+    """
+    match arguments:
+        case None:
+            return ""
+        case str():
+            return _message_in(arguments)
+        case dict():
+            return _message_among(arguments)
+        case _:
+            return json.dump_text(arguments)
+
+
+def _message_in(text: str) -> str:
+    try:
+        value = json.parse(text)
+    except ValueError:
+        return _salvaged(text)
+    return text if isinstance(value, bool | int | float | list) else message_of(value)
+
+
+def _salvaged(text: str) -> str:
+    decoder = MessageDecoder()
+    decoder.feed(text)
+    if decoder.has_begun:
+        return decoder.text
+    match read_whole(text):
+        case Value(dict() as arguments):
+            return _message_among(arguments)
+        case _:
+            return text.strip()
+
+
+def _message_among(arguments: JsonObject) -> str:
+    message = arguments.get(_PARAMETER)
+    if isinstance(message, str):
+        return message
+    strings = [value for value in arguments.values() if isinstance(value, str)]
+    if len(strings) == 1:
+        return strings[0]
+    if _PARAMETER in arguments:
+        return "" if message is None else json.dump_text(message)
+    return json.dump_text(arguments) if arguments else ""
+
+
+class MessageDecoder:
+    """Decodes the top-level string `message` out of a JSON object while its text arrives.
+
+    Like the lenient reader it accepts single quotes, bare keys, raw newlines and quotes that
+    nobody escaped; where it cannot follow, it stays silent. The work is linear in the text.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._told: list[str] = []
+        self._fresh: list[str] = []
+        self._text = ""
+        self._at = 0
+        self._reading = self._read()
+
+    @property
+    def text(self) -> str:
+        """Everything decoded so far."""
+        return "".join(self._told)
+
+    def feed(self, fragment: str) -> str:
+        """Take more of the arguments' text; return the characters of the message it completes."""
+        self._text, self._at = fragment, 0
+        next(self._reading, None)
+        fresh = "".join(self._fresh)
+        self._told.append(fresh)
+        self._fresh.clear()
+        return fresh
+
+    def _read(self) -> _Reading:
+        if (yield from self._pass(_SPACE)) != "{":
+            return
+        self._at += 1
+        while (key := (yield from self._read_key())) is not None:
+            if (yield from self._pass(_SPACE)) != ":":
+                return
+            self._at += 1
+            first = yield from self._pass(_SPACE)
+            if key == _PARAMETER:
+                if first in _PLAIN:
+                    self.has_begun = True
+                    yield from self._read_string(self._fresh, followers=",}")
+                return
+            yield from self._pass_value()
+
+    def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
+        """Move over everything that matches and return the next character, without taking it."""
+        while (end := _end(pattern, self._text, self._at)) == len(self._text):
+            yield
+        self._at = end
+        return self._text[end]
+
+    def _read_key(self) -> Generator[None, None, str | None]:
+        """Read the next key; None where the object ends or is beyond reading."""
+        key: list[str] = []
+        if (yield from self._pass(_BETWEEN_MEMBERS)) in _PLAIN:
+            yield from self._read_string(key, followers=":")
+            return "".join(key)
+        while (end := _end(_BARE_KEY, self._text, self._at)) == len(self._text):
+            key.append(self._text[self._at :])
+            yield
+        key.append(self._text[self._at : end])
+        self._at = end
+        return "".join(key) or None
+
+    def _read_string(self, decoded: list[str], *, followers: str) -> _Reading:
+        string = _StringDecoder(self._text[self._at], followers)
+        self._at += 1
+        while not string.is_over:
+            self._at = string.feed(self._text, self._at, decoded)
+            if not string.is_over:
+                yield
+
+    def _pass_value(self) -> _Reading:
+        depth = 0
+        while (mark := (yield from self._pass(_BORING))) not in ",}" or depth:
+            if mark in _PLAIN:
+                yield from self._read_string([], followers=",:}]")
+                continue
+            depth += (mark in "{[") - (mark in "}]")
+            self._at += 1
+
+
+class _StringDecoder:
+    """Decodes the inside of one JSON string.
+
+    A quote that none of the `followers` follows was meant as a character: models forget to escape.
+    An escape that JSON does not know is kept as it is written, half a surrogate pair replaced.
+    """
+
+    def __init__(self, quote: str, followers: str) -> None:
+        self.is_over = False
+        self._quote = quote
+        self._followers = followers
+        self._closing: list[str] = []
+        self._escape = ""
+        self._high = 0
+
+    def feed(self, text: str, start: int, decoded: list[str]) -> int:
+        """Append what can be decoded of `text` from `start` on; return where it stopped."""
+        at = start
+        while at < len(text) and not self.is_over:
+            if self._closing:
+                at = self._look_behind_quote(text, at, decoded)
+            elif self._escape:
+                at = self._decode_escape(text, at, decoded)
+            else:
+                at = self._decode_plain(text, at, decoded)
+        return at
+
+    def _decode_plain(self, text: str, at: int, decoded: list[str]) -> int:
+        end = _end(_PLAIN[self._quote], text, at)
+        if end > at:
+            self._put(text[at:end], decoded)
+            return end
+        if text[at] == "\\":
+            self._escape = "\\"
+        else:
+            self._closing.append(text[at])
+        return at + 1
+
+    def _look_behind_quote(self, text: str, at: int, decoded: list[str]) -> int:
+        end = _end(_SPACE, text, at)
+        if end > at:
+            self._closing.append(text[at:end])
+            return end
+        if text[at] in self._followers:
+            self._put("", decoded)
+            self.is_over = True
+            return at
+        self._put("".join(self._closing), decoded)
+        self._closing.clear()
+        return at
+
+    def _decode_escape(self, text: str, at: int, decoded: list[str]) -> int:
+        char, written = text[at], self._escape
+        if written == "\\" and char != "u":
+            self._escape = ""
+            self._put(char if char == self._quote else _ESCAPES.get(char, written + char), decoded)
+            return at + 1
+        if written != "\\" and char not in _HEX_DIGITS:
+            self._escape = ""
+            self._put(written, decoded)
+            return at
+        self._escape = written + char
+        if len(self._escape) == len("\\u0000"):
+            self._put_unit(int(self._escape[2:], 16), decoded)
+            self._escape = ""
+        return at + 1
+
+    def _put_unit(self, unit: int, decoded: list[str]) -> None:
+        """Add a UTF-16 code unit; only a pair of surrogates makes a character."""
+        if 0xD800 <= unit < 0xDC00:
+            self._put("", decoded)
+            self._high = unit
+        elif 0xDC00 <= unit < 0xE000:
+            pair = 0x10000 + ((self._high - 0xD800) << 10) + (unit - 0xDC00)
+            decoded.append(chr(pair) if self._high else _REPLACEMENT)
+            self._high = 0
+        else:
+            self._put(chr(unit), decoded)
+
+    def _put(self, text: str, decoded: list[str]) -> None:
+        if self._high:
+            decoded.append(_REPLACEMENT)
+            self._high = 0
+        decoded.append(text)
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where the run ends that matches from `start` on; every pattern here matches ""."""
+    match = pattern.match(text, start)
+    return match.end() if match else start

@@ -1,0 +1,70 @@
+"""The ladder of attempts: what to ask next, decided from what was asked and what went wrong.
+
+Repair comes first and costs nothing; then the model is told what was wrong; in the end the
+backend is constrained so that only a valid call can come out. Prose where an answer is allowed is
+asked about once and then taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from proxy.conversation.requests import Parsing
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.verdict import Defect
+
+MOST_ATTEMPTS = 3
+
+_PROSE = (Defect.PROSE, Defect.EMPTY)
+
+
+class Rung(Enum):
+    """The kinds of attempts."""
+
+    AS_ASKED = "as_asked"
+    RAW = "raw"
+    NUDGED = "nudged"
+    CONSTRAINED = "constrained"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One generation; with `Parsing.OURS` the backend's own parser is kept out of it."""
+
+    rung: Rung
+    parsing: Parsing = Parsing.BACKEND
+
+
+FIRST = Attempt(Rung.AS_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that was rejected, and why."""
+
+    attempt: Attempt
+    defect: Defect
+
+
+def next_attempt(
+    failures: Sequence[Failure], text_policy: TextPolicy, limit: int = MOST_ATTEMPTS
+) -> Attempt | None:
+    """Return the next attempt after all these failed, or None when the ladder ends."""
+    last = failures[-1]
+    if len(failures) >= limit:
+        return None
+    if last.defect is Defect.UNREADABLE and last.attempt.parsing is Parsing.BACKEND:
+        return Attempt(Rung.RAW, Parsing.OURS)
+    if is_an_answer(last.defect, text_policy):
+        if any(failure.defect in _PROSE for failure in failures[:-1]):
+            return None
+        if len(failures) == 1 or last.attempt.rung is Rung.RAW:
+            return Attempt(Rung.NUDGED, last.attempt.parsing)
+    if len(failures) + 1 == limit or last.attempt.rung is Rung.NUDGED:
+        return Attempt(Rung.CONSTRAINED, Parsing.OURS)
+    return Attempt(Rung.NUDGED, last.attempt.parsing)
+
+
+def is_an_answer(defect: Defect, text_policy: TextPolicy) -> bool:
+    """Tell whether a rejected reply may in the end stand as the answer after all."""
+    return defect in _PROSE and text_policy is not TextPolicy.REQUIRE

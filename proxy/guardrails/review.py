@@ -1,0 +1,177 @@
+"""The verdict on one finished reply: names, arguments, and whether prose will do.
+
+Order: name -> arguments -> verdict. Pure; a misbehaving model is never an exception here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, WrittenCall
+from proxy.facts import Dropped, Fact, Refused, Renamed
+from proxy.guardrails import arguments, names, nudges
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
+
+NewId: TypeAlias = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Good:
+    """A call the client may run."""
+
+    call: ToolCall
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """A call with a defect; `call` is None where no history could hold it."""
+
+    call: ToolCall | None
+    defect: Defect
+    problem: str
+    facts: tuple[Fact, ...] = ()
+
+
+def review(reply: ReadReply, offer: Offer, new_id: NewId) -> Verdict:
+    """Judge a finished reply; `new_id` makes the ids of calls that have none or share one."""
+    whole = _without_cut_off(reply, offer)
+    facts = reply.facts
+    if len(whole) < len(reply.calls):
+        facts += (Refused("cut_off"),)
+    if not whole and not reply.is_botched:
+        return _judge_text(reply, offer, facts)
+    wanted = whole if offer.parallel else whole[:1]
+    facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
+    judged = _judge_calls(wanted, offer, new_id, is_complete=_is_complete(reply, offer))
+    for one in judged:
+        facts += one.facts
+    good = tuple(one.call for one in judged if isinstance(one, _Good))
+    bad = [one for one in judged if isinstance(one, _Bad)]
+    answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), facts)
+    if reply.is_botched:
+        return _botched(reply, offer, answer)
+    if not bad:
+        return answer
+    return Rejected(bad[0].defect, _nudge(reply.text, judged, bad, offer), answer, facts)
+
+
+def _botched(reply: ReadReply, offer: Offer, answer: Accepted) -> Rejected:
+    """Reject a reply with a call in it that nobody can read."""
+    nudge = nudges.about_broken_call(reply.text, "its JSON is broken", offer)
+    return Rejected(Defect.BROKEN_ARGUMENTS, nudge, answer, answer.facts)
+
+
+def _is_complete(reply: ReadReply, offer: Offer) -> bool:
+    """Tell whether the model itself chose to stop, so that missing brackets may be closed."""
+    return reply.reason != "length" and not offer.stop_strings
+
+
+def _without_cut_off(reply: ReadReply, offer: Offer) -> tuple[WrittenCall, ...]:
+    """Leave out the last call if the model was stopped while it was writing it."""
+    if _is_complete(reply, offer) or not reply.calls:
+        return reply.calls
+    *before, last = reply.calls
+    if _is_whole(last.arguments, allow_empty=reply.reason != "length"):
+        return reply.calls
+    return tuple(before)
+
+
+def _is_whole(written: JsonValue, *, allow_empty: bool) -> bool:
+    if not isinstance(written, str):
+        return True
+    if not written.strip():
+        return allow_empty
+    try:
+        return isinstance(json.parse(written), dict)
+    except ValueError:
+        return False
+
+
+def _judge_calls(
+    calls: Sequence[WrittenCall], offer: Offer, new_id: NewId, *, is_complete: bool
+) -> list[_Good | _Bad]:
+    judged: list[_Good | _Bad] = []
+    taken: set[str] = set()
+    for written in calls:
+        call_id = written.id if written.id and written.id not in taken else new_id()
+        taken.add(call_id)
+        judged.append(_judge_call(written, call_id, offer, is_complete=is_complete))
+    return judged
+
+
+def _judge_call(
+    written: WrittenCall, call_id: str, offer: Offer, *, is_complete: bool
+) -> _Good | _Bad:
+    tool = names.resolve(written.name, offer.tools)
+    if tool is None:
+        problem = nudges.unknown_tool(written.name, offer)
+        return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
+    if isinstance(offer.choice, NamedTool) and tool.name != offer.choice.name:
+        problem = nudges.wrong_tool(written.name, offer)
+        return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
+    renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
+    return _judge_arguments(written, tool, call_id, renamed, is_complete=is_complete)
+
+
+def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) -> _Bad:
+    text = arguments.object_text(written.arguments)
+    return _Bad(ToolCall(call_id, written.name, text or "{}"), defect, problem)
+
+
+def _judge_arguments(
+    written: WrittenCall,
+    tool: Tool,
+    call_id: str,
+    renamed: tuple[Fact, ...],
+    *,
+    is_complete: bool,
+) -> _Good | _Bad:
+    match arguments.check(tool, written.arguments, may_close=is_complete):
+        case arguments.ValidArguments(text, _, facts):
+            return _Good(ToolCall(call_id, tool.name, text), (*renamed, *facts))
+        case arguments.BrokenArguments(problem):
+            return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
+        case arguments.InvalidArguments(value, complaints, facts):
+            problem = nudges.invalid_arguments([str(complaint) for complaint in complaints])
+            call = ToolCall(call_id, tool.name, json.dump_text(value))
+            return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
+
+
+def _nudge(
+    text: str, judged: Sequence[_Good | _Bad], bad: Sequence[_Bad], offer: Offer
+) -> tuple[Message, ...]:
+    answers: list[nudges.Answer] = []
+    for one in judged:
+        if one.call is None:
+            return nudges.about_broken_call(text, bad[0].problem, offer)
+        problem = one.problem if isinstance(one, _Bad) else None
+        answers.append(nudges.Answer(one.call, problem))
+    return nudges.about_calls(text, answers, offer)
+
+
+def _judge_text(reply: ReadReply, offer: Offer, facts: tuple[Fact, ...]) -> Verdict:
+    """Judge a reply in which nothing is called."""
+    cut_off = reply.is_cut_off or bool(reply.calls)
+    reason = "length" if cut_off else _finish_reason(reply.reason, ())
+    answer = Accepted(reply.text, (), reason, facts)
+    demands_call = offer.text_policy is TextPolicy.REQUIRE
+    if reply.has_responded or (not demands_call and reason == "length"):
+        return answer
+    if offer.text_policy is TextPolicy.ACCEPT:
+        return answer
+    if not reply.text.strip():
+        return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
+    return Rejected(Defect.PROSE, nudges.about_prose(reply.text, offer), answer, facts)
+
+
+def _finish_reason(written: str, calls: Sequence[ToolCall]) -> str:
+    """Make the finish reason agree with what the client gets; `length` and others stay."""
+    if written in ("stop", "tool_calls", "function_call"):
+        return "tool_calls" if calls else "stop"
+    return written

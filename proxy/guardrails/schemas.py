@@ -1,0 +1,191 @@
+"""The caller's JSON schemas: compiled to check arguments, and put together to constrain a reply.
+
+Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NoReturn, TypeAlias
+
+from jsonschema_rs import (
+    Draft202012Validator,
+    FancyRegexOptions,
+    Registry,
+    ValidationError,
+    ValidationErrorKind,
+)
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_CACHED_SCHEMAS = 512
+_ROOT = "urn:temper:schema"
+_PROBLEM_LIMIT = 200
+_PATTERNS = FancyRegexOptions(backtrack_limit=100_000)
+
+_KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
+_SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
+_SCHEMAS_BY_NAME |= {"patternProperties", "dependencies"}
+_SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+_SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items", "not", "then"])
+_SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
+_SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
+_MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
+_LEFT_OUT_AT_THE_ROOT = frozenset(["$id", "$schema"])
+
+_GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
+
+
+class UnusableSchema(ValueError):
+    """A schema that the validator cannot compile."""
+
+
+class Schema:
+    """A compiled schema; `part` compiles one of its sub-schemas."""
+
+    def __init__(self, validator: Draft202012Validator, registry: Registry) -> None:
+        self._validator = validator
+        self._registry = registry
+
+    def is_valid(self, value: JsonValue) -> bool:
+        """Tell whether a value satisfies the schema."""
+        return self._validator.is_valid(value) or not any(self.errors(value))
+
+    def errors(self, value: JsonValue) -> Iterator[ValidationError]:
+        """Yield every violation; a pattern that is too hard to match counts as matched."""
+        for error in self._validator.iter_errors(value):
+            if not isinstance(error.kind, _GAVE_UP):
+                yield error
+
+    def part(self, path: Path) -> "Schema | None":
+        """Compile the sub-schema at `path`, references intact; None where that is impossible."""
+        try:
+            return _compile({"$ref": f"{_ROOT}#{pointer(path)}"}, self._registry)
+        except ValueError:
+            return None
+
+
+def compiled(tool: Tool) -> Schema:
+    """Compile a tool's parameters, or find them compiled; raises UnusableSchema."""
+    try:
+        return _compiled(json.dump(tool.parameters))
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnusableSchema(reason[:_PROBLEM_LIMIT]) from error
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _compiled(document: bytes) -> Schema:
+    schema = json.parse(document)
+    return _compile(schema, Registry([(_ROOT, schema)], retriever=_refuse))
+
+
+def _compile(schema: JsonValue, registry: Registry) -> Schema:
+    if not isinstance(schema, dict | bool):
+        raise UnusableSchema("a schema is an object or a boolean")
+    validator = Draft202012Validator(
+        schema,
+        validate_formats=False,
+        retriever=_refuse,
+        registry=registry,
+        pattern_options=_PATTERNS,
+    )
+    return Schema(validator, registry)
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError(f"{uri} is not fetched")
+
+
+def allowed(error: ValidationError) -> list[JsonValue]:
+    """Return the values to which the violated `enum` or `const` is limited."""
+    value: JsonValue = error.kind.value
+    return value if isinstance(value, list) and error.kind.name == "enum" else [value]
+
+
+def forbids_members(error: ValidationError) -> bool:
+    """Tell whether an object has members although its schema names and allows none.
+
+    The validator reports the first of them then, at the place of the object.
+    """
+    is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
+    return isinstance(error.kind, ValidationErrorKind.FalseSchema) and is_keyword
+
+
+def pointer(path: Path) -> str:
+    """Write a path as a JSON pointer."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def call_schema(tools: Sequence[Tool]) -> JsonObject:
+    """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
+
+    Every tool's own schema moves to `$defs/tool_<number>`, its local references with it. What
+    llama-server refuses to compile is let through: the reply is checked against the original.
+    """
+    definitions: JsonObject = {}
+    calls: list[JsonObject] = []
+    for number, tool in enumerate(tools):
+        place = f"#/$defs/tool_{number}"
+        definitions[f"tool_{number}"] = _definition(tool, place)
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": place}},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    choice: JsonObject = calls[0] if len(calls) == 1 else {"anyOf": [*calls]}
+    return {**choice, "$defs": definitions}
+
+
+def _definition(tool: Tool, place: str) -> JsonObject:
+    if not isinstance(tool.parameters, dict):
+        return {"type": "object"}
+    own = {key: value for key, value in tool.parameters.items() if key not in _LEFT_OUT_AT_THE_ROOT}
+    return _moved_object(own, place)
+
+
+def _moved_object(schema: JsonObject, place: str) -> JsonObject:
+    """Make the local references of a schema start at `place`, only where they are keywords."""
+    return {
+        keyword: _moved_keyword(keyword, value, place)
+        for keyword, value in schema.items()
+        if not (keyword == "type" and _has_unknown_type(value))
+        and not (keyword == "$ref" and not str(value).startswith("#"))
+    }
+
+
+def _moved_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
+    match value:
+        case str() if keyword == "$ref" and (value == "#" or value.startswith("#/")):
+            return place + value[1:]
+        case dict() if keyword in _SCHEMAS_BY_NAME:
+            return {name: _moved(schema, place) for name, schema in value.items()}
+        case list() if keyword in _SCHEMA_LISTS:
+            return [_moved(schema, place) for schema in value]
+        case dict() | bool() if keyword in _SCHEMAS and keyword not in _MAY_BE_BOOLEAN:
+            return _moved(value, place)
+        case dict() if keyword in _MAY_BE_BOOLEAN:
+            return _moved_object(value, place)
+        case _:
+            return value
+
+
+def _moved(schema: JsonValue, place: str) -> JsonValue:
+    match schema:
+        case dict():
+            return _moved_object(schema, place)
+        case bool():
+            return {} if schema else {"not": {}}
+        case _:
+            return schema
+
+
+def _has_unknown_type(value: JsonValue) -> bool:
+    names = value if isinstance(value, list) else [value]
+    return any(name not in _KNOWN_TYPES for name in names if isinstance(name, str))

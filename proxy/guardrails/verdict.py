@@ -1,0 +1,48 @@
+"""The judgement of one reply, as data. A misbehaving model ends here and never as an exception."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import ToolCall
+from proxy.facts import Fact
+
+
+class Defect(Enum):
+    """What is wrong with a rejected reply."""
+
+    PROSE = "prose"
+    EMPTY = "empty"
+    UNKNOWN_TOOL = "unknown_tool"
+    WRONG_TOOL = "wrong_tool"
+    BROKEN_ARGUMENTS = "broken_arguments"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the client gets. `reason` is the finish reason; every call is valid for its tool."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    reason: str = "stop"
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A reply worth another attempt.
+
+    `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
+    that can be made of it, in case there is no further attempt.
+    """
+
+    defect: Defect
+    nudge: tuple[Message, ...]
+    fallback: Accepted
+    facts: tuple[Fact, ...] = ()
+
+
+Verdict: TypeAlias = Accepted | Rejected

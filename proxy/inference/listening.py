@@ -1,0 +1,85 @@
+"""How one reply is listened to: guarded, or simply passed on where there is nothing to guard."""
+
+from typing import Protocol
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyInProgress,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.offer import Offer
+from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.review import NewId, review
+from proxy.guardrails.verdict import Accepted, Verdict
+from proxy.inference.release import Release
+
+
+class Listening(Protocol):
+    """Listens to one reply."""
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event of the backend; returns what the client may see now."""
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """End the reply; returns what the client may see whatever follows, and the verdict."""
+
+    def complete(self, answer: Accepted) -> list[ReplyEvent]:
+        """Return what the client has not yet seen of the text of this reply."""
+
+
+class GuardedListening:
+    """Reads, releases and reviews a reply."""
+
+    def __init__(self, offer: Offer, release: Release, new_id: NewId) -> None:
+        self._offer = offer
+        self._release = release
+        self._new_id = new_id
+        self._reader = ReplyReader(offer)
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event; progress is passed on, content is read first."""
+        if isinstance(event, TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArgumentsDelta):
+            return [
+                shown for heard in self._reader.read(event) for shown in self._release.show(heard)
+            ]
+        return [event]
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """End the reply and judge it."""
+        rest, reply = self._reader.finish(reason)
+        shown = [event for heard in rest for event in self._release.show(heard)]
+        return shown, review(reply, self._offer, self._new_id)
+
+    def complete(self, answer: Accepted) -> list[ReplyEvent]:
+        """Show the text that was held back."""
+        return self._release.complete(answer.text)
+
+
+class PassingOn:
+    """Shows everything as it comes; only calls are collected, because clients get them whole."""
+
+    def __init__(self, new_id: NewId) -> None:
+        self._new_id = new_id
+        self._reply = ReplyInProgress()
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event; all but pieces of calls goes on at once."""
+        self._reply.add(event)
+        return [] if isinstance(event, ToolCallStarted | ToolCallArgumentsDelta) else [event]
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """Accept the reply as it is."""
+        reply = self._reply.finish(reason)
+        calls = tuple(
+            ToolCall(call.id or self._new_id(), call.name, str(call.arguments))
+            for call in reply.calls
+        )
+        return [], Accepted(reply.text, calls, reason)
+
+    def complete(self, answer: Accepted) -> list[ReplyEvent]:
+        """Nothing was held back."""
+        return []

@@ -1,0 +1,74 @@
+"""From a client's request to a turn: mend the history, offer `respond`, fit the context.
+
+It decides everything that stays the same for all attempts, so that the rendered prompt does too.
+"""
+
+from dataclasses import dataclass
+
+from proxy.context.compaction import Compaction, NoCompaction
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.facts import Fact
+from proxy.guardrails.healing import heal_messages, heal_tools
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.retry import MOST_ATTEMPTS
+from proxy.guardrails.review import NewId
+from proxy.inference.turn import Prepared, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator, or one request, decided about the guardrails.
+
+    `attempts` bounds the generations per request; `is_strict` turns an exhausted ladder into an
+    error; `is_on` switches every guardrail off. `syntaxes` names those to try first.
+    """
+
+    text_policy: TextPolicy = TextPolicy.RESPOND
+    attempts: int = MOST_ATTEMPTS
+    is_strict: bool = False
+    is_on: bool = True
+    syntaxes: tuple[str, ...] = ()
+
+
+def prepare(
+    request: Request, policy: Policy, new_id: NewId, compaction: Compaction | None = None
+) -> Turn:
+    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
+    messages, facts = heal_messages(request.messages) if policy.is_on else (request.messages, ())
+    tools, healed = heal_tools(request.tools) if policy.is_on else (request.tools, ())
+    offer = _make_offer(request, policy)
+    offered = tools if offer is None or offer.respond is None else (*tools, offer.respond)
+    fitted = (compaction or NoCompaction()).fit(messages, offered, request.max_tokens)
+    all_facts: tuple[Fact, ...] = (*facts, *healed, *fitted.facts)
+    prepared = Prepared(request, fitted.messages, offered, offer, all_facts)
+    return Turn(prepared, attempts=policy.attempts, is_strict=policy.is_strict, new_id=new_id)
+
+
+def _make_offer(request: Request, policy: Policy) -> Offer | None:
+    """Fix the terms of the request; None where there is nothing to guard."""
+    if not policy.is_on or not request.tools or request.tool_choice is ToolUse.NONE:
+        return None
+    text_policy = _text_policy(request, policy.text_policy)
+    respond = None
+    if text_policy is TextPolicy.RESPOND:
+        respond = respond_tool([tool.name for tool in request.tools])
+    return Offer(
+        request.tools,
+        text_policy,
+        in_order(policy.syntaxes),
+        respond,
+        request.tool_choice,
+        request.parallel_tool_calls,
+        tuple(one.text for one in request.messages if one.role in ("tool", "user")),
+        request.stop_strings,
+        request.wants_json,
+    )
+
+
+def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:
+    if request.tool_choice is ToolUse.REQUIRED or isinstance(request.tool_choice, NamedTool):
+        return TextPolicy.REQUIRE
+    return TextPolicy.ACCEPT if request.wants_json else wanted

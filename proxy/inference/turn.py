@@ -1,0 +1,279 @@
+"""The Turn: everything between a request and the answer to it, without any I/O.
+
+Theory of operation
+-------------------
+A turn puts one question after another to a backend until one of the replies is fit for the
+client. Like a protocol engine it has two methods. `next_question()` gives what to ask, or None
+when there is nothing more to ask; `receive(event)` takes one event of the backend's reply and
+returns the events that the client gets for it. The caller owns sockets, clocks and tasks.
+
+    ASKING      a question is waiting to be put to the model
+    LISTENING   an answer is arriving; the client has seen no content of it
+    COMMITTED   the client has seen some of the answer; it can only be completed
+    DONE        the client has got everything, the finish reason last
+
+What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
+state, and a move that is not in the table is a bug and not an event. Text that was shown commits
+the turn: a later attempt may still add a tool call to it, but no text (`RESUMED`).
+
+A reply is read while it arrives (`guardrails.reading`), shown as far as it is safe
+(`inference.release`), judged when it is complete (`guardrails.review`), and if it is rejected the
+ladder (`guardrails.retry`) names the next attempt. Where there is nothing to guard, everything
+is passed on as it comes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCalled,
+    UsageReported,
+)
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import NamedTool, Tool
+from proxy.errors import GuardrailsExhausted
+from proxy.facts import Asked, Fact, LadderEnded, RejectedReply
+from proxy.guardrails.nudges import insist_on_json
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_attempt
+from proxy.guardrails.review import NewId
+from proxy.guardrails.schemas import call_schema
+from proxy.guardrails.verdict import Accepted, Defect, Rejected
+from proxy.inference.listening import GuardedListening, Listening, PassingOn
+from proxy.inference.release import Release
+
+
+class State(Enum):
+    """Where a turn stands."""
+
+    ASKING = "asking"
+    LISTENING = "listening"
+    COMMITTED = "committed"
+    DONE = "done"
+
+
+class Move(Enum):
+    """What can happen to a turn."""
+
+    ASKED = "asked"
+    RESUMED = "resumed"
+    SHOWN = "shown"
+    REJECTED = "rejected"
+    FINISHED = "finished"
+
+
+_MOVES = {
+    (State.ASKING, Move.ASKED): State.LISTENING,
+    (State.ASKING, Move.RESUMED): State.COMMITTED,
+    (State.ASKING, Move.FINISHED): State.DONE,
+    (State.LISTENING, Move.SHOWN): State.COMMITTED,
+    (State.LISTENING, Move.REJECTED): State.ASKING,
+    (State.LISTENING, Move.FINISHED): State.DONE,
+    (State.COMMITTED, Move.SHOWN): State.COMMITTED,
+    (State.COMMITTED, Move.REJECTED): State.ASKING,
+    (State.COMMITTED, Move.FINISHED): State.DONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request made ready: what is really sent, on which terms, and what was done to it.
+
+    Without an `offer` there is nothing to guard.
+    """
+
+    request: Request
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    offer: Offer | None
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fallback:
+    """The answer that a rejected reply would make, should nothing better come."""
+
+    answer: Accepted
+    listening: Listening
+    usage: UsageReported | None
+
+
+class Turn:
+    """One request on its way to an answer; see the module's theory of operation."""
+
+    def __init__(
+        self, prepared: Prepared, *, attempts: int, is_strict: bool, new_id: NewId
+    ) -> None:
+        self._prepared = prepared
+        self._attempts = attempts
+        self._is_strict = is_strict
+        self._new_id = new_id
+        self._state = State.ASKING
+        self._attempt = FIRST
+        self._failures: list[Failure] = []
+        self._nudges: tuple[Message, ...] = ()
+        self._facts = list(prepared.facts)
+        self._started: ReplyStarted | None = None
+        self._usage: UsageReported | None = None
+        self._fallback: _Fallback | None = None
+        self._shown_by: Listening | None = None
+        self._listening = self._listen()
+
+    @property
+    def state(self) -> State:
+        """Where the turn stands."""
+        return self._state
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What happened so far."""
+        return tuple(self._facts)
+
+    def next_question(self) -> Question | None:
+        """Return what to ask the backend, None when the turn is done."""
+        if self._state is State.DONE:
+            return None
+        self._listening = self._listen()
+        self._usage = None
+        self._facts.append(Asked(self._attempt.rung.value))
+        self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
+        prepared = self._prepared
+        return Question(
+            prepared.request,
+            prepared.messages + self._nudges,
+            prepared.tools,
+            prepared.request.tool_choice,
+            self._attempt.parsing,
+            self._schema(),
+        )
+
+    def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
+        """Take one event of the reply; returns the client's events.
+
+        Raises `GuardrailsExhausted` when the ladder ends and the turn is strict.
+        """
+        match event:
+            case ReplyStarted():
+                return self._announce(event)
+            case UsageReported():
+                self._usage = event
+                return ()
+            case ReplyFinished(reason):
+                return self._judge(reason)
+            case ReplyUnreadable():
+                return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
+            case _:
+                return self._show(self._listening.hear(event))
+
+    def abandon(self) -> Sequence[ReplyEvent]:
+        """End the turn although its question could not be answered.
+
+        Returns the best answer that earlier attempts allow; nothing if there is none, or if the
+        client has already seen a part of the reply that broke off.
+        """
+        fallback = self._fallback
+        if fallback is None or self._shown_by is self._listening:
+            return ()
+        if not (fallback.answer.text.strip() or fallback.answer.calls):
+            return ()
+        return self._fall_back(self._failures[-1].defect)
+
+    def _move(self, move: Move) -> None:
+        to = _MOVES.get((self._state, move))
+        assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
+        self._state = to
+
+    def _listen(self) -> Listening:
+        offer = self._prepared.offer
+        if offer is None:
+            return PassingOn(self._new_id)
+        if self._attempt.rung is Rung.CONSTRAINED:
+            offer = replace(offer, wants_json=False)
+        is_prose_welcome = offer.text_policy is TextPolicy.ACCEPT or any(
+            is_an_answer(failure.defect, offer.text_policy) for failure in self._failures
+        )
+        release = Release(shows_prose=is_prose_welcome, is_muted=self._shown_by is not None)
+        return GuardedListening(offer, release, self._new_id)
+
+    def _schema(self) -> JsonObject | None:
+        """Describe the only output that the constrained attempt allows."""
+        offer = self._prepared.offer
+        if offer is None or self._attempt.rung is not Rung.CONSTRAINED:
+            return None
+        named = offer.choice
+        if isinstance(named, NamedTool):
+            return call_schema([tool for tool in offer.tools if tool.name == named.name])
+        return call_schema(offer.everything)
+
+    def _announce(self, started: ReplyStarted) -> Sequence[ReplyEvent]:
+        if self._started is not None:
+            return ()
+        self._started = started
+        return (started,)
+
+    def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
+        if any(isinstance(event, TextDelta) for event in events):
+            self._move(Move.SHOWN)
+            self._shown_by = self._listening
+        return events
+
+    def _judge(self, reason: str) -> Sequence[ReplyEvent]:
+        events, verdict = self._listening.finish(reason)
+        shown = self._show(events)
+        match verdict:
+            case Accepted():
+                self._facts += verdict.facts
+                answer = _Fallback(verdict, self._listening, self._usage)
+                return [*shown, *self._complete(answer)]
+            case Rejected():
+                return [*shown, *self._reject(verdict)]
+
+    def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
+        self._facts += (*rejected.facts, RejectedReply(rejected.defect.value))
+        self._failures.append(Failure(self._attempt, rejected.defect))
+        self._remember(rejected.fallback)
+        self._move(Move.REJECTED)
+        attempt = next_attempt(self._failures, self._text_policy, self._attempts)
+        if attempt is None:
+            return self._fall_back(rejected.defect)
+        self._attempt = attempt
+        constrained = attempt.rung is Rung.CONSTRAINED
+        self._nudges += insist_on_json(rejected.nudge) if constrained else rejected.nudge
+        return ()
+
+    @property
+    def _text_policy(self) -> TextPolicy:
+        offer = self._prepared.offer
+        return TextPolicy.ACCEPT if offer is None else offer.text_policy
+
+    def _remember(self, answer: Accepted) -> None:
+        """Keep the most faithful answer so far: calls before text, later before earlier."""
+        best = self._fallback
+        if best is None or answer.calls or (answer.text.strip() and not best.answer.calls):
+            self._fallback = _Fallback(answer, self._listening, self._usage)
+
+    def _fall_back(self, defect: Defect) -> Sequence[ReplyEvent]:
+        if not is_an_answer(defect, self._text_policy):
+            self._facts.append(LadderEnded(defect.value))
+            if self._is_strict:
+                self._move(Move.FINISHED)
+                raise GuardrailsExhausted(len(self._failures), defect.value)
+        assert self._fallback is not None  # noqa: S101 - every rejection leaves one
+        return self._complete(self._fallback)
+
+    def _complete(self, best: _Fallback) -> Sequence[ReplyEvent]:
+        """Show what the client still lacks of an answer, and end the turn."""
+        is_own_text = self._shown_by in (None, best.listening)
+        self._move(Move.FINISHED)
+        text = best.listening.complete(best.answer) if is_own_text else []
+        calls = [ToolCalled(index, call) for index, call in enumerate(best.answer.calls)]
+        usage = [best.usage] if best.usage is not None else []
+        return [*text, *calls, *usage, ReplyFinished(best.answer.reason)]

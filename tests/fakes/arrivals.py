@@ -1,0 +1,109 @@
+"""Text as it may arrive: every way to cut it, what reads it, and how work grows with it."""
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Prose
+from proxy.guardrails.rescue.scanner import Scanner
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Syntax
+
+T = TypeVar("T")
+
+
+def chunkings(text: str) -> Iterator[list[str]]:
+    """Cut a text in every way worth trying: whole, by character, in two, in equal pieces."""
+    yield [text]
+    yield list(text)
+    for cut in range(1, len(text)):
+        yield [text[:cut], text[cut:]]
+    for size in (2, 3, 5, 7, 11, 23):
+        yield [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]) -> tuple[T, str]:
+    """Feed a reading until it returns; give its result and the text it left."""
+    arriving = iter(pieces)
+    try:
+        next(reading)
+        for piece in arriving:
+            cursor.feed(piece)
+            next(reading)
+        cursor.finish()
+        next(reading)
+    except StopIteration as end:
+        result: T = end.value
+    else:
+        raise AssertionError("the reading waits for more of a finished text")
+    cursor.feed("".join(arriving))
+    cursor.begin()
+    cursor.pass_rest()
+    return result, cursor.source()
+
+
+def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tuple[T, str]:
+    """Run a reading over a text cut in every way; give its result and the text it left."""
+    results: list[tuple[T, str]] = []
+    for pieces in chunkings(text):
+        cursor = Cursor()
+        results.append(run(cursor, start(cursor), pieces))
+    assert all(result == results[0] for result in results)
+    return results[0]
+
+
+def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NotACall, str]:
+    """Read a text that begins with an opening of `syntax`, cut in every way."""
+    opening = next(opening for opening in syntax.openings if text.startswith(opening))
+
+    def start(cursor: Cursor) -> Generator[None, None, Calls | NotACall]:
+        cursor.begin()
+        yield from cursor.literal(opening)
+        return (yield from syntax.read(cursor, opening))
+
+    return read(start, text)
+
+
+def scan(
+    pieces: Iterable[str],
+    syntaxes: Sequence[Syntax],
+    offered: Collection[str] = (),
+    *,
+    cut_off: bool = False,
+) -> list[Finding]:
+    """Scan text in pieces and join neighbouring texts, which depend on how it arrived."""
+    scanner = Scanner(syntaxes, offered)
+    findings: list[Finding] = []
+    for piece in pieces:
+        findings += scanner.feed(piece)
+    return joined(findings + scanner.finish(cut_off=cut_off))
+
+
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Join neighbouring texts."""
+    result: list[Finding] = []
+    for kind, neighbours in groupby(findings, type):
+        group = list(neighbours)
+        texts = [item.text for item in group if isinstance(item, Prose | ArgumentsText)]
+        if kind is Prose:
+            result.append(Prose("".join(texts)))
+        elif kind is ArgumentsText:
+            result.append(ArgumentsText("".join(texts)))
+        else:
+            result += group
+    return result
+
+
+def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
+    """Tell whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
+
+    A noisy machine makes single measurements too large, so one good one out of five counts.
+    """
+    return any(_time(work, text(2 * size)) / _time(work, text(size)) < 2.5 for _ in range(5))
+
+
+def _time(work: Callable[[str], object], text: str) -> float:
+    start = time.process_time()
+    work(text)
+    return max(time.process_time() - start, 1e-3)  # less is noise

@@ -1,0 +1,128 @@
+"""A play-book for a turn: backend events go in with `>>`, client events come out with `<<`."""
+
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message, user_message
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import Tool, ToolChoice, ToolUse
+from proxy.inference.preparation import Policy, prepare
+from proxy.inference.turn import Turn
+
+WEATHER_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"enum": ["c", "f"]},
+    },
+    "required": ["city"],
+}
+
+
+def make_tool(name: str, parameters: JsonObject) -> Tool:
+    function: JsonObject = {"name": name, "description": name, "parameters": parameters}
+    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
+
+
+WEATHER = make_tool("get_weather", WEATHER_SCHEMA)
+CLOCK = make_tool("get_time", {"type": "object", "properties": {}})
+
+
+def make_request(
+    *messages: Message,
+    tools: tuple[Tool, ...] = (WEATHER, CLOCK),
+    choice: ToolChoice = ToolUse.AUTO,
+    parallel: bool = True,
+    wants_json: bool = False,
+    stop_strings: bool = False,
+) -> Request:
+    return Request(
+        "test",
+        messages or (user_message("How is the weather?"),),
+        {"model": b'"test"'},
+        tools,
+        choice,
+        parallel_tool_calls=parallel,
+        wants_json=wants_json,
+        stop_strings=stop_strings,
+    )
+
+
+@dataclass
+class CountedIds:
+    """Ids that are the same in every run."""
+
+    count: int = 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        return f"made_{self.count}"
+
+
+@dataclass
+class Playbook:
+    """One turn, driven by hand."""
+
+    turn: Turn
+    question: Question | None = None
+    shown: list[ReplyEvent] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: Request, policy: Policy | None = None) -> "Playbook":
+        return cls(prepare(request, policy or Policy(), CountedIds()))
+
+    def ask(self) -> "Playbook":
+        """The turn must have a question, and owe the client nothing."""
+        assert self.shown == []
+        self.question = self.turn.next_question()
+        assert self.question is not None
+        return self
+
+    def __rshift__(self, event: ReplyEvent) -> "Playbook":
+        self.shown += self.turn.receive(event)
+        return self
+
+    def __lshift__(self, expected: ReplyEvent) -> "Playbook":
+        assert self.shown, f"nothing was shown, expected {expected}"
+        assert self.shown.pop(0) == expected
+        return self
+
+    def end(self) -> None:
+        """The client must have got everything, and the model must not be asked again."""
+        assert self.shown == []
+        assert self.turn.next_question() is None
+
+    def schema(self) -> JsonObject | None:
+        assert self.question is not None
+        return self.question.schema
+
+    @property
+    def last_message(self) -> JsonObject:
+        assert self.question is not None
+        source = json.parse(self.question.messages[-1].source)
+        assert isinstance(source, dict)
+        return source
+
+
+def write(book: Playbook, text: str, reason: str = "stop") -> Playbook:
+    """Let the model write a text, a few characters at a time."""
+    for start in range(0, len(text), 7):
+        book >> TextDelta(text[start : start + 7])
+    return book >> ReplyFinished(reason)
+
+
+def call(book: Playbook, name: str, arguments: str, reason: str = "tool_calls") -> Playbook:
+    """Let the backend deliver a structured call, a few characters at a time."""
+    book >> ToolCallStarted(0, "backend_id", name)
+    for start in range(0, len(arguments), 5):
+        book >> ToolCallArgumentsDelta(0, arguments[start : start + 5])
+    return book >> ReplyFinished(reason)

@@ -1,0 +1,20 @@
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.bare_json import BareJson
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from tests.fakes.arrivals import read_syntax
+
+PING = '{"name": "ping", "parameters": {"host": "a"}}'
+CALL = WrittenCall("ping", {"host": "a"})
+
+
+def test_an_object_or_a_list_is_read_from_its_first_bracket() -> None:
+    assert read_syntax(BareJson(), PING) == (Calls((CALL,)), "")
+    assert read_syntax(BareJson(), f"[{PING}]\n") == (Calls((CALL,)), "")
+    assert read_syntax(BareJson(), f"{PING}\n{PING}") == (Calls((CALL, CALL)), "")
+
+
+def test_an_answer_that_happens_to_be_json_is_given_up_early() -> None:
+    result = read_syntax(BareJson(), '{"answer": [1, 2, 3]}')
+    assert result == (NotACall(Reason.NOT_A_CALL), "[1, 2, 3]}")
+    assert read_syntax(BareJson(), '{"name": "ping"}')[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(BareJson(), "[see above]")[0] == NotACall(Reason.BROKEN)

@@ -1,0 +1,141 @@
+import re
+from collections.abc import Generator
+
+import pytest
+
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import Literals
+from tests.fakes.arrivals import is_linear, read
+
+WORD = re.compile(r"[a-z]+")
+ENDS = Literals(("</a>", "</b>"))
+
+
+def test_a_literal_is_passed_only_as_a_whole() -> None:
+    assert read(lambda cursor: cursor.literal("<tag>"), "<tag>x") == (True, "x")
+    assert read(lambda cursor: cursor.literal("<tag>"), "<tax>x") == (False, "<tax>x")
+    assert read(lambda cursor: cursor.literal("<tag>"), "<ta") == (False, "<ta")
+
+
+def test_whether_a_literal_is_next_moves_nothing() -> None:
+    assert read(lambda cursor: cursor.is_next("<tag>"), "<tag>x") == (True, "<tag>x")
+
+
+def test_a_run_is_taken_as_far_as_it_goes() -> None:
+    assert read(lambda cursor: cursor.take(WORD), "abc1") == ("abc", "1")
+    assert read(lambda cursor: cursor.take(WORD), "abc") == ("abc", "")
+    assert read(lambda cursor: cursor.take(WORD), "1") == ("", "1")
+
+
+def test_white_space_is_passed() -> None:
+    assert read(lambda cursor: cursor.whitespace(), " \r\n\tx ") == (None, "x ")
+
+
+def test_the_next_character_is_seen_without_passing_it() -> None:
+    assert read(lambda cursor: cursor.peek(), "ab") == ("a", "ab")
+    assert read(lambda cursor: cursor.peek(), "") == ("", "")
+
+
+def test_one_of_several_literals_is_passed() -> None:
+    assert read(lambda cursor: cursor.one_of(ENDS), "</b>x") == ("</b>", "x")
+    assert read(lambda cursor: cursor.one_of(ENDS), "</c>x") == ("", "</c>x")
+    assert read(lambda cursor: cursor.one_of(ENDS), "</") == ("", "</")
+
+
+def test_everything_before_a_literal_is_taken() -> None:
+    assert read(lambda cursor: cursor.take_until(ENDS), "x</c></b>y") == ("x</c>", "</b>y")
+    assert read(lambda cursor: cursor.take_until(ENDS), "x</") == ("x</", "")
+    assert read(lambda cursor: cursor.take_until(ENDS), "") == ("", "")
+
+
+def test_the_source_is_what_was_passed_since_the_beginning() -> None:
+    def reading(cursor: Cursor) -> Generator[None, None, str]:
+        yield from cursor.literal("ab")
+        cursor.begin()
+        yield from cursor.take(WORD)
+        yield from cursor.whitespace()
+        return cursor.source()
+
+    assert read(reading, "abcde  \n123") == ("cde  \n", "123")
+
+
+def test_a_rewound_cursor_reads_the_same_again() -> None:
+    def reading(cursor: Cursor) -> Generator[None, None, tuple[str, str]]:
+        yield from cursor.literal("12")
+        cursor.begin()
+        first = yield from cursor.take(WORD)
+        cursor.rewind()
+        second = yield from cursor.take(WORD)
+        cursor.rewind()
+        cursor.advance(1)
+        return first + second, cursor.source()
+
+    assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
+
+
+def test_a_released_cursor_keeps_nothing_of_what_was_passed() -> None:
+    cursor = Cursor("abc")
+    cursor.begin()
+    cursor.advance(2)
+    cursor.start_arguments("f")
+    cursor.feed("def")
+    cursor.release()
+    cursor.advance(1)
+    cursor.feed("ghi")
+    cursor.begin()
+    cursor.pass_rest()
+    assert cursor.source() == "defghi"
+    assert cursor.arguments_name is None
+    assert cursor.take_echo() == ""
+
+
+def echoing(cursor: Cursor) -> Waiting[str]:
+    yield from cursor.literal("name")
+    cursor.start_arguments("f")
+    yield from cursor.take(WORD)
+    cursor.end_arguments()
+    yield from cursor.whitespace()
+    cursor.start_arguments("g")
+    yield from cursor.take(WORD)
+    cursor.end_arguments()
+    return f"{cursor.arguments_name}:{cursor.take_echo()}"
+
+
+def test_only_the_first_arguments_are_echoed() -> None:
+    assert read(echoing, "nameabc def") == ("f:abc", "")
+
+
+def test_the_echo_can_be_taken_as_it_arrives() -> None:
+    cursor = Cursor()
+    reading = echoing(cursor)
+    echoes = []
+    next(reading)
+    for piece in ("na", "meab", "", "c", "d ", " "):
+        cursor.feed(piece)
+        next(reading)
+        echoes.append(cursor.take_echo())
+    assert echoes == ["", "ab", "", "c", "d", ""]
+
+
+def test_a_rewound_cursor_has_announced_nothing() -> None:
+    cursor = Cursor("abc")
+    cursor.begin()
+    cursor.start_arguments("f")
+    cursor.advance(2)
+    cursor.rewind()
+    assert (cursor.arguments_name, cursor.take_echo()) == (None, "")
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_work_is_linear_in_single_characters(is_begun: bool) -> None:
+    def work(text: str) -> None:
+        cursor = Cursor()
+        if is_begun:
+            cursor.begin()
+        reading = cursor.take_until(ENDS)
+        next(reading)
+        for char in text:
+            cursor.feed(char)
+            next(reading)
+
+    assert is_linear(work, lambda size: "a</" * (size // 3), 6_000)

@@ -1,0 +1,29 @@
+from proxy.guardrails.rescue.bare_json import BareJson
+from proxy.guardrails.rescue.hermes import Hermes
+from proxy.guardrails.rescue.mistral import Mistral
+from proxy.guardrails.rescue.openings import Openings, openings_of
+from proxy.guardrails.rescue.qwen_coder import QwenCoder
+
+BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()
+
+
+def test_syntaxes_that_share_an_opening_keep_their_order() -> None:
+    openings = Openings([QWEN, HERMES])
+    assert openings.that_fit("<tool_call>") == [("<tool_call>", QWEN), ("<tool_call>", HERMES)]
+    assert openings.that_fit("<function=") == [("<function=", QWEN)]
+
+
+def test_a_longer_opening_is_tried_first() -> None:
+    openings = Openings([BARE, MISTRAL])
+    assert openings.that_fit("[TOOL_CALLS]") == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
+
+
+def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
+    openings = Openings([BARE])
+    assert openings.first.at("{", 0, is_finished=True) == "{"
+    assert openings.in_prose.at("{", 0, is_finished=True) == ""
+    assert openings.behind_call.at("{", 0, is_finished=True) == ""
+
+
+def test_the_same_syntaxes_are_prepared_once() -> None:
+    assert openings_of((BARE, HERMES)) is openings_of((BARE, HERMES))

@@ -1,0 +1,109 @@
+import pytest
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from tests.fakes.arrivals import read_syntax
+
+
+def edit(**arguments: JsonValue) -> Calls:
+    return Calls((WrittenCall("edit", dict(arguments)),))
+
+
+def test_parameters_stand_in_tags_of_their_own() -> None:
+    text = (
+        "<tool_call>\n<function=edit>\n<parameter=path>\na.py\n</parameter>\n"
+        "<parameter=line>\n12\n</parameter>\n</function>\n</tool_call>\nrest"
+    )
+    assert read_syntax(QwenCoder(), text) == (edit(path="a.py", line="12"), "\nrest")
+
+
+def test_the_wrapper_may_be_missing() -> None:
+    text = "<function=edit><parameter=path>a.py</parameter></function>\n</tool_call>"
+    assert read_syntax(QwenCoder(), text) == (edit(path="a.py"), "\n</tool_call>")
+
+
+def test_one_wrapper_may_hold_several_functions() -> None:
+    text = "<tool_call><function=now></function>\n<function=now></function></tool_call>"
+    call = WrittenCall("now", {})
+    assert read_syntax(QwenCoder(), text) == (Calls((call, call)), "")
+
+
+def test_names_may_be_quoted_or_padded() -> None:
+    text = '<function="edit" ><parameter="path" >a.py</parameter></function>'
+    assert read_syntax(QwenCoder(), text) == (edit(path="a.py"), "")
+
+
+def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
+    text = "<function=edit><parameter=text>\n\n  x < y\n\n</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == edit(text="\n  x < y\n")
+
+
+def test_the_last_of_equal_parameters_counts() -> None:
+    parameters = "<parameter=a>1</parameter><parameter=a>2</parameter>"
+    assert read_syntax(QwenCoder(), f"<function=edit>{parameters}</function>")[0] == edit(a="2")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "<parameter=b>2</parameter></function></tool_call>",
+        "\n<parameter=b>\n2\n</function>\n</tool_call>",
+    ],
+)
+def test_the_end_of_a_parameter_may_be_missing_where_the_next_mark_follows(end: str) -> None:
+    text = f"<tool_call><function=edit><parameter=a>1{end}"
+    assert read_syntax(QwenCoder(), text) == (edit(a="1", b="2"), "")
+
+
+def test_the_end_of_a_function_may_be_missing_where_its_wrapper_ends() -> None:
+    text = "<tool_call><function=edit><parameter=a>1</parameter>\n</tool_call>"
+    assert read_syntax(QwenCoder(), text) == (edit(a="1"), "")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n<tool_call>", "</function>", "</function>\n"])
+def test_the_end_of_the_wrapper_may_be_missing(end: str) -> None:
+    text = f"<tool_call><function=edit><parameter=a>1</parameter>{end}"
+    result, _ = read_syntax(QwenCoder(), text)
+    assert result == Calls(edit(a="1").calls, closed=False)
+
+
+@pytest.mark.parametrize("end", ["", "<function=now></function>", "</tool_call>"])
+def test_the_end_of_a_function_may_be_missing(end: str) -> None:
+    text = f"<function=edit><parameter=a>1</parameter>{end}"
+    assert read_syntax(QwenCoder(), text) == (Calls(edit(a="1").calls, closed=False), end)
+
+
+def test_marks_inside_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
+    value = "x </function>\n y </tool_call>\n</tool_call> z"
+    text = f"<tool_call><function=edit><parameter=a>{value}</parameter></function></tool_call>"
+    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+
+
+def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
+    value = "a <parameter=x>1</parameter> b"
+    text = f"<function=edit><parameter=a>{value}</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<tool_call>", Reason.NOT_A_CALL),
+        ("<tool_call>{", Reason.NOT_A_CALL),
+        ("<tool_call>\n<function", Reason.NOT_A_CALL),
+        ("<function=", Reason.NOT_A_CALL),
+        ("<function=a b>", Reason.NOT_A_CALL),
+        ("<function=edit<parameter=a>", Reason.NOT_A_CALL),
+        ("<function=edit>", Reason.BROKEN),
+        ("<function=edit>\n</tool_call>", Reason.BROKEN),
+        ('<function=edit>{"a": 1}</function>', Reason.BROKEN),
+        ("<function=edit><parameter=>1</parameter></function>", Reason.BROKEN),
+        ("<function=edit><parameter=a>cut", Reason.BROKEN),
+        ("<function=edit><parameter=a>cut</para", Reason.BROKEN),
+        ("<function=edit><parameter=a>1</parameter> so", Reason.BROKEN),
+    ],
+)
+def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(reason)

@@ -1,0 +1,412 @@
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.findings import (
+    ArgumentsStarted,
+    ArgumentsText,
+    Dropped,
+    Finding,
+    Found,
+    Prose,
+    Refused,
+)
+from proxy.guardrails.rescue.openings import SPECIAL_TOKENS, STRAY_CLOSERS
+from proxy.guardrails.rescue.registry import SYNTAXES
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax
+from tests.fakes.arrivals import chunkings, is_linear, joined, scan
+
+TOOLS = ("look", "now")
+LOOK = '{"name": "look", "arguments": {"at": "x"}}'
+CALL = f"<tool_call>{LOOK}</tool_call>"
+NOW = "<function=now></function>"
+FENCED = f"```json\n{LOOK}\n```"
+
+
+def found_in(text: str, *, cut_off: bool = False) -> list[Finding]:
+    """Scan a text cut in every way, without the announcements of arguments."""
+    results: list[list[Finding]] = [
+        [
+            finding
+            for finding in scan(pieces, SYNTAXES, TOOLS, cut_off=cut_off)
+            if not isinstance(finding, ArgumentsStarted | ArgumentsText)
+        ]
+        for pieces in chunkings(text)
+    ]
+    assert all(result == results[0] for result in results)
+    assert joined(results[0]) == results[0]
+    return results[0]
+
+
+def look(
+    source: str = CALL, name: str = "hermes", *, is_marked: bool = True, closed: bool = True
+) -> Found:
+    """Make what is found for one call to `look`."""
+    return Found(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed)
+
+
+def now(source: str = NOW) -> Found:
+    """Make what is found for a call to `now`."""
+    return Found("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
+
+
+# Prose and calls kept apart.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello.",
+        " \n two\n\nlines \n",
+        "a < b, [1], {x} and `code`",
+        "<tool",
+        "```\ncode\n```\n",
+        "\n",
+    ],
+)
+def test_prose_comes_through_unchanged(text: str) -> None:
+    assert found_in(text) == [Prose(text)]
+
+
+def test_no_text_is_no_finding() -> None:
+    assert found_in("") == []
+
+
+def test_prose_around_calls_is_kept_without_the_white_space_next_to_them() -> None:
+    text = f"\n Let me  see.\n\n{CALL}\n {NOW}\n\nDone. "
+    assert found_in(text) == [Prose("\n Let me  see."), look(), now(), Prose("Done. ")]
+
+
+def test_control_tokens_around_calls_are_dropped() -> None:
+    text = f"<|im_start|>\n{CALL}<|im_end|>\n{CALL}</s> <|endoftext|>"
+    assert found_in(text) == [look(), look()]
+
+
+def test_control_tokens_in_prose_stay() -> None:
+    assert found_in("a <|im_end|> b</s>") == [Prose("a <|im_end|> b</s>")]
+
+
+def test_closing_tags_written_once_too_often_are_dropped() -> None:
+    assert found_in(f"{NOW}\n</tool_call>\n") == [now()]
+    assert found_in(f"{CALL}</tool_call>\nDone.") == [look(), Prose("Done.")]
+
+
+def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
+    scanner = Scanner(SYNTAXES, TOOLS)
+    assert scanner.feed("Let me ") == [Prose("Let me")]
+    assert scanner.feed("see. <tool") == [Prose(" see.")]
+    assert scanner.feed("s> are") == [Prose(" <tools> are")]
+    assert scanner.finish() == []
+
+
+def test_a_call_is_reported_as_soon_as_nothing_can_go_on_behind_it() -> None:
+    scanner = Scanner(SYNTAXES, TOOLS)
+    assert scanner.feed(NOW) == []
+    assert scanner.feed(" \n") == [now()]
+    assert scanner.feed(NOW + CALL[:5]) == []
+    assert scanner.feed(CALL[5:11]) == [now()]
+
+
+def test_arguments_are_reported_as_they_arrive() -> None:
+    scanner = Scanner(SYNTAXES, TOOLS)
+    assert scanner.feed(CALL[:38]) == []
+    assert scanner.feed(CALL[38:46]) == [
+        ArgumentsStarted("look", is_marked=True),
+        ArgumentsText('{"at"'),
+    ]
+    assert scanner.feed(CALL[46:]) == [ArgumentsText(': "x"}')]
+    assert scanner.finish() == [look()]
+
+
+def test_arguments_are_the_same_however_they_arrive() -> None:
+    text = f"So: {CALL}\n[TOOL_CALLS]now[ARGS]{{}}\n{FENCED}"
+    results = [scan(pieces, SYNTAXES, TOOLS) for pieces in chunkings(text)]
+    assert all(result == results[0] for result in results)
+    assert [finding for finding in results[0] if isinstance(finding, ArgumentsText)] == [
+        ArgumentsText('{"at": "x"}'),
+        ArgumentsText("{}"),
+        ArgumentsText('{"at": "x"}'),
+    ]
+
+
+# Provenance: what is not the model's own call.
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("Write `", "`."),
+        ("For example:\n```xml\n", "\n```\n"),
+        ('It said "', '".'),
+        ("Use '", "'"),
+        ("“", "”"),
+        ("```\n", ""),
+    ],
+)
+def test_a_quoted_call_is_prose(before: str, behind: str) -> None:
+    assert found_in(before + CALL + behind) == [
+        Prose(before) if before[-1] != "\n" else Prose(before.rstrip("\n")),
+        Refused(Reason.QUOTED),
+        Prose(before[len(before.rstrip("\n")) :] + CALL + behind),
+    ]
+
+
+def test_a_call_behind_a_closed_code_block_counts() -> None:
+    text = f"```\ncode\n```\n{CALL}"
+    assert found_in(text) == [Prose("```\ncode\n```"), look()]
+
+
+@pytest.mark.parametrize("behind", [" is how it is done.", ".", "</tool_call>, see?", " `"])
+def test_a_call_in_a_sentence_is_prose(behind: str) -> None:
+    text = CALL + behind
+    assert found_in(text) == [Refused(Reason.IN_SENTENCE), Prose(text)]
+
+
+@pytest.mark.parametrize("behind", ["\nThat is it.", "<|im_end|>That is it.", " \r\n\nThat is it."])
+def test_prose_may_follow_a_call_on_another_line(behind: str) -> None:
+    assert found_in(CALL + behind) == [look(), Prose("That is it.")]
+
+
+def test_behind_a_refused_call_the_search_goes_on() -> None:
+    text = f"{CALL} or\n{NOW}"
+    assert found_in(text) == [Refused(Reason.IN_SENTENCE), Prose(f"{CALL} or"), now()]
+
+
+def test_an_opening_without_a_call_is_prose() -> None:
+    assert found_in(f"The <tool_call> tag.\n{CALL}") == [
+        Prose("The"),
+        Refused(Reason.NOT_A_CALL),
+        Prose(" <tool_call> tag."),
+        look(),
+    ]
+
+
+def test_a_broken_call_is_prose() -> None:
+    text = '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>'
+    assert found_in(text) == [Refused(Reason.BROKEN), Prose(text)]
+
+
+def test_a_call_without_closing_tag_counts_at_the_end_or_before_another() -> None:
+    unclosed = f"<tool_call>{LOOK}"
+    assert found_in(f"{unclosed}\n{CALL}") == [look(f"{unclosed}\n", closed=False), look()]
+    assert found_in(f"{unclosed}<|im_end|>") == [look(unclosed, closed=False)]
+
+
+def test_a_call_without_closing_tag_before_prose_is_prose() -> None:
+    text = f"<tool_call>{LOOK}\nThat is it."
+    assert found_in(text) == [Refused(Reason.NOT_CLOSED), Prose(text)]
+
+
+def test_a_call_with_missing_brackets_counts_only_at_the_end() -> None:
+    text = f"<tool_call>{LOOK[:-1]}"
+    assert found_in(text) == [look(text, closed=False)]
+    broken = f"{text}</tool_call>"
+    assert found_in(broken) == [Refused(Reason.BROKEN), Prose(broken)]
+
+
+# Replies that were cut off.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL[:30],
+        f"<tool_call>{LOOK}",
+        f"<tool_call>{LOOK}</tool_",
+        f"<tool_call>{LOOK}<|im_end|>",
+        f"<tool_call>{LOOK[:-1]}",
+        LOOK,
+        LOOK[:20],
+        FENCED,
+        "<function=look><parameter=at>x</parameter>",
+        '[TOOL_CALLS]look{"at": "x"',
+    ],
+)
+def test_a_reply_that_was_cut_off_ends_in_no_call(text: str) -> None:
+    assert found_in(f"{text}", cut_off=True) == [Refused(Reason.CUT_OFF), Prose(text)]
+
+
+def test_a_call_that_was_closed_counts_although_the_reply_was_cut_off() -> None:
+    assert found_in(CALL, cut_off=True) == [look()]
+    assert found_in(f"{CALL}\nAnd <tool", cut_off=True) == [look(), Prose("And <tool")]
+
+
+def test_prose_that_was_cut_off_is_prose() -> None:
+    assert found_in("One\n```python\nprint(", cut_off=True) == [Prose("One\n```python\nprint(")]
+
+
+# Unmarked syntaxes.
+
+
+def test_plain_json_is_a_call_if_it_is_the_whole_reply() -> None:
+    assert found_in(f" \n{LOOK}\n<|im_end|>\n") == [look(LOOK + "\n", "bare_json", is_marked=False)]
+
+
+@pytest.mark.parametrize("text", [f"{LOOK} is it.", f"{LOOK}\nDone.", f"So {LOOK}", f"So\n{LOOK}"])
+def test_plain_json_beside_prose_is_prose(text: str) -> None:
+    assert found_in(text) == [Prose(text)]
+
+
+@pytest.mark.parametrize("text", ['{"look": 1}', '{"name": "look"}', "[1, 2]", "[]", "[see]", "{"])
+def test_json_that_is_an_answer_is_prose(text: str) -> None:
+    assert found_in(text) == [Prose(text)]
+
+
+def test_a_code_fence_is_a_call_if_it_ends_the_reply() -> None:
+    fenced = look(FENCED, "fenced_json", is_marked=False)
+    assert found_in(f"I look:\n{FENCED}") == [Prose("I look:"), fenced]
+    assert found_in(FENCED[:-4]) == [
+        look(FENCED[:-4], "fenced_json", is_marked=False, closed=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{FENCED}\nis an example.",
+        f"Like {FENCED}",
+        f"```\n# Then:\n{FENCED}",
+        f"{FENCED}\n<tool_response>1</tool_response>",
+        '```json\n{"at": "x"}\n```',
+    ],
+)
+def test_other_code_fences_are_prose(text: str) -> None:
+    assert found_in(text) == [Prose(text)]
+
+
+def test_an_unmarked_call_before_a_marked_one_is_prose() -> None:
+    assert found_in(f"{LOOK}\n{CALL}") == [Prose(LOOK), look()]
+
+
+def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_prose() -> None:
+    text = LOOK.replace("look", "search")
+    assert found_in(text) == [Refused(Reason.NOT_OFFERED), Prose(text)]
+    fenced = f"Then:\n```\n[{LOOK}, {text}]\n```\n"
+    assert found_in(fenced) == [
+        Prose("Then:"),
+        Refused(Reason.NOT_OFFERED),
+        Prose(fenced.removeprefix("Then:")),
+    ]
+
+
+def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check() -> None:
+    assert [type(finding) for finding in found_in(CALL.replace("look", "search"))] == [Found]
+
+
+# Results that the model invented.
+
+
+@pytest.mark.parametrize(
+    "result", ["<tool_response>\n42\n</tool_response>", "[TOOL_RESULTS]42[/TOOL_RESULTS]"]
+)
+def test_a_result_behind_a_call_is_dropped(result: str) -> None:
+    text = f"{CALL}\n{result}\nIt is 42.\n{NOW}{result}{result}"
+    dropped = Dropped("invented_result")
+    assert found_in(text) == [look(), dropped, Prose("It is 42."), now(), dropped, dropped]
+
+
+def test_a_result_without_end_is_dropped_to_the_end_of_the_reply() -> None:
+    for end in ("", "4", "4</tool_resp"):
+        text = f"{CALL}<tool_response>{end}"
+        assert found_in(text) == [look(), Dropped("invented_result")]
+        assert found_in(text, cut_off=True) == [look(), Dropped("invented_result")]
+
+
+def test_a_result_without_a_call_is_prose() -> None:
+    assert found_in("<tool_response>42") == [Prose("<tool_response>42")]
+
+
+# Properties.
+
+FRAGMENTS = (
+    *(CALL, NOW, LOOK, FENCED, "<tool_call>", "</tool_call>", "<function=", "[TOOL_CALLS]", "```"),
+    *("`", '"', "\n", " ", "word", "<|im_end|>", "{", "}", "[", "]", "<", "<parameter=a>", "\\"),
+    *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
+)
+LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
+    st.lists(st.integers(0, 400), max_size=5).map(sorted),
+    st.booleans(),
+)
+def test_nothing_is_lost_and_chunks_make_no_difference_in_any_mixture(
+    text: str, cuts: list[int], cut_off: bool
+) -> None:
+    findings = scan([text], SYNTAXES, TOOLS, cut_off=cut_off)
+    assert scan(text, SYNTAXES, TOOLS, cut_off=cut_off) == findings
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
+    assert scan(pieces, SYNTAXES, TOOLS, cut_off=cut_off) == findings
+    kept = "".join(
+        finding.text if isinstance(finding, Prose) else finding.source
+        for finding in findings
+        if isinstance(finding, Prose | Found)
+    )
+    assert LEFT_OUT.sub("", kept) == LEFT_OUT.sub("", text)
+    if not any(isinstance(finding, Found) for finding in findings):
+        assert kept == text
+
+
+def test_a_whole_text_can_be_scanned_at_once() -> None:
+    assert joined(find_calls(f"So:\n{NOW}", SYNTAXES, TOOLS)) == [
+        Prose("So:"),
+        now(),
+    ]
+    assert find_calls("[1", SYNTAXES, TOOLS, cut_off=True) == [
+        Refused(Reason.CUT_OFF),
+        Prose("[1"),
+    ]
+
+
+class Stubborn:
+    """A syntax that breaks the contract: it waits although the text is finished."""
+
+    name = "stubborn"
+    openings = ("<x>",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        while cursor.stands_at(" b") or opening:
+            yield
+        return Calls(())
+
+
+def test_a_reading_that_never_ends_is_refused_at_the_end() -> None:
+    stubborn: Syntax = Stubborn()
+    assert find_calls("a <x> b", [stubborn], ()) == [
+        Prose("a"),
+        Refused(Reason.CUT_OFF),
+        Prose(" <x> b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("{", "[", "<", '"', "'", "`", "a", " ", "\n", "\\", "```\n", "```json\n", "</s>"),
+        *("<tool_call>", "<tool_call>{", "<function=a>", "[TOOL_CALLS]", "<tool_call>[1,"),
+        *('<tool_call>{"name":"x","arguments":{"a":"', "<tool_call><function=a><parameter=b>"),
+        *(CALL, NOW, f"{CALL} x\n", "</tool_call>", "</function>\n", "<tool_response>"),
+    ],
+)
+@pytest.mark.parametrize("start", ["", '<tool_call>{"name":"x","arguments":{"a":"'])
+def test_work_is_linear_for_floods(unit: str, start: str) -> None:
+    def scan_whole(text: str) -> None:
+        scan([text], SYNTAXES, TOOLS)
+
+    def scan_pieces(text: str) -> None:
+        scan([text[i : i + 8] for i in range(0, len(text), 8)], SYNTAXES, TOOLS)
+
+    def flood(size: int) -> str:
+        return start + unit * (size // len(unit))
+
+    assert is_linear(scan_whole, flood, 6_000)
+    assert is_linear(scan_pieces, flood, 6_000)

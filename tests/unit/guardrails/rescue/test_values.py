@@ -1,0 +1,220 @@
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.values import (
+    DEPTH_LIMIT,
+    Problem,
+    Unreadable,
+    Value,
+    read_value,
+    read_whole,
+)
+from tests.fakes.arrivals import is_linear, read
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+documents = st.recursive(
+    scalars.filter(lambda value: value not in (float("inf"), float("-inf"))),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def value_in(text: str) -> Value | Unreadable:
+    """Read one value behind which nothing may stand, at every chunking and whole."""
+    result, rest = read(lambda cursor: read_value(cursor), text)
+    if isinstance(result, Value) and rest.strip():
+        result = Unreadable(Problem.UNEXPECTED)
+    assert read_whole(text) == result
+    return result
+
+
+@settings(deadline=None)
+@given(documents, st.booleans(), st.sampled_from([None, 1]))
+def test_strict_json_is_read_as_any_parser_reads_it(
+    document: JsonValue, is_ascii: bool, indent: int | None
+) -> None:
+    text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
+    assert read_whole(text) == Value(document)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="{}[]:,\"'\\ntu0d8-1.e ", max_size=40))
+def test_whatever_is_written_is_read_or_refused(text: str) -> None:
+    result = read_whole(text)
+    try:
+        expected: JsonValue = json.loads(text)
+    except ValueError:
+        assert isinstance(result, Unreadable) or not result.is_strict
+    else:
+        assert isinstance(result, Value)
+        assert result.value == expected or not result.is_strict
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{'a': 'b'}", {"a": "b"}),
+        ('{"a": True, "b": False, "c": None}', {"a": True, "b": False, "c": None}),
+        ('{"a": [1, 2,], }', {"a": [1, 2]}),
+        ("{a: 1, b_2: 2, $c-d.e: 3}", {"a": 1, "b_2": 2, "$c-d.e": 3}),
+        ('{"a": "one\ntwo\tthree"}', {"a": "one\ntwo\tthree"}),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ('"C:\\data \\d+ \\\'"', "C:\\data \\d+ \\'"),
+        (r"'it\'s \"so\"'", 'it\'s "so"'),
+        (r'"\u12 \uD83D \uDE00 \ud83d\u0041"', r"\u12 \uD83D \uDE00 \ud83d\u0041"),
+        (r'"\uzzzz"', r"\uzzzz"),
+    ],
+)
+def test_what_can_mean_only_one_thing_is_read_and_reported(text: str, value: JsonValue) -> None:
+    assert value_in(text) == Value(value, is_strict=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": {"b": [1, {}]}}', {"a": {"b": [1, {}]}}),
+        (r'"\"\\\/\b\f\n\r\t\u0041\ud83d\ude00"', '"\\/\b\f\n\r\tA😀'),
+        ("[-0, 10, 1.5, 2E3, 1e-2]", [0, 10, 1.5, 2000.0, 0.01]),
+        (" 12 ", 12),
+        ("[]", []),
+        ("{}", {}),
+    ],
+)
+def test_strict_json_is_strict_at_every_chunking(text: str, value: JsonValue) -> None:
+    assert value_in(text) == Value(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": {"b": "c"', {"a": {"b": "c"}}),
+        ('[1, [true, "x"]', [1, [True, "x"]]),
+        ('{"a": 1 ', {"a": 1}),
+        ('{"a": {}', {"a": {}}),
+    ],
+)
+def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue) -> None:
+    assert value_in(text) == Value(value, is_strict=False, is_closed=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "{",
+        "[",
+        '{"a',
+        '{"a"',
+        '{"a":',
+        '{"a": "b',
+        '{"a": "b\\',
+        '{"a": "b\\u00',
+        '{"a": 12',
+        '{"a": 1,',
+        "[1,",
+        "[1, [",
+    ],
+)
+def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
+    assert value_in(text) == Unreadable(Problem.CUT_OFF)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "undefined",
+        "tru",
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "1.2.3",
+        "--1",
+        "{1: 2}",
+        '{"a" 1}',
+        '{"a": 1 "b": 2}',
+        '{"a": "he said "no""}',
+        "[1 2]",
+        "[,]",
+        "{,}",
+        "[1}",
+        '{"a": 1]',
+        "(1, 2)",
+        "[1] 2",
+        "}",
+        "é",
+    ],
+)
+def test_what_is_no_value_is_refused(text: str) -> None:
+    assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+
+
+def test_depth_has_a_limit() -> None:
+    deep = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
+    assert isinstance(read_whole(deep), Value)
+    assert read_whole(f"[{deep}]") == Unreadable(Problem.TOO_DEEP)
+    assert read_whole("{a:" * 100_000) == Unreadable(Problem.TOO_DEEP)
+
+
+@pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
+def test_numbers_that_no_one_can_hold_are_refused(number: str) -> None:
+    assert read_whole(number) == Unreadable(Problem.TOO_LONG)
+
+
+class Witness:
+    """Writes down what it hears and stops the reading at one key."""
+
+    def __init__(self, unwanted: str = "") -> None:
+        self.heard: list[str] = []
+        self._unwanted = unwanted
+
+    def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        self.heard.append(f"+{path} {sorted(members)}")
+        return path[-1] != self._unwanted
+
+    def leaves(self, path: Sequence[str | None]) -> None:
+        self.heard.append(f"-{path}")
+
+
+def test_a_watcher_hears_every_member_in_order() -> None:
+    heard = []
+    for text in ('{"a": [{"b": 1}], c: "d"}',):
+        witness = Witness()
+        cursor = Cursor(text, is_finished=True)
+        with pytest.raises(StopIteration):
+            next(read_value(cursor, witness))
+        heard = witness.heard
+    assert heard == [
+        "+['a'] []",
+        "+['a', None, 'b'] []",
+        "-['a', None, 'b']",
+        "-['a']",
+        "+['c'] ['a']",
+        "-['c']",
+    ]
+
+
+def test_a_watcher_can_end_the_reading_before_the_value() -> None:
+    result = read(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
+    assert result == (Unreadable(Problem.UNWANTED), "[1]}")
+
+
+@pytest.mark.parametrize(
+    "unit", ["{", "[", '"', "'", "a", "1", "\\", '{"a":', "[1,", '["a",', '"\\u00', "'\\'", "[{}"]
+)
+def test_work_is_linear_for_floods(unit: str) -> None:
+    def text(size: int) -> str:
+        return '["' + unit * (size // len(unit))
+
+    assert is_linear(read_whole, text, 10_000)
+    assert is_linear(read_whole, lambda size: "[" + text(size)[3:], 10_000)

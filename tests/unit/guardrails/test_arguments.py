@@ -1,0 +1,213 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.facts import Coerced, Fact, Repaired, Unchecked
+from proxy.guardrails.arguments import (
+    BrokenArguments,
+    InvalidArguments,
+    ValidArguments,
+    check,
+    object_text,
+)
+
+PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["c", "f"]},
+        "days": {"type": "integer"},
+        "inner": {"$ref": "#/$defs/inner"},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"inner": {"type": ["array", "boolean"], "items": {"type": "number"}}},
+}
+WEATHER = Tool("get_weather", PARAMETERS, b"{}")
+TIME = Tool("get_time", {"type": "object", "properties": {}}, b"{}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"city":"Rome"}',
+        ' { "city" : "R\\u006fme",\n "days": 3.0 }\n',
+        '{"city": "", "inner": [1e3]}',
+    ],
+)
+def test_valid_text_reaches_the_client_exactly_as_it_was_written(text: str) -> None:
+    assert check(WEATHER, text) == ValidArguments(text, json_object(text))
+
+
+def json_object(text: str) -> JsonObject:
+    value = json.parse(text)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("written", ["", " \n", None, "null", "{}", {}, '""'])
+def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> None:
+    checked = check(TIME, written)
+    assert isinstance(checked, ValidArguments)
+    assert (checked.text, checked.value) == ("{}", {})
+    assert isinstance(check(WEATHER, written), InvalidArguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "facts"),
+    [
+        ({"city": "Rome"}, ()),
+        ('"{\\"city\\":\\"Rome\\"}"', (Coerced("get_weather", ""),)),
+        ("{'city': 'Rome',}", (Repaired("get_weather"),)),
+        (
+            "\"{'city': 'Rome'}\"",
+            (Coerced("get_weather", ""), Repaired("get_weather")),
+        ),
+        ('{"city": "Oslo", "city": "Rome"}', (Repaired("get_weather"),)),
+        ('{"city": "Rome", "unit": null}', (Coerced("get_weather", "/unit"),)),
+        ('{"city": {"city": "Rome"}}', (Coerced("get_weather", "/city"),)),
+        ("{city: ' Rome', }".replace(" R", "R"), (Repaired("get_weather"),)),
+    ],
+)
+def test_what_was_repaired_is_written_anew_and_reported(
+    written: JsonValue, facts: tuple[Fact, ...]
+) -> None:
+    assert check(WEATHER, written) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
+
+
+def test_python_says_none_for_missing_arguments() -> None:
+    assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"city": "Rome"', "{'city': 'Rome'", '"{\\"city\\": \\"Rome\\""']
+)
+def test_missing_brackets_are_closed_only_with_permission(text: str) -> None:
+    assert isinstance(check(WEATHER, text), BrokenArguments)
+    closed = check(WEATHER, text, may_close=True)
+    assert isinstance(closed, ValidArguments)
+    assert closed.text == '{"city":"Rome"}'
+    assert Repaired("get_weather") in closed.facts
+
+
+def test_a_value_that_was_cut_off_is_never_completed() -> None:
+    for text in ('{"city": "Ro', '{"city": "Rome", "days": 1', '{"city": '):
+        assert isinstance(check(WEATHER, text, may_close=True), BrokenArguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("Rome", "not valid JSON: expected value at line 1 column 1"),
+        ('{"city": "Rome"} {}', "not valid JSON"),
+        ("[1]", "not an array"),
+        ([1], "not an array"),
+        ("5", "not a single value"),
+        (True, "not a single value"),
+        ("'[1]'", "not an array"),
+        ({"city": float("nan")}, "cannot be written as JSON"),
+        ({"city": "\ud800"}, "cannot be written as JSON"),
+        ('{"days": 1e999}', "cannot be written as JSON"),
+    ],
+)
+def test_what_is_no_object_is_broken(written: JsonValue, problem: str) -> None:
+    checked = check(WEATHER, written)
+    assert isinstance(checked, BrokenArguments)
+    assert problem in checked.problem
+
+
+def test_a_value_nested_beyond_reason_is_broken() -> None:
+    value: JsonValue = {}
+    for _ in range(100_000):
+        value = {"city": value}
+    assert isinstance(check(WEATHER, value), BrokenArguments)
+    assert isinstance(check(WEATHER, '{"city":' * 5_000 + "1" + "}" * 5_000), BrokenArguments)
+
+
+def test_what_still_fails_becomes_complaints_beside_what_could_be_coerced() -> None:
+    checked = check(WEATHER, '{"unit": "kelvin", "days": "3", "when": 1}')
+    assert isinstance(checked, InvalidArguments)
+    assert checked.value == {"unit": "kelvin", "days": 3, "when": 1}
+    assert checked.facts == (Coerced("get_weather", "/days"),)
+    assert [str(complaint) for complaint in checked.complaints] == [
+        "/city: is required but missing",
+        '/unit: expected one of "c", "f", got "kelvin"',
+        "/when: is not a known parameter",
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"type": "any"}, {"$ref": "http://127.0.0.1:9/x"}, {"properties": 5}, {"pattern": "("}],
+)
+def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
+    parameters: JsonObject,
+) -> None:
+    checked = check(Tool("odd", parameters, b""), '{"a": 1}')
+    assert isinstance(checked, ValidArguments)
+    assert checked.text == '{"a": 1}'
+    (fact,) = checked.facts
+    assert isinstance(fact, Unchecked)
+    assert fact.tool == "odd"
+
+
+def test_boolean_schemas_accept_everything_or_nothing() -> None:
+    assert isinstance(check(Tool("t", parameters=True, source=b""), "{}"), ValidArguments)
+    assert isinstance(check(Tool("t", parameters=False, source=b""), "{}"), InvalidArguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ({"a": 1}, '{"a":1}'),
+        ("{'a': 1}", '{"a":1}'),
+        ("", "{}"),
+        ('{"a": 1', None),
+        ("[1]", None),
+        ("Rome", None),
+    ],
+)
+def test_the_text_of_unchecked_arguments_is_that_of_an_object(
+    written: JsonValue, text: str | None
+) -> None:
+    assert object_text(written) == text
+
+
+INSTANCES = st.fixed_dictionaries(
+    {"city": st.text() | st.integers(-5, 5)},
+    optional={
+        "unit": st.sampled_from(["c", "F", None]),
+        "days": st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        "inner": st.booleans() | st.lists(st.integers() | st.just("2")),
+        "more": st.none(),
+    },
+)
+
+
+@settings(deadline=None)
+@given(INSTANCES)
+def test_valid_arguments_are_never_changed_and_results_always_valid(instance: JsonObject) -> None:
+    text = json.dump_text(instance)
+    judge = Draft202012Validator(PARAMETERS)
+    match check(WEATHER, text):
+        case ValidArguments(result, value, facts):
+            assert json.parse(result) == value
+            assert judge.is_valid(value)
+            assert (result == text and not facts) == judge.is_valid(instance)
+        case InvalidArguments(value, complaints):
+            assert complaints
+            assert not judge.is_valid(value)
+        case BrokenArguments():
+            pytest.fail("an object is not broken")
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("{}[]\"':, \\n0eNaul")) | st.text())
+def test_no_text_is_too_odd_to_be_judged(text: str) -> None:
+    checked = check(WEATHER, text, may_close=True)
+    assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)

@@ -1,0 +1,307 @@
+import json as stdlib_json
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.coercion import Coercion, coerce, copied
+from proxy.guardrails.schemas import compiled, pointer
+
+INTEGER: JsonObject = {"type": "integer"}
+TEXT: JsonObject = {"type": "string"}
+INTEGERS: JsonObject = {"type": "array", "items": INTEGER}
+
+
+def coerced(schema: JsonObject, value: JsonValue) -> Coercion:
+    before = json.dump(value)
+    coercion = coerce(compiled(Tool("t", schema, b"")), value)
+    assert json.dump(value) == before
+    assert Draft202012Validator(schema).is_valid(coercion.value) == (not coercion.errors)
+    return coercion
+
+
+def one(schema: JsonValue, *, is_required: bool = False) -> JsonObject:
+    """Make the schema of an object whose member `a` has to satisfy `schema`."""
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"] * is_required}
+
+
+def union(*schemas: JsonValue) -> JsonObject:
+    return one({"anyOf": list(schemas)})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "result", "places"),
+    [
+        (one(INTEGER), {"a": "5"}, {"a": 5}, ["/a"]),
+        (one(TEXT), {"a": 5}, {"a": "5"}, ["/a"]),
+        (one({"enum": ["c", "f"]}), {"a": " C"}, {"a": "c"}, ["/a"]),
+        (one({"const": "c"}), {"a": "C"}, {"a": "c"}, ["/a"]),
+        (one({"type": "integer", "enum": [1, 2]}), {"a": "2"}, {"a": 2}, ["/a"]),
+        (one(INTEGERS), {"a": "5"}, {"a": [5]}, ["/a", "/a/0"]),
+        (one(INTEGERS), {"a": "[5, '6']"}, {"a": [5, 6]}, ["/a", "/a/1"]),
+        (one(INTEGERS), {"a": 5}, {"a": [5]}, ["/a"]),
+        (one(one(INTEGER)), {"a": '{"a": "5"}'}, {"a": {"a": 5}}, ["/a", "/a/a"]),
+        (one(TEXT), {"a": {"a": "x"}}, {"a": "x"}, ["/a"]),
+        (one(INTEGER), {"a": {"a": "5"}}, {"a": 5}, ["/a"]),
+        (one(TEXT), {"a": None}, {}, ["/a"]),
+        (one({"enum": ["c"]}), {"a": None}, {}, ["/a"]),
+        (union(TEXT, INTEGER), {"a": None}, {}, ["/a"]),
+        ({**one(TEXT), "additionalProperties": False}, {"b": 1, "c": 2}, {}, ["/b", "/c"]),
+        ({"type": "object", "additionalProperties": False}, {"b": 1, "c": 2}, {}, ["/b", "/c"]),
+        (union(INTEGER, {"type": "null"}), {"a": "5"}, {"a": 5}, ["/a"]),
+        (union(INTEGER, INTEGERS), {"a": "5"}, {"a": 5}, ["/a"]),
+        (union(one(INTEGER), INTEGER), {"a": {"a": "5"}}, {"a": {"a": 5}}, ["/a/a"]),
+        (union(INTEGER, {"type": "null"}), {"a": {"a": "5"}}, {"a": 5}, ["/a"]),
+        (union({"anyOf": [INTEGER, INTEGERS]}), {"a": "5"}, {"a": 5}, ["/a"]),
+        (
+            union(
+                {"type": "object", "additionalProperties": False},
+                {**one(INTEGER, is_required=True), "additionalProperties": False},
+            ),
+            {"a": {"a": "5"}},
+            {"a": {"a": 5}},
+            ["/a/a"],
+        ),
+        (one({"oneOf": [INTEGER, {"type": "boolean"}]}), {"a": "true"}, {"a": True}, ["/a"]),
+        ({"allOf": [one(INTEGER), {"required": ["a"]}]}, {"a": "5"}, {"a": 5}, ["/a"]),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": INTEGER}},
+            {"a": "5"},
+            {"a": 5},
+            ["/a"],
+        ),
+        (
+            {"properties": {"v": INTEGER, "next": {"$ref": "#"}}},
+            {"v": "1", "next": {"v": "2", "next": {"v": "3"}}},
+            {"v": 1, "next": {"v": 2, "next": {"v": 3}}},
+            ["/v", "/next/v", "/next/next/v"],
+        ),
+        (one(TEXT) | {"type": "object"}, '{"a": 5}', {"a": "5"}, ["", "/a"]),
+    ],
+)
+def test_a_value_with_one_meaning_is_coerced_and_reported(
+    schema: JsonObject, value: JsonValue, result: JsonValue, places: list[str]
+) -> None:
+    coercion = coerced(schema, value)
+    assert coercion.value == result
+    assert json.dump(coercion.value) == json.dump(result)
+    assert sorted(map(pointer, coercion.paths)) == sorted(places)
+    assert not coercion.errors
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (one(INTEGER), {"a": "5 apples"}),
+        (one(INTEGER, is_required=True), {}),
+        (one(TEXT, is_required=True), {"a": None}),
+        ({"additionalProperties": TEXT}, {"a": None}),
+        (one({"items": TEXT}), {"a": [None]}),
+        (one({"type": "null"}), {"a": "null"}),
+        (one(INTEGERS), {"a": "x"}),
+        (one(INTEGERS), {"a": "1, 2"}),
+        (one({"type": "array", "minItems": 2}), {"a": 1}),
+        (one({"enum": ["a", "A "]}), {"a": " a"}),
+        (one(INTEGER), {"a": {"a": "x"}}),
+        (one(INTEGER), {"a": {"a": {"a": [1]}}}),
+        (one(INTEGER), {"a": {"b": 1}}),
+        (one({"not": {}}), {"a": 1}),
+        (one({"allOf": [TEXT, {"type": "boolean"}]}), {"a": True}),
+        (one({"allOf": [{"const": "5"}, INTEGER]}), {"a": "5"}),
+        (union(INTEGER, {"type": "boolean"}), {"a": "x"}),
+        (union(one(INTEGER, is_required=True), INTEGER), {"a": {"b": 1}}),
+        (one({"oneOf": [INTEGER, {"type": "number"}]}), {"a": "5"}),
+        (
+            {"properties": {"a": {}}, "required": ["a"], "additionalProperties": False},
+            {"aa": 1},
+        ),
+        (
+            {
+                "allOf": [
+                    {"properties": {"a": {}}, "additionalProperties": False},
+                    {"required": ["b"]},
+                ]
+            },
+            {"a": 1, "b": 2},
+        ),
+        ({"$id": "http://example.com/", **union(INTEGER)}, {"a": "x"}),
+    ],
+)
+def test_what_does_not_help_is_taken_back(schema: JsonObject, value: JsonValue) -> None:
+    coercion = coerced(schema, value)
+    assert json.dump(coercion.value) == json.dump(value)
+    assert coercion.paths == ()
+    assert coercion.errors
+
+
+def test_what_helps_stays_beside_what_does_not() -> None:
+    schema: JsonObject = {
+        "properties": {"n": {**INTEGER, "minimum": 9}, "o": one(INTEGER, is_required=True)},
+        "required": ["x"],
+    }
+    coercion = coerced(schema, {"n": "5", "o": '{"b": 1}'})
+    assert coercion.value == {"n": 5, "o": {"b": 1}}
+    assert [error.kind.name for error in coercion.errors].count("required") == 2
+    assert len(coercion.errors) == 3
+
+
+def test_a_change_within_one_that_is_taken_back_is_not_reported() -> None:
+    schema = one({"type": "object", "properties": {"x": INTEGER}, "required": ["y"]})
+    wrapped: JsonValue = {"a": {"a": {"x": "5"}}}
+    strict = one({**one(TEXT), "type": "array"})
+    assert coerced(schema, wrapped).paths == ()
+    assert coerced(strict, wrapped).value == wrapped
+
+
+def test_a_value_wrapped_too_often_is_left_alone() -> None:
+    value: JsonValue = 5
+    for _ in range(10):
+        value = {"a": value}
+    assert coerced(one(INTEGER), value).value == value
+
+
+def test_a_recursive_union_ends() -> None:
+    schema: JsonObject = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {"anyOf": [INTEGER, {"type": "array", "items": {"$ref": "#/$defs/node"}}]}
+        },
+    }
+    value: JsonValue = "x"
+    for _ in range(8):
+        value = [value, value]
+    assert coerced(schema, value).errors
+    assert coerced(schema, ["1", ["2"]]).value == [1, [2]]
+
+
+def test_a_branch_that_cannot_be_compiled_alone_is_passed_over() -> None:
+    inner: JsonObject = {"$id": "http://example.com/inner", "anyOf": [INTEGER, {"type": "null"}]}
+    coercion = coerced(
+        {"$defs": {"x": inner}, **one({"$ref": "http://example.com/inner"})}, {"a": "x"}
+    )
+    assert coercion.errors
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
+def test_what_json_cannot_express_is_refused(value: JsonValue) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        copied({"a": value})
+
+
+SCALARS = st.sampled_from(
+    [None, True, False, 0, 5, -1, 2.5, "5", "a", "A", "true", "[5]", '{"a": "5"}', ""]
+)
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+LEAVES: st.SearchStrategy[JsonObject] = st.sampled_from(
+    [
+        INTEGER,
+        TEXT,
+        {"type": ["boolean", "number"]},
+        {"type": "null"},
+        {"enum": ["a", 5, None]},
+        {"const": "b"},
+        {},
+        {"$ref": "#/$defs/x"},
+        {"type": "integer", "minimum": 3},
+    ]
+)
+
+
+def compounds(inner: st.SearchStrategy[JsonObject]) -> st.SearchStrategy[JsonObject]:
+    def make_object(a: JsonObject, b: JsonObject, required: list[str]) -> JsonObject:
+        return {
+            "type": "object",
+            "properties": {"a": a, "b": b},
+            "required": [*required],
+            "additionalProperties": len(required) != 1,
+        }
+
+    def make_array(items: JsonObject) -> JsonObject:
+        return {"type": "array", "items": items}
+
+    def make_combination(keyword: str, schemas: list[JsonObject]) -> JsonObject:
+        return {keyword: [*schemas]}
+
+    required = st.lists(st.sampled_from("ab"), unique=True)
+    keywords = st.sampled_from(["anyOf", "oneOf", "allOf"])
+    return (
+        st.builds(make_array, inner)
+        | st.builds(make_object, inner, inner, required)
+        | st.builds(make_combination, keywords, st.lists(inner, min_size=1, max_size=2))
+    )
+
+
+SCHEMAS = st.recursive(LEAVES, compounds, max_leaves=4).map(
+    lambda schema: {**schema, "$defs": {"x": {"type": ["integer", "array"]}}}
+)
+
+
+def sorted_text(value: JsonValue) -> str:
+    return stdlib_json.dumps(value, sort_keys=True)
+
+
+def scalars(value: JsonValue) -> Iterator[str]:
+    match value:
+        case dict():
+            for member in value.values():
+                yield from scalars(member)
+        case list():
+            for item in value:
+                yield from scalars(item)
+        case str() if value[:1] in {"[", "{"}:
+            yield value
+            yield from scalars(json.parse(value))
+        case _:
+            yield str(value).casefold()
+
+
+@settings(deadline=None)
+@given(SCHEMAS, VALUES)
+def test_coercion_never_invents_and_never_touches_what_is_valid(
+    schema: JsonObject, value: JsonValue
+) -> None:
+    coercion = coerced(schema, value)
+    assert set(scalars(coercion.value)) <= set(scalars(value))
+    if Draft202012Validator(schema).is_valid(value):
+        assert (coercion.value, coercion.paths) == (value, ())
+    if sorted_text(coercion.value) != sorted_text(value):
+        assert coercion.paths
+
+
+@settings(deadline=None)
+@given(SCHEMAS, VALUES)
+def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
+    once = coerced(schema, value)
+    again = coerced(schema, once.value)
+    assert sorted_text(again.value) == sorted_text(once.value)
+    assert again.paths == ()
+
+
+@pytest.mark.parametrize("item", ["5", "x", None, {}])
+def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
+    schema = compiled(Tool("t", one(INTEGERS), b""))
+
+    def seconds(count: int) -> float:
+        items: list[JsonValue] = [item] * count
+
+        def once() -> float:
+            start = time.perf_counter()
+            coerce(schema, {"a": items})
+            return time.perf_counter() - start
+
+        return min(once() for _ in range(4))
+
+    assert seconds(1600) / seconds(400) < 9  # quadratic work gives 16

@@ -1,0 +1,30 @@
+import pytest
+
+from proxy.guardrails.names import resolve
+from tests.fakes.playbook import make_tool
+
+TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send", "send"))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("get_weather", "get_weather"),
+        ("functions.get_weather", "get_weather"),
+        ("tools/get-weather", "get_weather"),
+        ("default_api:get_weather", "get_weather"),
+        (" Get_Weather ", "get_weather"),
+        ("get_time", "get-time"),
+        ("send", "send"),
+        ("Send", "Send"),
+    ],
+)
+def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> None:
+    tool = resolve(written, TOOLS)
+    assert tool is not None
+    assert tool.name == meant
+
+
+@pytest.mark.parametrize("written", ["SEND", "launch_rocket", "", "get_weather_now"])
+def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
+    assert resolve(written, TOOLS) is None

@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+from proxy.conversation import json
+from proxy.conversation.tools import NamedTool, ToolCall
+from proxy.guardrails import nudges
+from proxy.guardrails.nudges import Answer
+from proxy.guardrails.offer import Offer, TextPolicy
+from tests.fakes.playbook import CLOCK, WEATHER, make_tool
+
+OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))
+REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
+
+
+def test_prose_is_repeated_as_the_models_own_and_answered_by_the_user() -> None:
+    said, nudge = nudges.about_prose("It is sunny.", OFFER)
+    assert (said.role, said.text) == ("assistant", "It is sunny.")
+    assert nudge.role == "user"
+    for name in ("get_weather", "get_time", "respond"):
+        assert name in nudge.text
+
+
+def test_where_prose_is_no_answer_only_a_call_is_asked_for() -> None:
+    (*_, nudge) = nudges.about_prose("It is sunny.", REQUIRE)
+    assert "respond" not in nudge.text
+    assert "get_weather, get_time" in nudge.text
+
+
+def test_silence_is_answered_without_a_message_of_the_model() -> None:
+    (nudge,) = nudges.about_silence(OFFER)
+    assert "empty" in nudge.text
+
+
+def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
+    bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
+    answers = [Answer(bad, "no such tool"), Answer(good, None)]
+    said, first, second = nudges.about_calls("Looking.", answers, OFFER)
+    assert said.calls == (bad, good)
+    assert (first.tool_call_id, first.text) == ("a", "Error: no such tool")
+    assert second.tool_call_id == "b"
+    assert "Not run" in second.text
+
+
+def test_a_call_that_no_history_could_hold_is_answered_by_the_user() -> None:
+    (nudge,) = nudges.about_broken_call(" ", "it ends too early", OFFER)
+    assert nudge.role == "user"
+    assert "it ends too early" in nudge.text
+
+
+def test_a_long_name_is_cut_and_escaped() -> None:
+    text = nudges.unknown_tool("x\n" * 100, OFFER)
+    assert "\n" not in text
+    assert len(text) < 300
+
+
+def test_a_tool_that_must_not_be_called_now_is_named_with_the_one_that_must() -> None:
+    text = nudges.wrong_tool("get_weather", replace(REQUIRE, choice=NamedTool("get_time")))
+    assert "get_weather" in text
+    assert text.endswith("Call get_time.")
+
+
+def test_at_most_twenty_names_are_listed() -> None:
+    many = tuple(make_tool(f"tool_{number}", {}) for number in range(30))
+    text = nudges.unknown_tool("x", replace(REQUIRE, tools=many))
+    assert "tool_19 and 10 more" in text
+    assert "tool_20" not in text
+
+
+def test_complaints_are_listed() -> None:
+    assert "/a: bad; /b: worse" in nudges.invalid_arguments(["/a: bad", "/b: worse"])
+
+
+def test_the_demand_for_json_joins_the_last_message() -> None:
+    call = ToolCall("a", "get_time", "{}")
+    said, result = nudges.insist_on_json(nudges.about_calls("", [Answer(call, "no")], OFFER))
+    assert said.calls == (call,)
+    assert result.role == "tool"
+    assert result.text.startswith("Error: no ")
+    assert '{"name": <tool>' in str(json.parse(result.source))
+    (user,) = nudges.insist_on_json(nudges.about_silence(OFFER))
+    assert user.role == "user"
+    assert '{"name": <tool>' in user.text
+
+
+def test_the_demand_for_json_can_stand_alone() -> None:
+    (alone,) = nudges.insist_on_json(())
+    assert alone.role == "user"

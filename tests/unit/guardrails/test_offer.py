@@ -1,0 +1,32 @@
+from dataclasses import replace
+
+from proxy.conversation.tools import NamedTool
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.rescue.registry import in_order
+from tests.fakes.playbook import CLOCK, WEATHER, make_tool
+
+OWN = make_tool("respond", {})
+OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), OWN)
+
+
+def test_the_synthetic_tool_comes_last() -> None:
+    assert OFFER.everything == (WEATHER, CLOCK, OWN)
+    assert OFFER.callable_names == ("get_weather", "get_time", "respond")
+    assert OFFER.is_respond("respond")
+
+
+def test_without_it_only_the_clients_tools_are_offered() -> None:
+    offer = replace(OFFER, respond=None)
+    assert offer.everything == (WEATHER, CLOCK)
+    assert not offer.is_respond("respond")
+
+
+def test_a_named_choice_leaves_one_name() -> None:
+    assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
+
+
+def test_json_that_was_asked_for_is_not_read_as_a_call() -> None:
+    assert OFFER.readable_syntaxes == OFFER.syntaxes
+    marked = replace(OFFER, wants_json=True).readable_syntaxes
+    assert marked
+    assert all(syntax.is_marked for syntax in marked)

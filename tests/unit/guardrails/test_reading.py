@@ -1,0 +1,221 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolUse, WrittenCall
+from proxy.facts import Dropped, Refused, Rescued
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.reading import (
+    Botched,
+    Heard,
+    ReadReply,
+    Reasoned,
+    ReplyReader,
+    Responded,
+    Said,
+)
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.respond import respond_tool
+from tests.fakes.playbook import CLOCK, WEATHER
+
+OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
+
+
+def read(*events: ReplyEvent, offer: Offer = OFFER, reason: str = "stop") -> tuple[
+    list[Heard], ReadReply
+]:
+    reader = ReplyReader(offer)
+    heard = [one for event in events for one in reader.read(event)]
+    rest, reply = reader.finish(reason)
+    return merge(heard + rest), reply
+
+
+def merge(heard: list[Heard]) -> list[Heard]:
+    """Join neighbours of one kind, so that results can be compared whatever the chunks were."""
+    merged: list[Heard] = []
+    for one in heard:
+        if merged and type(merged[-1]) is type(one):
+            merged[-1] = replace(one, text=merged[-1].text + one.text)
+        else:
+            merged.append(one)
+    return merged
+
+
+def text_of(heard: list[Heard]) -> str:
+    return "".join(one.text for one in heard if not isinstance(one, Reasoned))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Just prose.",
+        CALL,
+        f"Looking.\n{CALL}",
+        f"{CALL}\nDone.",
+        RESPOND,
+        f"First.\n{RESPOND}",
+        f"{RESPOND}\n{CALL}",
+        f"<think>hm</think>\n{CALL}",
+        "Use `<tool_call>` like this: `" + CALL + "`.",
+        '<tool_call>{"name": "respond", "arguments": {"message": "Hi',
+        '{"name": "get_time", "arguments": {}}',
+    ],
+)
+def test_what_is_heard_does_not_depend_on_the_chunks(written: str) -> None:
+    whole = read(TextDelta(written))
+    assert text_of(whole[0]) == whole[1].text
+    assert read(*(TextDelta(one) for one in written)) == whole
+    for cut in range(1, len(written)):
+        assert read(TextDelta(written[:cut]), TextDelta(written[cut:])) == whole
+
+
+def test_prose_around_a_call_is_kept() -> None:
+    _, reply = read(TextDelta(f"Looking.\n{CALL}\nDone."))
+    assert reply.calls == (WrittenCall("get_time", {}),)
+    assert reply.text.split() == ["Looking.", "Done."]
+    assert reply.facts == (Rescued("hermes", "get_time"),)
+
+
+def test_a_structured_call_is_collected() -> None:
+    heard, reply = read(
+        ToolCallStarted(1, "b", "get_weather"),
+        ToolCallStarted(1, "c", "repeated"),
+        ToolCallArgumentsDelta(1, '{"city":'),
+        ToolCallArgumentsDelta(1, '"Paris"}'),
+        ToolCallArgumentsDelta(7, "nobody's"),
+        PromptProgress(1, 1, 1),
+    )
+    assert heard == []
+    assert reply.calls == (WrittenCall("get_weather", '{"city":"Paris"}', "b"),)
+    assert not reply.has_responded
+
+
+def test_a_structured_respond_call_is_heard_as_a_message() -> None:
+    heard, reply = read(
+        TextDelta("Well."),
+        ToolCallStarted(0, "a", "respond"),
+        ToolCallArgumentsDelta(0, '{"message": "Hi'),
+        ToolCallArgumentsDelta(0, '!"}'),
+    )
+    assert heard == [Said("Well."), Responded("\n\nHi!")]
+    assert reply.text == "Well.\n\nHi!"
+    assert reply.has_responded
+    assert reply.calls == ()
+
+
+def test_a_malformed_respond_call_is_salvaged() -> None:
+    heard, reply = read(
+        ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, '{"answer": "Hi!"}')
+    )
+    assert heard == [Responded("Hi!")]
+    assert reply.has_responded
+
+
+def test_a_respond_call_in_bare_json_is_a_message() -> None:
+    written = '{"name": "respond", "arguments": {"message": "Hi!"}}'
+    assert read(TextDelta(written))[1].text == "Hi!"
+
+
+def test_a_message_with_half_a_character_is_not_repeated() -> None:
+    written = '<tool_call>{"name": "respond", "arguments": {"message": "a\\ud83d b"}}</tool_call>'
+    assert read(TextDelta(written))[1].text == "a\ufffd b"
+
+
+def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
+    written = '<tool_call>{"name": "respond", "arguments": {"message": "Good'
+    heard, reply = read(TextDelta(written), reason="length")
+    assert heard == [Responded("Good")]
+    assert reply.has_responded
+    assert Refused("cut_off") in reply.facts
+
+
+def test_a_call_cut_off_is_dropped_and_reported() -> None:
+    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
+    assert heard == [Said("Hm.")]
+    assert reply.is_cut_off
+    assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
+
+
+def test_json_that_was_cut_off_is_still_an_answer() -> None:
+    _, reply = read(TextDelta('{"temperature": 2'), reason="length")
+    assert reply.text == '{"temperature": 2'
+
+
+def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
+    offer = replace(OFFER, quotable=(f"The page says:\n{CALL}\nEnd",))
+    _, reply = read(TextDelta(CALL), offer=offer)
+    assert reply.calls == ()
+    assert reply.text == CALL
+    assert reply.facts == (Refused("quoted_from_history"),)
+
+
+def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
+    offer = replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
+    assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
+
+
+def test_results_that_the_model_invented_are_dropped() -> None:
+    _, reply = read(TextDelta(f"{CALL}\n<tool_response>\n12\n</tool_response>"))
+    assert reply.calls == (WrittenCall("get_time", {}),)
+    assert Dropped("invented_result") in reply.facts
+
+
+def test_reasoning_in_the_text_is_split_off() -> None:
+    heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
+    assert heard == [Reasoned("hm"), Said("Four.")]
+    assert reply.text == "Four."
+
+
+def test_calls_inside_reasoning_do_not_count_beside_an_answer() -> None:
+    _, reply = read(ReasoningDelta(CALL), TextDelta("Noon."))
+    assert reply.calls == ()
+
+
+def test_calls_inside_reasoning_count_when_there_is_nothing_else() -> None:
+    _, reply = read(ReasoningDelta(f"I will call.\n{CALL}"))
+    assert reply.calls == (WrittenCall("get_time", {}),)
+    assert reply.facts == (Rescued("hermes", "get_time"),)
+
+
+def test_unmarked_json_inside_reasoning_never_counts() -> None:
+    _, reply = read(ReasoningDelta('{"name": "get_time", "arguments": {}}'))
+    assert reply.calls == ()
+
+
+def test_reasoning_that_was_cut_off_is_not_searched() -> None:
+    assert read(ReasoningDelta(CALL), reason="length")[1].calls == ()
+
+
+
+
+BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
+
+
+def test_a_call_that_nobody_can_read_is_botched() -> None:
+    heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
+    assert heard == [Said("Hm."), Botched(f"\n{BROKEN}")]
+    assert reply.is_botched
+    assert reply.facts == (Refused("broken"),)
+
+
+def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None:
+    heard, reply = read(TextDelta(BROKEN[:40]), offer=replace(OFFER, stop_strings=True))
+    assert heard == []
+    assert reply.is_cut_off
+    assert not reply.is_botched
+
+
+def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
+    heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
+    assert heard == [Said(f"Write `{BROKEN}`.")]
+    assert not reply.is_botched

@@ -1,0 +1,213 @@
+import json as stdlib_json
+import time
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.guardrails.respond import MessageDecoder, message_of, respond_tool
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+VALID = [
+    ('{"message": "Four."}', "Four."),
+    ('{"message":""}', ""),
+    (' { "message" : "a" , "tone" : 1 } ', "a"),
+    ('{"tone": {"message": "no", "x": ["}", "\\""]}, "n": -1.5e3, "message": "yes"}', "yes"),
+    ('{"a": [{"message": "no"}], "b": null, "c": "message", "message": "yes"}', "yes"),
+    ('{"a": {}, "b": [], "": 0, "message": "yes"}', "yes"),
+    ('{"m\\u0065ssage": "escaped key"}', "escaped key"),
+    (
+        '{"message": "q\\" b\\\\ s\\/ n\\n r\\r t\\t f\\f b\\b u\\u00e9"}',
+        'q" b\\ s/ n\n r\r t\t f\f b\b ué',
+    ),
+    ('{"message": "\\ud83d\\ude00 and 😀 and \\u4e2d"}', "😀 and 😀 and 中"),
+    ('{"message": "a, } b: {", "x": "\\\\"}', "a, } b: {"),
+    ('{"": "x", "message": "yes"}', "yes"),
+]
+BROKEN = [
+    ('{"message": "cut o', "cut o"),
+    ('{"message": "unclosed"', "unclosed"),
+    ('{"message": "tail"} and more', "tail"),
+    ('{"message": "two\nlines"}', "two\nlines"),
+    ('{"message": "He said "hi" to me."}', 'He said "hi" to me.'),
+    ('{"message": "He said "hi"  there"}', 'He said "hi"  there'),
+    ('{"message": "lone \\ud83d and \\ude00."}', f"lone {REPLACED} and {REPLACED}."),
+    ('{"message": "\\ud83d\\ud83d\\ude00\\ud83d"}', f"{REPLACED}😀{REPLACED}"),
+    ('{"message": "\\ud83dx\\ud83d\\n"}', f"{REPLACED}x{REPLACED}\n"),
+    ('{"message": "C:\\users \\d \\u12g"}', "C:\\users \\d \\u12g"),
+    ("{'message': 'It\\'s \"fine\"'}", 'It\'s "fine"'),
+    ("{message: 'bare', x: 1,}", "bare"),
+    ("{ tone : warm, message: 'bare'}", "bare"),
+    ('{"message": "a", "message": "b"}', "a"),
+    ("{'text': 'another key'}", "another key"),
+    ("{'text': 'another key'", "another key"),
+    ("{'text': 'a', 'title': 'b'}", '{"text":"a","title":"b"}'),
+    ("{'message' = 'x'}", "{'message' = 'x'}"),
+    ('{"a": 1], "message": "x"}', '{"a": 1], "message": "x"}'),
+    ("{[", "{["),
+    ("{", "{"),
+    ("Four.\n", "Four."),
+    (" ", ""),
+]
+OTHER = [
+    ("", ""),
+    ("null", ""),
+    ("{}", ""),
+    ("5", "5"),
+    ('["a"]', '["a"]'),
+    ("true", "true"),
+    ('"Four."', "Four."),
+    ('"{\\"message\\": \\"Four.\\"}"', "Four."),
+    ('{"message": null}', ""),
+    ('{"message": 5}', "5"),
+    ('{"message": {"text": "a"}}', '{"text":"a"}'),
+    ('{"message": ["a"], "text": "b"}', "b"),
+    ('{"text": "only"}', "only"),
+    ('{"text": "a", "title": "b"}', '{"text":"a","title":"b"}'),
+]
+
+
+def decoded(chunks: Iterable[str]) -> str:
+    decoder = MessageDecoder()
+    told = "".join([decoder.feed(chunk) for chunk in chunks])
+    assert decoder.text == told
+    return told
+
+
+def chunkings(text: str) -> list[Iterable[str]]:
+    splits = [(text[:cut], "", text[cut:]) for cut in range(len(text) + 1)]
+    return [[text], text, *splits]
+
+
+@pytest.mark.parametrize(("written", "message"), VALID)
+def test_valid_arguments_are_decoded_entirely_at_every_chunking(written: str, message: str) -> None:
+    assert stdlib_json.loads(written)["message"] == message
+    assert message_of(written) == message
+    for chunks in chunkings(written):
+        assert decoded(chunks) == message
+
+
+@pytest.mark.parametrize(("written", "message"), BROKEN + OTHER)
+def test_what_was_decoded_is_a_prefix_of_the_message_at_every_chunking(
+    written: str, message: str
+) -> None:
+    assert message_of(written) == message
+    for chunks in chunkings(written):
+        assert message.startswith(decoded(chunks))
+
+
+@pytest.mark.parametrize(("written", "message"), [case for case in BROKEN if "message" in case[0]])
+def test_broken_arguments_give_the_same_text_at_every_chunking(written: str, message: str) -> None:
+    whole = decoded([written])
+    assert whole in {message, ""}
+    for chunks in chunkings(written):
+        assert decoded(chunks) == whole
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["a", "message", "é\n"]), st.text()), st.booleans(), st.data()
+)
+def test_any_string_message_survives(
+    arguments: dict[str, str], ascii_only: bool, data: st.DataObject
+) -> None:
+    arguments = {"first": "x", **arguments, "message": data.draw(st.text())}
+    written = stdlib_json.dumps(arguments, ensure_ascii=ascii_only)
+    cut = data.draw(st.integers(0, len(written)))
+    assert decoded([written]) == decoded([written[:cut], written[cut:]]) == arguments["message"]
+    assert message_of(written) == arguments["message"]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(['"', "'", "{", "}", "[", ":", ",", "\\", "u", "d83d", " ", "message"])
+    )
+)
+def test_any_rubbish_keeps_the_prefix(pieces: list[str]) -> None:
+    for start in ("", '{"message": "', "{"):
+        written = start + "".join(pieces)
+        message = message_of(written)
+        assert message.startswith(decoded([start, *pieces]))
+        assert decoded([start, *pieces]) == decoded(written)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_the_message_grows_while_it_is_written(message: str) -> None:
+    written = json.dump_text({"message": message})
+    for cut in range(len(written)):
+        assert message.startswith(decoded([written[:cut]]).rstrip(REPLACED))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(None, ""), ({"message": "a"}, "a"), (["a"], '["a"]'), (True, "true"), ({"m": "a"}, "a")],
+)
+def test_parsed_arguments_have_a_message_as_well(arguments: JsonValue, message: str) -> None:
+    assert message_of(arguments) == message
+
+
+def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
+    decoder = MessageDecoder()
+    fragments = ['{"mess', 'age": "', "He", "llo\\", "n", "\\ud83d", "\\ude00", "!", '"', "}"]
+    told = [decoder.feed(fragment) for fragment in fragments]
+    assert told == ["", "", "He", "llo", "\n", "", "😀", "!", "", ""]
+    assert decoder.has_begun
+    assert decoder.feed("more") == ""
+
+
+def test_the_tool_is_the_same_for_every_request() -> None:
+    tool = respond_tool([])
+    assert tool == respond_tool(["get_weather"])
+    source = json.parse(tool.source)
+    assert source == {
+        "type": "function",
+        "function": {
+            "name": "respond",
+            "description": "Answer the user in words. Call this when no other tool is needed, "
+            "or once you know the answer.",
+            "parameters": tool.parameters,
+        },
+    }
+    assert tool.parameters == {
+        "type": "object",
+        "properties": {"message": {"type": "string", "description": "The complete answer."}},
+        "required": ["message"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
+    taken = ["respond"]
+    for name in ("respond_to_user", "respond_2", "respond_3"):
+        assert respond_tool(taken).name == name
+        taken.append(name)
+
+
+@pytest.mark.parametrize(
+    ("start", "unit"),
+    [
+        ('{"message": "', "ab"),
+        ('{"message": "', "\\n"),
+        ('{"message": "', '" '),
+        ('{"message": "a"', " "),
+        ('{"x": ', "[{"),
+        ("{", "ab"),
+        ("Hello", " you"),
+    ],
+)
+def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
+    def seconds(count: int) -> float:
+        def once() -> float:
+            begin = time.perf_counter()
+            decoded([start, *[unit] * count])
+            return time.perf_counter() - begin
+
+        return min(once() for _ in range(5))
+
+    assert seconds(8_000) / seconds(2_000) < 9  # quadratic work gives 16

@@ -1,0 +1,53 @@
+import pytest
+
+from proxy.conversation.requests import Parsing
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, next_attempt
+from proxy.guardrails.verdict import Defect
+
+RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE
+NUDGED = Attempt(Rung.NUDGED)
+RAW = Attempt(Rung.RAW, Parsing.OURS)
+NUDGED_RAW = Attempt(Rung.NUDGED, Parsing.OURS)
+CONSTRAINED = Attempt(Rung.CONSTRAINED, Parsing.OURS)
+
+
+def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
+    """List the attempts that follow when each one fails with the given defect."""
+    made, attempt = [], FIRST
+    failures: list[Failure] = []
+    for defect in defects:
+        failures.append(Failure(attempt, defect))
+        following = next_attempt(failures, policy, limit)
+        if following is None:
+            break
+        made.append(following)
+        attempt = following
+    return made
+
+
+@pytest.mark.parametrize(
+    ("policy", "defects", "attempts"),
+    [
+        (RESPOND, (Defect.PROSE, Defect.PROSE), [NUDGED]),
+        (RESPOND, (Defect.EMPTY, Defect.PROSE), [NUDGED]),
+        (RESPOND, (Defect.UNREADABLE, Defect.PROSE, Defect.PROSE), [RAW, NUDGED_RAW]),
+        (RESPOND, (Defect.UNKNOWN_TOOL, Defect.PROSE, Defect.PROSE), [NUDGED, CONSTRAINED]),
+        (RESPOND, (Defect.PROSE, Defect.INVALID_ARGUMENTS), [NUDGED, CONSTRAINED]),
+        (REQUIRE, (Defect.PROSE, Defect.PROSE, Defect.PROSE), [NUDGED, CONSTRAINED]),
+        (ACCEPT, (Defect.UNKNOWN_TOOL,) * 3, [NUDGED, CONSTRAINED]),
+        (ACCEPT, (Defect.UNREADABLE, Defect.BROKEN_ARGUMENTS), [RAW, CONSTRAINED]),
+        (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.UNREADABLE), [NUDGED, RAW]),
+        (ACCEPT, (Defect.UNREADABLE, Defect.UNREADABLE), [RAW, CONSTRAINED]),
+    ],
+)
+def test_each_failure_leads_to_the_next_rung(
+    policy: TextPolicy, defects: tuple[Defect, ...], attempts: list[Attempt]
+) -> None:
+    assert climb(policy, *defects) == attempts
+
+
+def test_the_limit_bounds_the_generations() -> None:
+    assert climb(REQUIRE, Defect.PROSE, limit=1) == []
+    assert climb(REQUIRE, Defect.PROSE, Defect.PROSE, limit=2) == [CONSTRAINED]
+    assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]

@@ -1,0 +1,184 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
+from proxy.facts import Coerced, Dropped, Refused, Renamed
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.review import review
+from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
+
+RESPOND = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+ACCEPT = replace(RESPOND, text_policy=TextPolicy.ACCEPT, respond=None)
+REQUIRE = replace(ACCEPT, text_policy=TextPolicy.REQUIRE)
+TIME = WrittenCall("get_time", "{}", "a")
+
+
+def judge(reply: ReadReply, offer: Offer = RESPOND) -> Verdict:
+    return review(reply, offer, CountedIds())
+
+
+def accepted(reply: ReadReply, offer: Offer = RESPOND) -> Accepted:
+    verdict = judge(reply, offer)
+    assert isinstance(verdict, Accepted), verdict
+    return verdict
+
+
+def rejected(reply: ReadReply, offer: Offer = RESPOND) -> Rejected:
+    verdict = judge(reply, offer)
+    assert isinstance(verdict, Rejected), verdict
+    return verdict
+
+
+def test_valid_arguments_keep_the_models_own_bytes() -> None:
+    written = '{ "city":"Paris",\n"days": 2 }'
+    verdict = accepted(ReadReply(calls=(WrittenCall("get_weather", written, "a"),)))
+    assert verdict.calls == (ToolCall("a", "get_weather", written),)
+    assert verdict.facts == ()
+
+
+def test_a_value_of_the_wrong_type_is_coerced_and_reported() -> None:
+    call = WrittenCall("get_weather", '{"city": "Paris", "days": "3"}', "a")
+    verdict = accepted(ReadReply(calls=(call,)))
+    assert verdict.calls == (ToolCall("a", "get_weather", '{"city":"Paris","days":3}'),)
+    assert verdict.facts == (Coerced("get_weather", "/days"),)
+
+
+def test_a_near_miss_name_is_corrected_and_reported() -> None:
+    verdict = accepted(ReadReply(calls=(WrittenCall("functions.get-time", {}, "a"),)))
+    assert verdict.calls[0].name == "get_time"
+    assert verdict.facts == (Renamed("functions.get-time", "get_time"),)
+
+
+def test_missing_and_colliding_ids_are_replaced() -> None:
+    calls = (TIME, TIME, replace(TIME, id=None), replace(TIME, id=""))
+    verdict = accepted(ReadReply(calls=calls))
+    assert [call.id for call in verdict.calls] == ["a", "made_1", "made_2", "made_3"]
+
+
+@pytest.mark.parametrize(
+    ("call", "defect"),
+    [
+        (WrittenCall("launch_rocket", "{}"), Defect.UNKNOWN_TOOL),
+        (WrittenCall("get_weather", '{"city": 1, "unit": "kelvin"}'), Defect.INVALID_ARGUMENTS),
+        (WrittenCall("get_weather", "{}"), Defect.INVALID_ARGUMENTS),
+        (WrittenCall("get_weather", "Paris, please"), Defect.BROKEN_ARGUMENTS),
+        (WrittenCall("get_weather", ["Paris"]), Defect.BROKEN_ARGUMENTS),
+    ],
+)
+@pytest.mark.parametrize("offer", [RESPOND, ACCEPT, REQUIRE])
+def test_a_call_with_a_defect_is_rejected(
+    call: WrittenCall, defect: Defect, offer: Offer
+) -> None:
+    verdict = rejected(ReadReply("Looking.", (call,)), offer)
+    assert verdict.defect is defect
+    assert verdict.fallback == Accepted("Looking.", (), "stop", verdict.facts)
+    assert verdict.nudge
+
+
+def test_one_bad_call_among_good_ones_rejects_them_all_but_keeps_the_good() -> None:
+    bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
+    verdict = rejected(ReadReply(calls=(TIME, bad)))
+    assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
+    assert verdict.fallback.reason == "tool_calls"
+    assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
+
+
+def test_a_call_that_cannot_be_repeated_in_a_history_is_answered_as_prose() -> None:
+    verdict = rejected(ReadReply("Hm.", (TIME, WrittenCall("get_weather", "Paris"))))
+    assert [message.role for message in verdict.nudge] == ["assistant", "user"]
+
+
+def test_an_unknown_tool_with_unreadable_arguments_can_still_be_answered() -> None:
+    verdict = rejected(ReadReply(calls=(WrittenCall("launch_rocket", "{broken", "b"),)))
+    assert verdict.nudge[0].calls == (ToolCall("b", "launch_rocket", "{}"),)
+
+
+def test_a_tool_other_than_the_demanded_one_is_rejected() -> None:
+    offer = replace(REQUIRE, choice=NamedTool("get_weather"))
+    assert rejected(ReadReply(calls=(TIME,)), offer).defect is Defect.WRONG_TOOL
+    call = WrittenCall("get_weather", {"city": "Paris"})
+    assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
+
+
+def test_only_the_first_call_counts_where_calls_must_not_be_parallel() -> None:
+    offer = replace(RESPOND, parallel=False)
+    verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id="b"))), offer)
+    assert [call.id for call in verdict.calls] == ["a"]
+    assert verdict.facts == (Dropped("parallel_call"),)
+
+
+def test_prose_is_judged_by_the_policy() -> None:
+    prose = ReadReply("It is sunny.")
+    assert rejected(prose).defect is Defect.PROSE
+    assert rejected(prose, REQUIRE).defect is Defect.PROSE
+    assert accepted(prose, ACCEPT).text == "It is sunny."
+
+
+def test_an_empty_reply_is_judged_by_the_policy() -> None:
+    assert rejected(ReadReply(" ")).defect is Defect.EMPTY
+    assert rejected(ReadReply(), REQUIRE).defect is Defect.EMPTY
+    assert accepted(ReadReply(), ACCEPT).text == ""
+
+
+def test_a_message_of_respond_is_an_answer() -> None:
+    verdict = accepted(ReadReply("Sunny.", reason="tool_calls", has_responded=True))
+    assert verdict == Accepted("Sunny.", (), "stop")
+
+
+def test_prose_cut_off_is_taken_unless_a_call_is_required() -> None:
+    prose = ReadReply("It is", reason="length")
+    assert accepted(prose).reason == "length"
+    assert rejected(prose, REQUIRE).defect is Defect.PROSE
+
+
+def test_a_finish_reason_of_another_kind_stays() -> None:
+    assert accepted(ReadReply(reason="content_filter"), ACCEPT).reason == "content_filter"
+    assert accepted(ReadReply(calls=(TIME,), reason="stop")).reason == "tool_calls"
+
+
+@pytest.mark.parametrize("written", ['{"city": "Par', '{"city": "Paris"', "", "5"])
+def test_a_call_cut_off_by_the_token_limit_is_never_completed(written: str) -> None:
+    call = WrittenCall("get_weather", written)
+    verdict = accepted(ReadReply("Hm.", (TIME, call), reason="length"))
+    assert [one.name for one in verdict.calls] == ["get_time"]
+    assert verdict.reason == "length"
+    assert verdict.facts == (Refused("cut_off"),)
+
+
+def test_a_reply_of_nothing_but_a_cut_off_call_ends_with_length() -> None:
+    offer = replace(RESPOND, stop_strings=True)
+    verdict = accepted(ReadReply("Hm.", (WrittenCall("get_weather", '{"city'),)), offer)
+    assert verdict == Accepted("Hm.", (), "length", (Refused("cut_off"),))
+
+
+def test_a_whole_call_before_the_token_limit_counts() -> None:
+    call = WrittenCall("get_weather", '{"city": "Paris"}', "a")
+    assert accepted(ReadReply(calls=(call,), reason="length")).calls
+    rescued = WrittenCall("get_weather", {"city": "Paris"}, "a")
+    assert accepted(ReadReply(calls=(rescued,), reason="length")).calls
+
+
+def test_a_call_without_arguments_is_whole_where_the_model_stopped_itself() -> None:
+    offer = replace(RESPOND, stop_strings=True)
+    assert accepted(ReadReply(calls=(WrittenCall("get_time", ""),)), offer).calls
+
+
+def test_missing_brackets_are_closed_only_where_the_model_stopped_itself() -> None:
+    call = WrittenCall("get_weather", '{"city": "Paris"', "a")
+    assert accepted(ReadReply(calls=(call,))).calls[0].arguments == '{"city":"Paris"}'
+    assert not accepted(ReadReply(calls=(call,)), replace(RESPOND, stop_strings=True)).calls
+
+
+def test_a_botched_call_is_rejected_and_shown_only_if_all_else_fails() -> None:
+    reply = ReadReply("Hm. <tool_call>{", (TIME,), is_botched=True)
+    verdict = rejected(reply, ACCEPT)
+    assert verdict.defect is Defect.BROKEN_ARGUMENTS
+    assert [message.role for message in verdict.nudge] == ["assistant", "user"]
+    assert verdict.fallback.text == reply.text
+    assert [call.id for call in verdict.fallback.calls] == ["a"]
+    assert rejected(ReadReply("<tool_call>{", is_botched=True)).fallback.calls == ()

@@ -1,0 +1,198 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.schemas import UnusableSchema, call_schema, compiled, pointer
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "b", "1", "true"])
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+SCHEMAS: list[JsonObject] = [
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"enum": ["a", 1]}}, "additionalProperties": False},
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]},
+    {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"const": "a"}}},
+    {"properties": {"a": {"$ref": "#"}}, "maxProperties": 1, "type": "object"},
+    {"oneOf": [{"type": "number"}, {"type": "integer"}, {"type": "null"}]},
+]
+
+
+def tool(name: str, parameters: JsonValue) -> Tool:
+    assert isinstance(parameters, dict | bool)
+    return Tool(name, parameters, b"{}")
+
+
+@settings(deadline=None)
+@given(st.sampled_from(SCHEMAS), VALUES)
+def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: JsonValue) -> None:
+    ours = compiled(tool("t", schema))
+    assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
+    assert ours.is_valid(value) == (not list(ours.errors(value)))
+
+
+def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
+    assert compiled(tool("a", {"type": "object"})) is compiled(tool("b", {"type": "object"}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "any"},
+        {"type": 5},
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "file:///etc/hostname"},
+        {"$id": "http://example.com/a", "$ref": "b"},
+        {"$ref": "#/nowhere"},
+        {"properties": []},
+        {"pattern": "("},
+        {"required": True},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_reported_in_one_line(schema: JsonObject) -> None:
+    with pytest.raises(UnusableSchema) as raised:
+        compiled(tool("t", schema))
+    assert 0 < len(str(raised.value)) <= 200
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_schema_at_all_is_reported() -> None:
+    no_schemas: list[JsonValue] = [None, 5, "x", []]
+    for parameters in no_schemas:
+        with pytest.raises(UnusableSchema, match="an object or a boolean"):
+            compiled(Tool("t", parameters, b""))  # type: ignore[arg-type]
+
+
+def test_a_schema_beyond_every_depth_is_reported() -> None:
+    schema: JsonObject = {}
+    for _ in range(100_000):
+        schema = {"not": schema}
+    with pytest.raises(UnusableSchema):
+        compiled(tool("t", schema))
+
+
+def test_boolean_schemas_and_unknown_keywords_are_understood() -> None:
+    assert compiled(tool("t", True)).is_valid({"a": 1})
+    assert not compiled(tool("t", False)).is_valid({"a": 1})
+    assert compiled(tool("t", {"x-color": 5, "format": "date"})).is_valid("no date")
+
+
+def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
+    schema = compiled(tool("t", {"pattern": r"^(?=a)(a+a+)+\1b$"}))
+    assert schema.is_valid("a" * 40)
+    assert not schema.is_valid("b")
+
+
+def test_a_part_keeps_the_references_of_the_whole() -> None:
+    part = compiled(tool("t", SCHEMAS[3])).part(("properties", "a"))
+    assert part is not None
+    assert part.is_valid("a")
+    assert not part.is_valid("b")
+    assert part.part(("properties", "zzz")) is None
+
+
+def test_a_pointer_escapes_what_has_a_meaning() -> None:
+    assert pointer(()) == ""
+    assert pointer(("a/b", 0, "~")) == "/a~1b/0/~0"
+
+
+def arguments_schema(parameters: JsonValue) -> JsonValue:
+    schema = call_schema([tool("t", parameters)])
+    definitions = schema["$defs"]
+    assert isinstance(definitions, dict)
+    return definitions["tool_0"]
+
+
+def test_one_tool_gives_a_plain_object() -> None:
+    assert call_schema([tool("get_time", {"type": "object"})]) == {
+        "type": "object",
+        "properties": {"name": {"const": "get_time"}, "arguments": {"$ref": "#/$defs/tool_0"}},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+        "$defs": {"tool_0": {"type": "object"}},
+    }
+
+
+def test_several_tools_give_a_choice_that_admits_only_their_calls() -> None:
+    schema = call_schema([tool("a", SCHEMAS[0]), tool("b", SCHEMAS[3]), tool("c", True)])
+    Draft202012Validator.check_schema(schema)
+    judge = Draft202012Validator(schema)
+    assert judge.is_valid({"name": "a", "arguments": {"a": 1}})
+    assert judge.is_valid({"name": "b", "arguments": {"a": "a"}})
+    assert judge.is_valid({"name": "c", "arguments": {"x": []}})
+    assert not judge.is_valid({"name": "a", "arguments": {"a": "a"}})
+    assert not judge.is_valid({"name": "b", "arguments": {"a": "b"}})
+    assert not judge.is_valid({"name": "d", "arguments": {}})
+    assert not judge.is_valid({"name": "c", "arguments": {}, "more": 1})
+    assert not judge.is_valid({"name": "c"})
+
+
+@settings(deadline=None)
+@given(st.sampled_from(SCHEMAS[:2] + SCHEMAS[3:5]), VALUES)
+def test_a_call_is_valid_exactly_if_its_arguments_are(schema: JsonObject, value: JsonValue) -> None:
+    calls = call_schema([tool("other", True), tool("t", schema)])
+    call: JsonValue = {"name": "t", "arguments": value}
+    assert Draft202012Validator(calls).is_valid(call) == Draft202012Validator(schema).is_valid(
+        value
+    )
+
+
+def test_references_move_only_where_they_are_keywords() -> None:
+    plain: JsonObject = {"$ref": "#/$defs/x"}
+    moved: JsonObject = {"$ref": "#/$defs/tool_0/$defs/x"}
+    whole: JsonObject = {
+        "properties": {"$ref": plain, "self": {"$ref": "#"}, "named": {"$ref": "#anchor"}},
+        "allOf": [plain],
+        "items": [plain],
+        "not": plain,
+        "additionalProperties": plain,
+        "const": plain,
+        "enum": [plain],
+        "default": plain,
+        "examples": [plain],
+        "dependencies": {"a": ["b"]},
+        "$defs": {"x": {"type": ["string", "null"]}},
+    }
+    before = json.dump(whole)
+    properties: JsonObject = {
+        "$ref": moved,
+        "self": {"$ref": "#/$defs/tool_0"},
+        "named": {"$ref": "#anchor"},
+    }
+    assert arguments_schema(whole) == {
+        **whole,
+        "properties": properties,
+        "allOf": [moved],
+        "items": [moved],
+        "not": moved,
+        "additionalProperties": moved,
+    }
+    assert json.dump(whole) == before
+
+
+@pytest.mark.parametrize(
+    ("refused", "simplified"),
+    [
+        ({"properties": {"a": True, "b": False}}, {"properties": {"a": {}, "b": {"not": {}}}}),
+        ({"items": True, "not": False}, {"items": {}, "not": {"not": {}}}),
+        ({"additionalProperties": True}, {"additionalProperties": True}),
+        ({"type": "any", "title": "x"}, {"title": "x"}),
+        ({"type": ["string", "any"]}, {}),
+        ({"$ref": "http://example.com/x", "title": "x"}, {"title": "x"}),
+        ({"$id": "http://example.com/x", "$schema": "y", "type": "object"}, {"type": "object"}),
+        (False, {"type": "object"}),
+    ],
+)
+def test_what_llama_server_refuses_is_let_through(
+    refused: JsonValue, simplified: JsonValue
+) -> None:
+    assert arguments_schema(refused) == simplified

@@ -1,0 +1,96 @@
+import pytest
+
+from proxy.context.compaction import Fitted
+from proxy.conversation import json
+from proxy.conversation.messages import Message, user_message
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import Tool, ToolUse
+from proxy.errors import ContextOverflow
+from proxy.facts import Healed, Unchecked
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy, prepare
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool
+
+BROKEN = Message(
+    "assistant",
+    "",
+    b'{"role":"assistant","tool_calls":[{"id":"a","type":"function",'
+    b'"function":{"name":"get_time","arguments":"{bad"}}]}',
+)
+
+
+def question_of(request: Request, policy: Policy | None = None) -> Question:
+    question = prepare(request, policy or Policy(), CountedIds()).next_question()
+    assert question is not None
+    return question
+
+
+def test_untouched_messages_and_tools_are_the_clients_own() -> None:
+    request = make_request()
+    question = question_of(request)
+    assert question.messages == request.messages
+    assert question.tools[:2] == request.tools
+
+
+def test_respond_is_offered_last() -> None:
+    assert [tool.name for tool in question_of(make_request()).tools] == [
+        "get_weather",
+        "get_time",
+        "respond",
+    ]
+
+
+def test_a_client_tool_called_respond_keeps_its_name() -> None:
+    own = make_tool("respond", {"type": "object"})
+    offered = question_of(make_request(tools=(own,))).tools
+    assert offered[0] is own
+    assert len({tool.name for tool in offered}) == 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "policy"),
+    [
+        (make_request(), Policy(text_policy=TextPolicy.ACCEPT)),
+        (make_request(), Policy(text_policy=TextPolicy.REQUIRE)),
+        (make_request(), Policy(is_on=False)),
+        (make_request(choice=ToolUse.REQUIRED), Policy()),
+        (make_request(choice=ToolUse.NONE), Policy()),
+        (make_request(wants_json=True), Policy()),
+    ],
+)
+def test_respond_is_offered_only_where_prose_is_to_be_avoided(
+    request_: Request, policy: Policy
+) -> None:
+    assert question_of(request_, policy).tools == (WEATHER, CLOCK)
+
+
+def test_a_broken_history_is_healed_and_reported() -> None:
+    turn = prepare(make_request(user_message("Hi"), BROKEN), Policy(), CountedIds())
+    question = turn.next_question()
+    assert question is not None
+    assert b"{bad" in question.messages[1].source
+    assert isinstance(json.parse(question.messages[1].source), dict)
+    assert question.messages[1].source != BROKEN.source
+    assert Healed("arguments") in turn.facts
+
+
+def test_with_guardrails_off_nothing_is_healed() -> None:
+    question = question_of(make_request(user_message("Hi"), BROKEN), Policy(is_on=False))
+    assert question.messages[1] is BROKEN
+
+
+def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
+    class OnlyTheLast:
+        def fit(
+            self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+        ) -> Fitted:
+            if len(tools) != 3:
+                raise ContextOverflow("too long", None, max_tokens)
+            return Fitted(messages[-1:], (Unchecked("x", "y"),))
+
+    request = make_request(user_message("one"), user_message("two"))
+    turn = prepare(request, Policy(), CountedIds(), OnlyTheLast())
+    question = turn.next_question()
+    assert question is not None
+    assert [message.text for message in question.messages] == ["two"]
+    assert Unchecked("x", "y") in turn.facts

@@ -1,0 +1,363 @@
+import pytest
+
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Parsing
+from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
+from proxy.errors import GuardrailsExhausted
+from proxy.facts import Asked, Dropped, LadderEnded, Outcome, Rescued, attempts, outcome
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from proxy.inference.turn import State
+from tests.fakes.playbook import Playbook, call, make_request, write
+
+ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
+REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
+PARIS = '{"city": "Paris"}'
+BAD_UNIT = '{"city": "Paris", "unit": "kelvin"}'
+LEAKED = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+
+
+def test_a_good_call_reaches_the_client_as_it_was_written() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+
+
+def test_without_tools_everything_is_passed_on_at_once() -> None:
+    book = Playbook.of(make_request(tools=())).ask()
+    book >> ReplyStarted("id") << ReplyStarted("id")
+    book >> ReasoningDelta("hm") << ReasoningDelta("hm")
+    book >> TextDelta("<tool_call>", [1]) << TextDelta("<tool_call>", [1])
+    book >> PromptProgress(3, 1, 2) << PromptProgress(3, 1, 2)
+    book >> UsageReported({"total_tokens": 3})
+    book >> ReplyFinished("length")
+    book << UsageReported({"total_tokens": 3}) << ReplyFinished("length")
+    book.end()
+
+
+def test_with_guardrails_off_a_call_goes_through_unjudged() -> None:
+    book = Playbook.of(make_request(), Policy(is_on=False)).ask()
+    call(book, "launch_rocket", "{broken")
+    book << ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken"))
+    book << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
+    book >> TextDelta(LEAKED) << TextDelta(LEAKED)
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+
+
+def test_accepted_prose_is_shown_while_it_arrives() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    book >> TextDelta("It is") << TextDelta("It is")
+    assert book.turn.state is State.COMMITTED
+    book >> TextDelta(" sunny.") << TextDelta(" sunny.")
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+
+
+def test_the_message_of_respond_is_streamed_as_it_is_generated() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ToolCallStarted(0, "x", "respond")
+    book >> ToolCallArgumentsDelta(0, '{"mess')
+    book >> ToolCallArgumentsDelta(0, 'age": "It is') << TextDelta("It is")
+    book >> ToolCallArgumentsDelta(0, ' 20\\u00b') << TextDelta(" 20")
+    book >> ToolCallArgumentsDelta(0, '0."}') << TextDelta("°.")
+    book >> ReplyFinished("tool_calls") << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> TextDelta('<tool_call>{"name": "respond", "arguments": {"message": "Good')
+    book << TextDelta("Good")
+    book >> TextDelta(' day."}}</tool_call>') << TextDelta(" day.")
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.REPAIRED
+
+
+def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, f"Let me look.\n{LEAKED}")
+    book << TextDelta("Let me look.") << ToolCalled(0, ToolCall("made_1", "get_time", "{}"))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert Rescued("hermes", "get_time") in book.turn.facts
+
+
+def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ToolCallStarted(0, "a", "respond")
+    book >> ToolCallArgumentsDelta(0, '{"message": "Looking."}') << TextDelta("Looking.")
+    book >> ToolCallStarted(1, "b", "get_time") >> ToolCallArgumentsDelta(1, "{}")
+    book >> ReplyFinished("tool_calls")
+    book << ToolCalled(0, ToolCall("b", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_prose_costs_one_nudge_and_the_answer_then_streams() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, "It is sunny.")
+    book.ask()
+    assert book.last_message["role"] == "user"
+    assert "respond" in str(book.last_message["content"])
+    call(book, "respond", '{"message": "Sunny."}')
+    assert "".join(part.text for part in book.shown[:-1] if isinstance(part, TextDelta)) == "Sunny."
+    book.shown.clear()
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.RETRIED
+
+
+def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, "It is sunny.")
+    book.ask()
+    book >> TextDelta("As I") << TextDelta("As I")
+    book >> TextDelta(" said.") << TextDelta(" said.")
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+    assert attempts(book.turn.facts) == 2
+    assert outcome(book.turn.facts) is Outcome.RETRIED
+
+
+def test_an_empty_reply_is_asked_about_once() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ReplyFinished("stop")
+    book.ask()
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+
+
+def test_prose_where_a_call_is_required_ends_in_the_constrained_attempt() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    write(book, "No.")
+    book.ask()
+    assert book.schema() is None
+    write(book, "Never.")
+    book.ask()
+    assert book.schema() is not None
+    assert book.question is not None
+    assert book.question.parsing is Parsing.OURS
+    write(book, '{"name": "get_time", "arguments": {}}')
+    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None:
+    book = Playbook.of(make_request(choice=NamedTool("get_time")), ACCEPT).ask()
+    write(book, "Noon.")
+    book.ask()
+    call(book, "get_weather", PARIS)
+    book.ask()
+    assert book.question is not None
+    assert "get_weather" not in str(book.question.schema)
+    write(book, '{"name": "get_time", "arguments": {}}')
+    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_schema_violation_is_answered_on_the_tool_channel() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    assert book.last_message["role"] == "tool"
+    assert book.last_message["tool_call_id"] == "backend_id"
+    assert "/unit" in str(book.last_message["content"])
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_nudges_are_only_ever_appended() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    assert book.question is not None
+    first = book.question.messages
+    write(book, "No.")
+    book.ask()
+    second = book.question.messages
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    third = book.question.messages
+    assert second[: len(first)] == first
+    assert third[: len(second)] == second
+    assert len(third) > len(second) > len(first)
+
+
+def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    book >> TextDelta("Sorry.")
+    call(book, "get_weather", BAD_UNIT)
+    book << TextDelta("Sorry.") << ReplyFinished("stop")
+    book.end()
+    assert LadderEnded("invalid_arguments") in book.turn.facts
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
+def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:
+    book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
+    with pytest.raises(GuardrailsExhausted) as raised:
+        call(book, "launch_rocket", "{}")
+    assert raised.value.attempts == 1
+    assert raised.value.defect == "unknown_tool"
+    book.end()
+
+
+def test_a_strict_turn_still_takes_the_prose_that_a_model_insists_on() -> None:
+    book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
+    write(book, "Yes.")
+    book << TextDelta("Yes.") << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_reply_that_the_backend_cannot_read_is_asked_for_raw() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ReplyStarted("one") << ReplyStarted("one")
+    book >> ReplyUnreadable("peg-native")
+    book.ask()
+    assert book.question is not None
+    assert book.question.parsing is Parsing.OURS
+    book >> ReplyStarted("two")
+    write(book, LEAKED)
+    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.end()
+    assert [fact for fact in book.turn.facts if isinstance(fact, Asked)] == [
+        Asked("as_asked"),
+        Asked("raw"),
+    ]
+
+
+def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    book >> TextDelta("Looking.") << TextDelta("Looking.")
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    assert book.turn.state is State.COMMITTED
+    book >> TextDelta("Sorry, again.")
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_call_cut_off_by_the_token_limit_is_never_completed() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "get_weather", '{"city": "Par', "length")
+    book << ReplyFinished("length")
+    book.end()
+
+
+def test_a_leaked_call_cut_off_by_the_token_limit_is_not_shown_either() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, 'Well. <tool_call>{"name": "get_weather", "arguments": {"ci', "length")
+    book << TextDelta("Well.") << ReplyFinished("length")
+    book.end()
+    assert Dropped("cut_off_call") in book.turn.facts
+
+
+def test_a_call_cut_off_by_a_stop_string_is_never_completed() -> None:
+    book = Playbook.of(make_request(stop_strings=True)).ask()
+    call(book, "get_weather", '{"city": "Par')
+    book << ReplyFinished("length")
+    book.end()
+
+
+def test_prose_cut_off_by_the_token_limit_is_not_asked_for_again() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, "It is", "length")
+    book << TextDelta("It is") << ReplyFinished("length")
+    book.end()
+
+
+def test_usage_is_that_of_the_reply_the_client_got() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> UsageReported({"total_tokens": 1})
+    write(book, "Prose.")
+    book.ask()
+    book >> UsageReported({"total_tokens": 2})
+    call(book, "get_time", "{}")
+    book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
+    book << UsageReported({"total_tokens": 2}) << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_later_attempt_that_fails_costs_nothing_that_an_earlier_one_gave() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, "It is sunny.")
+    book.ask()
+    book.shown += book.turn.abandon()
+    book << TextDelta("It is sunny.") << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_first_attempt_that_fails_has_nothing_to_fall_back_to() -> None:
+    book = Playbook.of(make_request()).ask()
+    assert book.turn.abandon() == ()
+
+
+def test_an_empty_fallback_is_no_answer() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "launch_rocket", "{}")
+    book.ask()
+    assert book.turn.abandon() == ()
+
+
+def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, "It is sunny.")
+    book.ask()
+    book >> TextDelta("It") << TextDelta("It")
+    assert book.turn.abandon() == ()
+
+
+def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ToolCallStarted(0, "a", "get_time") >> ToolCallArgumentsDelta(0, "{}")
+    book >> ToolCallStarted(1, "b", "launch_rocket") >> ToolCallArgumentsDelta(1, "{}")
+    book >> ReplyFinished("tool_calls")
+    book.ask()
+    book >> ToolCallStarted(0, "c", "respond")
+    book >> ToolCallArgumentsDelta(0, '{"message": "Hm."}') << TextDelta("Hm.")
+    call(book, "launch_rocket", "{}")
+    assert book.shown[-1] == ReplyFinished("stop")
+
+
+def test_an_event_after_the_end_is_a_bug() -> None:
+    book = Playbook.of(make_request(tools=())).ask()
+    book >> ReplyFinished("stop")
+    with pytest.raises(AssertionError):
+        book.turn.receive(ReplyFinished("stop"))
+
+
+def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    book >> TextDelta("Looking.\n") << TextDelta("Looking.")
+    write(book, '<tool_call>{"name": "get_weather", "arguments": {"city": }}</tool_call>')
+    book.ask()
+    assert "could not be read" in str(book.last_message["content"])
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
