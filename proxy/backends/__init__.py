@@ -1,0 +1,1 @@
+"""HTTP out: how a question is put to an engine, and what its answers and errors mean."""

@@ -1,0 +1,47 @@
+"""What the rest of Temper needs of a backend, whatever it is and wherever it runs."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.requests import Question
+
+
+class Health(Enum):
+    """How a backend feels."""
+
+    READY = "ready"
+    LOADING = "loading"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that a backend serves; `details` is the backend's own entry for it."""
+
+    id: str
+    details: JsonObject
+
+
+class Backend(Protocol):
+    """An engine that runs a model.
+
+    Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing the
+    iterator that `ask` returns cancels the generation upstream at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """The address shown in headers, logs and errors, without credentials."""
+
+    def ask(self, question: Question, headers: dict[str, str]) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models it serves."""
+
+    async def health(self) -> Health:
+        """Tell whether it can answer now; never raises."""

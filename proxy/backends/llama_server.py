@@ -1,0 +1,138 @@
+"""llama.cpp's server: what its parser, its grammar and its endpoints do differently.
+
+Measured on build 11669; the same holds for the server inside xllamacpp.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from proxy.backends.client import Health, Model
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent, ReplyUnreadable
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import ToolUse
+from proxy.errors import BackendRefused, BackendSpokeNonsense, InvalidRequest
+
+PROPERTIES = "/props"
+HEALTH = "/health"
+
+_CLIENTS_FAULTS = {
+    "Failed to parse messages": "messages",
+    "Failed to parse tool call arguments": "messages",
+    "Failed to parse tools": "tools",
+    "input is not supported": "messages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """How a server was started: the window of one slot in tokens, and how many slots it has."""
+
+    n_ctx: int
+    total_slots: int
+
+
+def directives(question: Question) -> JsonObject:
+    """Return the fields that make a llama-server answer as a question wants.
+
+    With `tools` and `tool_choice: "none"` the rendered prompt, and so the prompt cache, stays the
+    same, and the raw text comes back unparsed. `required` is never sent: it bans the end of text,
+    so prose runs to max_tokens; a named tool is silently taken for `auto`. Temper enforces both.
+    Progress keeps a long prompt from looking like silence and makes cancelling it quick.
+    """
+    fields: JsonObject = {"return_progress": True}
+    if question.tools:
+        is_raw = question.parsing is Parsing.OURS or question.schema is not None
+        is_none = is_raw or question.tool_choice is ToolUse.NONE
+        fields["tool_choice"] = "none" if is_none else "auto"
+    if question.schema is not None:
+        schema: JsonObject = {"name": "tool_call", "schema": question.schema, "strict": True}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return fields
+
+
+class LlamaServer:
+    """A llama-server, started by anyone."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._engine = OpenAICompatible(connection, directives)
+
+    @property
+    def name(self) -> str:
+        """The server's address."""
+        return self._engine.name
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.close()
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        try:
+            async with aclosing(self._engine.ask(question, headers)) as events:
+                async for event in events:
+                    yield event
+        except BackendRefused as refusal:
+            if (param := _blamed_field(refusal)) is not None:
+                raise InvalidRequest(refusal.message, param) from refusal
+            if not _is_parse_failure(refusal):
+                raise
+            detail = refusal.message
+        else:
+            return
+        yield ReplyUnreadable(detail)
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models it serves, also while it is still loading them."""
+        return await self._engine.models()
+
+    async def health(self) -> Health:
+        """Tell whether it can answer now; never raises."""
+        match await self._engine.probe(HEALTH):
+            case 200:
+                return Health.READY
+            case 503:
+                return Health.LOADING
+            case _:
+                return Health.UNREACHABLE
+
+    async def properties(self) -> Properties:
+        """Read back how it was started: what it was told may have been rounded or capped."""
+        found = await self._engine.fetch(PROPERTIES)
+        settings = found.get("default_generation_settings")
+        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+        slots = found.get("total_slots")
+        if not isinstance(n_ctx, int) or not isinstance(slots, int):
+            raise BackendSpokeNonsense(self.name, "has no properties of a llama-server")
+        return Properties(n_ctx, slots)
+
+
+def _blamed_field(refusal: BackendRefused) -> str | None:
+    """Name the field of the request that the server answered with a 500, if it was one.
+
+    Measured on build 11669: {"error":{"code":500,"message":"Failed to parse tools: ...",
+    "type":"server_error"}}, and "image input is not supported - hint: ..." for a text model.
+    """
+    if refusal.status != 500:
+        return None
+    for wording, param in _CLIENTS_FAULTS.items():
+        if wording in refusal.message:
+            return param
+    return None
+
+
+def _is_parse_failure(refusal: BackendRefused) -> bool:
+    """Tell whether the server's own parser could not read what the model wrote.
+
+    There is no code for it, so the wording counts here. Build 11669 says
+    {"error":{"code":500,"message":"The model produced output that does not match the expected
+    peg-native format","type":"server_error"}}; older ones "Failed to parse input at pos 12: ...".
+    """
+    message = refusal.message
+    is_mismatch = "does not match the expected" in message and "format" in message
+    return refusal.status == 500 and (is_mismatch or message.startswith("Failed to parse input"))

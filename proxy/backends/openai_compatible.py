@@ -1,0 +1,143 @@
+"""Any engine that speaks OpenAI's chat completions: puts questions, reads replies.
+
+It must not know HTTP's failures (`transport` does) nor judge what a model wrote.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from proxy.backends.client import Health, Model
+from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.reply_reading import ReplyReading
+from proxy.backends.transport import Connection, Document
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent, ReplyFinished
+from proxy.conversation.requests import Parsing, Question
+from proxy.dialects.openai_chat.decode import StreamedError, decode_error
+from proxy.dialects.openai_chat.encode import encode_question
+from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendUnavailable, ContextOverflow
+
+Directives: TypeAlias = Callable[[Question], Mapping[str, JsonValue]]
+
+CHAT = "/v1/chat/completions"
+MODELS = "/v1/models"
+HEALTH_PATIENCE = 2.0
+
+
+def directives(question: Question) -> JsonObject:
+    """Return the fields that constrain an unknown engine's output.
+
+    `required` is the only constraint that every engine knows.
+    """
+    if not question.tools:
+        return {}
+    if question.schema is not None:
+        return {"tool_choice": "required"}
+    return {"tool_choice": "none"} if question.parsing is Parsing.OURS else {}
+
+
+class OpenAICompatible:
+    """An engine behind `/v1/chat/completions`; `directives` are what its adapter adds."""
+
+    def __init__(self, connection: Connection, directives: Directives = directives) -> None:
+        self._connection = connection
+        self._directives = directives
+
+    @property
+    def name(self) -> str:
+        """The engine's address."""
+        return self._connection.name
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connection.close()
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        body = encode_question(question, self._directives(question))
+        async with self._connection.post(CHAT, body, headers) as answer:
+            if not _is_success(answer.status):
+                raise self._refused(await answer.whole())
+            reading = ReplyReading()
+            is_open = True
+            while is_open:
+                chunk = await answer.next_chunk()
+                is_open = bool(chunk)
+                for event in self._events(reading, chunk):
+                    if isinstance(event, ReplyFinished):
+                        await answer.linger()
+                        yield event
+                        return
+                    yield event
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models it serves."""
+        listed = await self.fetch(MODELS)
+        entries = listed.get("data")
+        if not isinstance(entries, list):
+            raise BackendSpokeNonsense(self.name, "listed no models")
+        return tuple(
+            Model(model_id, entry)
+            for entry in entries
+            if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str)
+        )
+
+    async def health(self) -> Health:
+        """Tell whether it can answer now; never raises.
+
+        A list of models that is refused or missing does not keep a client with a key of its own
+        from getting an answer.
+        """
+        status = await self.probe(MODELS)
+        if status is None:
+            return Health.UNREACHABLE
+        if status == 503:
+            return Health.LOADING
+        return Health.READY if status < 500 else Health.UNREACHABLE
+
+    async def probe(self, path: str) -> int | None:
+        """Return the status with which a small document comes, None if none comes soon."""
+        try:
+            return (await self._connection.get(path, patience=HEALTH_PATIENCE)).status
+        except BackendFailed:
+            return None
+
+    async def fetch(self, path: str) -> JsonObject:
+        """Return a small JSON object of its own."""
+        document = await self._connection.get(path)
+        if not _is_success(document.status):
+            raise self._refused(document)
+        try:
+            value = json.parse(document.body)
+        except ValueError as error:
+            raise BackendSpokeNonsense(self.name, "sent no JSON", document.body) from error
+        if not isinstance(value, dict):
+            raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
+        return value
+
+    def _events(self, reading: ReplyReading, chunk: bytes) -> Iterator[ReplyEvent]:
+        """Read a chunk, or the end of the body where it is empty."""
+        parts = reading.feed(chunk) if chunk else reading.finish()
+        try:
+            for part in parts:
+                if isinstance(part, StreamedError):
+                    raise as_error(self.name, streamed_refusal(part.error))
+                yield part
+        except ValueError as error:
+            raise self._unreadable(reading, chunk) from error
+
+    def _unreadable(self, reading: ReplyReading, chunk: bytes) -> BackendFailed:
+        if reading.has_begun and not chunk:
+            return BackendUnavailable(self.name, "broke off in the middle of its reply")
+        return BackendSpokeNonsense(self.name, "sent no valid reply", chunk)
+
+    def _refused(self, document: Document) -> BackendFailed | ContextOverflow:
+        error = decode_error(document.body)
+        return as_error(self.name, Refusal(document.status, error, document.retry_after))
+
+
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300

@@ -1,0 +1,240 @@
+import asyncio
+from contextlib import aclosing
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import Health, Model
+from proxy.backends.llama_server import LlamaServer, Properties
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+)
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.errors import (
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    InvalidRequest,
+)
+from tests.fakes.questions import HELLO, chunk, question, stream
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+
+SOON = 5.0
+STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
+SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
+MISMATCH = "The model produced output that does not match the expected peg-native format"
+OLDER = "Failed to parse input at pos 12: <tool_call>"
+
+
+def server(routes: respx.MockRouter, api_key: str = "") -> LlamaServer:
+    wire = httpx.MockTransport(routes.async_handler)
+    return LlamaServer(Connection("http://host", api_key, transport=wire))
+
+
+def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
+    routes = respx.MockRouter()
+    route = routes.post("http://host/v1/chat/completions").mock(return_value=response)
+    return server(routes), route
+
+
+def events(backend: LlamaServer, asked: Question | None = None) -> list[ReplyEvent]:
+    async def collect() -> list[ReplyEvent]:
+        async with aclosing(backend.ask(asked or question(), {})) as reply:
+            return [event async for event in reply]
+
+    return asyncio.run(collect())
+
+
+def sent(asked: Question) -> JsonObject:
+    backend, route = answering(httpx.Response(200, content=HELLO))
+    assert events(backend, asked) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
+    body = json.parse(route.calls.last.request.content)
+    assert isinstance(body, dict)
+    return body
+
+
+@pytest.mark.parametrize(
+    ("tool_choice", "said"),
+    [
+        (ToolUse.AUTO, "auto"),
+        (ToolUse.NONE, "none"),
+        (ToolUse.REQUIRED, "auto"),
+        (NamedTool("get_weather"), "auto"),
+    ],
+)
+def test_the_server_never_hears_of_a_tool_choice_that_it_cannot_keep(
+    tool_choice: ToolUse | NamedTool, said: str
+) -> None:
+    body = sent(question(tool_choice=tool_choice))
+
+    assert body["tool_choice"] == said
+    assert body["return_progress"] is True
+    assert body["stream"] is True
+
+
+def test_a_raw_attempt_keeps_the_tools_in_the_prompt_and_the_parser_out() -> None:
+    body = sent(question(parsing=Parsing.OURS))
+
+    assert body["tool_choice"] == "none"
+    assert body["tools"] == sent(question())["tools"]
+    assert "response_format" not in body
+
+
+def test_a_constrained_attempt_allows_nothing_but_the_schema() -> None:
+    body = sent(question(parsing=Parsing.OURS, schema=SCHEMA))
+
+    assert body["tool_choice"] == "none"
+    assert body["tools"] == sent(question())["tools"]
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
+    }
+
+
+def test_without_tools_there_is_no_tool_choice() -> None:
+    assert "tool_choice" not in sent(question(has_tools=False))
+
+
+def error_body(message: str, code: int = 500) -> JsonObject:
+    return {"error": {"code": code, "message": message, "type": "server_error"}}
+
+
+@pytest.mark.parametrize("message", [MISMATCH, OLDER])
+def test_a_reply_that_the_servers_parser_cannot_read_is_unreadable(message: str) -> None:
+    backend, _ = answering(httpx.Response(500, json=error_body(message)))
+
+    assert events(backend) == [ReplyUnreadable(message)]
+
+
+@pytest.mark.parametrize("message", [MISMATCH, OLDER])
+def test_a_reply_that_becomes_unreadable_ends_there(message: str) -> None:
+    body = stream(chunk({"content": "Let"}), error_body(message), done=False)
+    backend, _ = answering(httpx.Response(200, content=body))
+
+    assert events(backend) == [STARTED, TextDelta("Let"), ReplyUnreadable(message)]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (500, "Context size has been exceeded."),
+        (400, MISMATCH),
+        (503, OLDER),
+    ],
+)
+def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
+    backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
+
+    with pytest.raises(BackendRefused) as caught:
+        events(backend)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("Failed to parse messages: key 'arguments' not found", "messages"),
+        ("Failed to parse tools: type must be string, but is null", "tools"),
+        ("image input is not supported - hint: you may need to provide the mmproj", "messages"),
+    ],
+)
+def test_a_500_that_blames_the_request_is_the_clients_to_mend(message: str, param: str) -> None:
+    error = {"error": {"code": 500, "message": message, "type": "server_error"}}
+    backend, _ = answering(httpx.Response(500, json=error))
+    with pytest.raises(InvalidRequest) as raised:
+        events(backend)
+    assert raised.value.param == param
+    assert message in str(raised.value)
+
+
+def test_a_server_that_is_loading_its_model_says_so() -> None:
+    error: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+    backend, _ = answering(httpx.Response(503, json={"error": error}))
+
+    with pytest.raises(BackendUnavailable) as caught:
+        events(backend)
+    assert caught.value.loading
+
+
+@pytest.mark.parametrize(
+    ("status", "health"),
+    [
+        (200, Health.READY),
+        (503, Health.LOADING),
+        (401, Health.UNREACHABLE),
+        (500, Health.UNREACHABLE),
+    ],
+)
+def test_health_is_what_the_server_says_it_is(status: int, health: Health) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/health").respond(status)
+
+    assert asyncio.run(server(routes).health()) is health
+
+
+def test_a_server_that_is_not_there_is_unreachable_and_no_error() -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/health").mock(side_effect=httpx.ConnectError)
+
+    assert asyncio.run(server(routes).health()) is Health.UNREACHABLE
+
+
+def test_models_and_properties_are_read_with_the_key() -> None:
+    routes = respx.MockRouter()
+    keyed = {"authorization": "Bearer k"}
+    routes.get("http://host/v1/models", headers=keyed).respond(json={"data": [{"id": "m.gguf"}]})
+    settings = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 2}
+    routes.get("http://host/props", headers=keyed).respond(json=settings)
+    backend = server(routes, "k")
+
+    assert asyncio.run(backend.models()) == (Model("m.gguf", {"id": "m.gguf"}),)
+    assert asyncio.run(backend.properties()) == Properties(4096, 2)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"default_generation_settings": 5, "total_slots": 1},
+        {"default_generation_settings": {"n_ctx": "x"}, "total_slots": 1},
+        {"default_generation_settings": {"n_ctx": 1}},
+    ],
+)
+def test_properties_of_something_else_are_nonsense(found: JsonValue) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/props").respond(json=found)
+
+    with pytest.raises(BackendSpokeNonsense):
+        asyncio.run(server(routes).properties())
+
+
+def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    async def scene() -> None:
+        abandoned = asyncio.Event()
+
+        async def begin(caller: Caller) -> None:
+            await caller.request()
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
+            await caller.hang_up_seen()
+            abandoned.set()
+
+        async with raw_backend(begin) as backend, asyncio.timeout(SOON):
+            adapter = LlamaServer(Connection(backend.url))
+            reply = adapter.ask(question(), {})
+            assert await anext(reply) == STARTED
+            await reply.aclose()
+            await abandoned.wait()
+            assert adapter.name == backend.url
+            await adapter.close()
+
+    asyncio.run(scene())

@@ -1,0 +1,480 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import Backend, Health, Model
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.errors import (
+    BackendFailed,
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
+    TemperError,
+)
+from tests.fakes.questions import HELLO, chunk, question, stream
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+
+SOON = 5.0
+URL = "http://host/v1/chat/completions"
+STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
+SCHEMA: JsonObject = {"type": "object"}
+
+
+def engine(routes: respx.MockRouter) -> OpenAICompatible:
+    wire = httpx.MockTransport(routes.async_handler)
+    return OpenAICompatible(Connection("http://host/v1/", transport=wire))
+
+
+def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
+    routes = respx.MockRouter(assert_all_called=False)
+    route = routes.post(URL)
+    route.side_effect = list(responses)
+    return engine(routes), route
+
+
+def events(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
+    async def collect() -> list[ReplyEvent]:
+        async with aclosing(backend.ask(asked or question(), {})) as reply:
+            return [event async for event in reply]
+
+    return asyncio.run(collect())
+
+
+def events_of(body: bytes, content_type: str = "text/event-stream") -> list[ReplyEvent]:
+    backend, _ = answering(
+        httpx.Response(200, content=body, headers={"content-type": content_type})
+    )
+    return events(backend)
+
+
+def failure(response: httpx.Response) -> TemperError:
+    backend, _ = answering(response)
+    with pytest.raises(TemperError) as caught:
+        events(backend)
+    return caught.value
+
+
+def test_a_stream_becomes_events_with_the_end_as_the_last() -> None:
+    assert events_of(HELLO) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
+
+
+def test_nothing_after_the_end_is_read() -> None:
+    assert events_of(HELLO + b"data: {garbage\n\n")[-1] == ReplyFinished("stop")
+
+
+def test_a_stream_without_the_last_mark_is_complete_after_its_finish_reason() -> None:
+    assert events_of(HELLO.removesuffix(b"data: [DONE]\n\n"))[-1] == ReplyFinished("stop")
+
+
+class Pieces(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for byte in self.body:
+            yield bytes([byte])
+
+
+@pytest.mark.parametrize("body", [HELLO, b"\r\n \n" + HELLO])
+def test_the_events_are_the_same_at_one_byte_at_a_time(body: bytes) -> None:
+    backend, _ = answering(httpx.Response(200, stream=Pieces(body)))
+
+    assert events(backend) == events_of(HELLO)
+
+
+WHOLE: JsonObject = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1700000000,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": "Wait.",
+                "tool_calls": [
+                    {
+                        "id": "c1",
+                        "type": "function",
+                        "function": {"name": "get_time", "arguments": "{}"},
+                    },
+                    {
+                        "id": "c2",
+                        "type": "function",
+                        "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'},
+                    },
+                ],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+}
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "text/event-stream"])
+def test_a_whole_completion_is_read_like_a_stream(content_type: str) -> None:
+    read = events_of(b"\n" + json.dump(WHOLE), content_type)
+
+    assert read == [
+        STARTED,
+        TextDelta("Wait."),
+        ToolCallStarted(0, "c1", "get_time"),
+        ToolCallArgumentsDelta(0, "{}"),
+        ToolCallStarted(1, "c2", "get_weather"),
+        ToolCallArgumentsDelta(1, '{"city": "Rome"}'),
+        UsageReported({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}),
+        ReplyFinished("tool_calls"),
+    ]
+
+
+def test_a_whole_completion_may_be_nothing_but_text() -> None:
+    message: JsonObject = {"role": "assistant", "content": "Hello"}
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
+
+    assert events_of(json.dump({**WHOLE, "choices": [choice], "usage": None})) == events_of(HELLO)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/html"])
+def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> None:
+    assert events_of(HELLO, content_type) == events_of(HELLO)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\n\n",
+        b"<html><body>It works!</body></html>",
+        b"{",
+        b"[]",
+        b'{"id": 1}',
+        b'{"choices": 5}',
+        b'{"choices": [5]}',
+        b'{"choices": [{"message": 5, "finish_reason": "stop"}]}',
+        b'{"choices": [{"message": {"tool_calls": [5]}, "finish_reason": "stop"}]}',
+        b"data: {\n\n",
+        b"data: 5\n\n",
+        b'data: {"choices": 5}\n\n',
+        b"data: [DONE]\n\n",
+        stream(chunk({"content": "x"})).replace(b'"x"', b"5"),
+    ],
+)
+def test_a_body_that_is_no_reply_is_nonsense(body: bytes) -> None:
+    assert type(failure(httpx.Response(200, content=body))) is BackendSpokeNonsense
+
+
+def test_a_stream_that_ends_too_early_broke_off() -> None:
+    body = stream(chunk({"content": "Hel"}), done=False)
+
+    assert type(failure(httpx.Response(200, content=body))) is BackendUnavailable
+
+
+class BreaksOff(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield stream(chunk({"content": "Hel"}), done=False)
+        raise httpx.ReadError("reset")
+
+
+def test_a_connection_that_breaks_in_a_reply_is_not_asked_again() -> None:
+    backend, route = answering(httpx.Response(200, stream=BreaksOff()))
+
+    with pytest.raises(BackendUnavailable):
+        events(backend)
+    assert route.call_count == 1
+
+
+OVERFLOW: JsonObject = {
+    "code": 400,
+    "message": "request (33009 tokens) exceeds the available context size (2048 tokens)",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 33009,
+    "n_ctx": 2048,
+}
+LOADING: JsonObject = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
+
+
+def in_a_stream(error: JsonValue) -> httpx.Response:
+    return httpx.Response(200, content=stream({"error": error}, done=False))
+
+
+def after_some_text(error: JsonValue) -> httpx.Response:
+    body = stream(chunk({"content": "Hel"}), {"error": error}, done=False)
+    return httpx.Response(200, content=body)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx.Response(400, json={"error": OVERFLOW}),
+        in_a_stream(OVERFLOW),
+        after_some_text(OVERFLOW),
+        httpx.Response(200, json={"error": OVERFLOW}),
+    ],
+)
+def test_an_overflow_is_the_same_wherever_it_is_said(response: httpx.Response) -> None:
+    error = failure(response)
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.prompt_tokens, error.window) == (33009, 2048)
+
+
+@pytest.mark.parametrize("response", [httpx.Response(503, json={"error": LOADING})])
+def test_loading_is_told_from_being_down(response: httpx.Response) -> None:
+    error = failure(response)
+
+    assert isinstance(error, BackendUnavailable)
+    assert error.loading
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
+def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) -> None:
+    said = {"error": {"message": "No.", "type": "some_error", "code": None}}
+    error = failure(httpx.Response(status, json=said, headers={"retry-after": "7"}))
+
+    assert isinstance(error, BackendRefused)
+    assert (error.status, error.message, error.kind) == (status, "No.", "some_error")
+    assert error.retry_after == "7"
+    assert error.backend == "http://host"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>Bad Gateway</html>", b"{", b"[]", b'{"error": 5}', b"\xff\xfe"]
+)
+def test_a_refusal_that_makes_no_sense_keeps_its_status(body: bytes) -> None:
+    error = failure(httpx.Response(502, content=body))
+
+    assert isinstance(error, BackendRefused)
+    assert error.status == 502
+
+
+def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
+    error = failure(httpx.Response(500, content=b"x" * (3 * DOCUMENT_LIMIT)))
+
+    assert isinstance(error, BackendRefused)
+    assert len(error.message) <= DOCUMENT_LIMIT
+
+
+def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
+    backend, _ = answering(after_some_text({"message": "Oh.", "code": 500}))
+    heard: list[ReplyEvent] = []
+
+    async def listen() -> None:
+        nonlocal heard
+        async with aclosing(backend.ask(question(), {})) as reply:
+            async for event in reply:
+                heard += [event]
+
+    with pytest.raises(BackendRefused, match="Oh"):
+        asyncio.run(listen())
+    assert heard == [STARTED, TextDelta("Hel")]
+
+
+def sent(asked: Question) -> JsonObject:
+    backend, route = answering(httpx.Response(200, content=HELLO))
+    events(backend, asked)
+    body = json.parse(route.calls.last.request.content)
+    assert isinstance(body, dict)
+    return body
+
+
+def test_a_question_is_always_asked_as_a_stream() -> None:
+    body = sent(question())
+
+    assert body["stream"] is True
+    assert body["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("asked", "tool_choice"),
+    [
+        (question(), None),
+        (question(tool_choice=ToolUse.REQUIRED), "required"),
+        (question(tool_choice=ToolUse.NONE), "none"),
+        (question(schema=SCHEMA, parsing=Parsing.OURS), "required"),
+        (question(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS), "none"),
+        (
+            question(tool_choice=NamedTool("get_weather")),
+            {"type": "function", "function": {"name": "get_weather"}},
+        ),
+    ],
+)
+def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
+    asked: Question, tool_choice: JsonValue
+) -> None:
+    body = sent(asked)
+
+    assert body.get("tool_choice") == tool_choice
+    assert "response_format" not in body
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        question(has_tools=False),
+        question(has_tools=False, parsing=Parsing.OURS),
+        question(has_tools=False, schema=SCHEMA),
+    ],
+)
+def test_without_tools_there_is_no_tool_choice(asked: Question) -> None:
+    assert "tool_choice" not in sent(asked)
+
+
+def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
+    routes = respx.MockRouter()
+    entry: JsonObject = {"id": "a", "owned_by": "me"}
+    routes.get("http://host/v1/models").respond(json={"data": [entry, 5, {"id": 5}, {"id": "b"}]})
+
+    models = asyncio.run(engine(routes).models())
+
+    assert models == (Model("a", entry), Model("b", {"id": "b"}))
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": 5}'])
+def test_a_list_of_models_that_is_none_is_nonsense(body: str) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/v1/models").respond(text=body)
+
+    with pytest.raises(BackendSpokeNonsense):
+        asyncio.run(engine(routes).models())
+
+
+def test_a_refused_list_of_models_is_a_refusal() -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/v1/models").respond(401, json={"error": {"message": "Key?"}})
+
+    with pytest.raises(BackendRefused, match=r"401: Key\?"):
+        asyncio.run(engine(routes).models())
+
+
+@pytest.mark.parametrize(
+    ("status", "health"),
+    [
+        (200, Health.READY),
+        (401, Health.READY),
+        (404, Health.READY),
+        (500, Health.UNREACHABLE),
+        (503, Health.LOADING),
+    ],
+)
+def test_an_engine_is_as_healthy_as_its_list_of_models(status: int, health: Health) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/v1/models").respond(status)
+
+    assert asyncio.run(engine(routes).health()) is health
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError]
+)
+def test_asking_for_health_never_fails(error: type[Exception]) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/v1/models").mock(side_effect=error)
+
+    assert asyncio.run(engine(routes).health()) is Health.UNREACHABLE
+
+
+class Upstream:
+    """A real engine that begins a reply and says when its caller has hung up."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.asked = asyncio.Event()
+        self.abandoned = asyncio.Event()
+
+    async def __call__(self, caller: Caller) -> None:
+        await caller.request()
+        self.asked.set()
+        if self.body:
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(self.body)
+        await caller.hang_up_seen()
+        self.abandoned.set()
+
+
+BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
+
+
+def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    async def scene() -> None:
+        upstream = Upstream(BEGUN)
+        async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
+            adapter = OpenAICompatible(Connection(backend.url))
+            reply = adapter.ask(question(), {})
+            assert await anext(reply) == STARTED
+            await reply.aclose()
+            await upstream.abandoned.wait()
+            await adapter.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("body", [b"", BEGUN])
+def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(body: bytes) -> None:
+    async def wait_for_ever(adapter: OpenAICompatible) -> None:
+        async with aclosing(adapter.ask(question(), {})) as reply:
+            async for _ in reply:
+                pass
+
+    async def scene() -> None:
+        upstream = Upstream(body)
+        async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
+            adapter = OpenAICompatible(Connection(backend.url))
+            waiting = asyncio.create_task(wait_for_ever(adapter))
+            await upstream.asked.wait()
+            waiting.cancel()
+            await upstream.abandoned.wait()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await adapter.close()
+
+    asyncio.run(scene())
+
+
+def test_two_replies_travel_over_one_connection() -> None:
+    async def answer(caller: Caller) -> None:
+        while await caller.request():
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(HELLO)
+            await caller.send_chunk(b"")
+
+    async def scene() -> int:
+        async with raw_backend(answer) as backend, asyncio.timeout(SOON):
+            adapter = OpenAICompatible(Connection(backend.url))
+            for _ in range(2):
+                async with aclosing(adapter.ask(question(), {})) as reply:
+                    async for event in reply:
+                        if isinstance(event, ReplyFinished):
+                            break
+            await adapter.close()
+            return backend.connections
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_every_failure_names_the_backend() -> None:
+    error = failure(httpx.Response(500, json={"error": "out of memory"}))
+
+    assert isinstance(error, BackendFailed)
+    assert "http://host" in str(error)
+    assert "out of memory" in str(error)

@@ -1,0 +1,79 @@
+import pytest
+
+from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import BackendRefused, BackendUnavailable, ContextOverflow
+
+WORDING = (
+    "request (33009 tokens) exceeds the available context size (2048 tokens), try increasing it"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "numbers"),
+    [
+        (
+            {
+                "code": 400,
+                "message": WORDING,
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 33009,
+                "n_ctx": 2048,
+            },
+            (33009, 2048),
+        ),
+        ({"code": "context_length_exceeded", "message": WORDING, "type": "x"}, (None, None)),
+        (
+            {"code": "context_length_exceeded", "n_prompt_tokens": True, "n_ctx": "2048"},
+            (None, None),
+        ),
+    ],
+)
+def test_an_overflow_is_told_with_both_numbers_where_they_are_known(
+    error: JsonObject, numbers: tuple[int | None, int | None]
+) -> None:
+    meaning = as_error("http://host", Refusal(400, error))
+
+    assert isinstance(meaning, ContextOverflow)
+    assert (meaning.prompt_tokens, meaning.window) == numbers
+    assert "maximum context length" in str(meaning)
+
+
+def test_a_model_that_is_being_loaded_is_unavailable_for_now() -> None:
+    error: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+
+    meaning = as_error("http://host", Refusal(503, error))
+
+    assert isinstance(meaning, BackendUnavailable)
+    assert meaning.loading
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 429, 500, 501, 502, 503, 504])
+def test_any_other_refusal_keeps_everything_the_backend_said(status: int) -> None:
+    error: JsonObject = {"message": "No.", "type": "some_error", "code": status}
+
+    meaning = as_error("http://host", Refusal(status, error, "7"))
+
+    assert isinstance(meaning, BackendRefused)
+    assert (meaning.status, meaning.message, meaning.kind, meaning.retry_after) == (
+        status,
+        "No.",
+        "some_error",
+        "7",
+    )
+
+
+@pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])
+def test_a_refusal_without_words_is_still_a_refusal(error: JsonObject) -> None:
+    meaning = as_error("http://host", Refusal(502, error))
+
+    assert isinstance(meaning, BackendRefused)
+    assert (meaning.status, meaning.message, meaning.kind) == (502, "no explanation", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(400, 400), (429, 429), (599, 599), (200, 500), (600, 500), ("x", 500), (None, 500)],
+)
+def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: int) -> None:
+    assert streamed_refusal({"code": code}) == Refusal(status, {"code": code})

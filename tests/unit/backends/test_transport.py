@@ -1,0 +1,445 @@
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends import transport
+from proxy.backends.transport import Connection, Document, Timeouts, translated_errors
+from proxy.errors import (
+    BackendFailed,
+    BackendSpokeNonsense,
+    BackendTimedOut,
+    BackendUnavailable,
+)
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, Script, raw_backend
+
+SOON = 5.0
+IMPATIENT = Timeouts(first_byte=0.02)
+PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+
+def every_error(base: type[Exception]) -> Iterator[type[Exception]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from every_error(kind)
+
+
+def instance(kind: type[Exception]) -> Exception:
+    if issubclass(kind, httpx.HTTPStatusError):
+        request = httpx.Request("GET", "http://host")
+        return kind("told", request=request, response=httpx.Response(500))
+    takes_nothing = issubclass(kind, httpx.StreamError) and kind is not httpx.StreamError
+    return kind() if takes_nothing else kind("told")
+
+
+ALL_ERRORS = [
+    kind
+    for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+    for kind in every_error(base)
+    if kind.__module__ == "httpx"
+]
+
+
+def test_the_walk_over_the_library_s_errors_is_complete() -> None:
+    public = [getattr(httpx, name) for name in dir(httpx)]
+    errors = {kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)}
+
+    assert errors - set(ALL_ERRORS) == {httpx.CookieConflict}
+
+
+@pytest.mark.parametrize("mid_reply", [False, True])
+@pytest.mark.parametrize("kind", ALL_ERRORS)
+def test_no_error_of_the_library_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
+    with (
+        pytest.raises(BackendFailed) as caught,
+        translated_errors("http://host", mid_reply=mid_reply),
+    ):
+        raise instance(kind)
+
+    assert caught.value.backend == "http://host"
+
+
+@pytest.mark.parametrize(
+    ("kind", "meaning"),
+    [
+        (TimeoutError, BackendTimedOut),
+        (httpx.ReadTimeout, BackendTimedOut),
+        (httpx.WriteTimeout, BackendTimedOut),
+        (httpx.PoolTimeout, BackendTimedOut),
+        (httpx.ConnectTimeout, BackendUnavailable),
+        (httpx.ConnectError, BackendUnavailable),
+        (httpx.ReadError, BackendUnavailable),
+        (httpx.RemoteProtocolError, BackendUnavailable),
+        (httpx.DecodingError, BackendSpokeNonsense),
+    ],
+)
+def test_an_error_becomes_what_it_means(
+    kind: type[Exception], meaning: type[BackendFailed]
+) -> None:
+    with pytest.raises(meaning), translated_errors("http://host"):
+        raise kind("told")
+
+
+def test_an_error_of_our_own_passes_through() -> None:
+    with pytest.raises(KeyError), translated_errors("http://host"):
+        raise KeyError("ours")
+
+
+def router() -> respx.MockRouter:
+    return respx.MockRouter(assert_all_called=False)
+
+
+def mocked(routes: respx.MockRouter, api_key: str = "") -> Connection:
+    wire = httpx.MockTransport(routes.async_handler)
+    return Connection("http://host/v1", api_key, transport=wire)
+
+
+async def fetch(connection: Connection, headers: dict[str, str]) -> bytes:
+    async with connection.post("/v1/x", b"{}", headers) as answer:
+        return await answer.read(100)
+
+
+CLIENT_HEADERS = {
+    "authorization": "Bearer client",
+    "traceparent": "00-1-2-03",
+    "x-request-id": "r\u00e9",
+    "x-conversation-id": "c1",
+    "cookie": "a=b",
+    "host": "elsewhere",
+    "content-type": "text/plain",
+    "content-length": "99",
+    "accept-encoding": "gzip",
+}
+
+
+def test_only_headers_from_the_list_go_upstream() -> None:
+    routes = router()
+    route = routes.post("http://host/v1/x").respond(200, text="ok")
+
+    assert asyncio.run(fetch(mocked(routes), CLIENT_HEADERS)) == b"ok"
+
+    sent = route.calls.last.request.headers
+    assert sorted((name.lower(), value) for name, value in sent.raw) == [
+        (b"accept", b"*/*"),
+        (b"accept-encoding", b"identity"),
+        (b"authorization", b"Bearer client"),
+        (b"connection", b"keep-alive"),
+        (b"content-length", b"2"),
+        (b"content-type", b"application/json"),
+        (b"host", b"host"),
+        (b"traceparent", b"00-1-2-03"),
+        (b"user-agent", b"temper"),
+        (b"x-request-id", b"r\xe9"),
+    ]
+
+
+def test_the_operator_s_key_replaces_the_client_s() -> None:
+    routes = router()
+    route = routes.post("http://host/v1/x").respond(200)
+    connection = mocked(routes, "ours")
+
+    asyncio.run(fetch(connection, {"authorization": "Bearer client"}))
+
+    assert route.calls.last.request.headers["authorization"] == "Bearer ours"
+    assert connection.name == "http://host"
+
+
+def test_a_hang_up_before_the_answer_is_tried_once_more() -> None:
+    routes = router()
+    route = routes.post("http://host/v1/x")
+    route.side_effect = [httpx.RemoteProtocolError("gone"), httpx.Response(200, text="ok")]
+
+    assert asyncio.run(fetch(mocked(routes), {})) == b"ok"
+    assert route.call_count == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [(httpx.RemoteProtocolError, 2), (httpx.ConnectError, 1), (httpx.ConnectTimeout, 1)],
+)
+def test_nothing_is_tried_more_often(error: type[httpx.TransportError], calls: int) -> None:
+    routes = router()
+    route = routes.post("http://host/v1/x").mock(side_effect=error)
+
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(fetch(mocked(routes), {}))
+
+    assert route.call_count == calls
+
+
+def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+    routes = router()
+    routes.get("http://host/x").respond(302, headers={"location": "http://host/y"})
+
+    assert asyncio.run(mocked(routes).get("/x")).status == 302
+
+
+def test_a_small_document_comes_whole_with_its_status() -> None:
+    routes = router()
+    routes.get("http://host/x").respond(429, text="later", headers={"retry-after": "7"})
+
+    assert asyncio.run(mocked(routes).get("/x")) == Document(429, b"later", "7")
+
+
+class Endless(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b":" * 1024 * 1024
+
+
+def test_a_reply_without_an_end_is_cut_off() -> None:
+    routes = router()
+    routes.post("http://host/v1/x").respond(200, stream=Endless())
+
+    with pytest.raises(BackendSpokeNonsense, match="without an end"):
+        asyncio.run(read_all(mocked(routes)))
+
+
+def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
+    routes = router()
+    routes.get("http://host/x").respond(500, stream=Endless())
+
+    assert len(asyncio.run(mocked(routes).get("/x")).body) == transport.DOCUMENT_LIMIT
+
+
+def talk(
+    url: str, timeouts: Timeouts, conversation: Callable[[Connection], Awaitable[bytes]]
+) -> Awaitable[bytes]:
+    async def run() -> bytes:
+        connection = Connection(url, timeouts=timeouts)
+        try:
+            return await conversation(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.wait_for(run(), SOON)
+
+
+async def read_all(connection: Connection) -> bytes:
+    received = b""
+    async with connection.post("/v1/x", b"{}", {}) as answer:
+        while chunk := await answer.next_chunk():
+            received += chunk
+    return received
+
+
+async def nothing(caller: Caller) -> None:
+    await caller.request()
+    await caller.hang_up_seen()
+
+
+async def only_a_head(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(STREAM_HEAD)
+    await caller.hang_up_seen()
+
+
+async def one_chunk(caller: Caller) -> None:
+    await only_a_head_and(caller, b": hello\n\n")
+    await caller.hang_up_seen()
+
+
+async def only_a_head_and(caller: Caller, chunk: bytes) -> None:
+    await caller.request()
+    await caller.send(STREAM_HEAD)
+    await caller.send_chunk(chunk)
+
+
+async def a_part_of_a_chunk(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(STREAM_HEAD + b"ff\r\n: hel")
+
+
+async def half_a_head(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(b"HTTP/1.1 200 OK\r\ncontent-")
+
+
+async def hang_up(caller: Caller) -> None:
+    await caller.request()
+
+
+async def garbage(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(b"\x00\xff220 smtp.example.org ESMTP\r\n\r\n")
+
+
+async def ok(caller: Caller) -> None:
+    while await caller.request():
+        await caller.send(PLAIN_HEAD + b"ok")
+
+
+async def ok_once(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(PLAIN_HEAD + b"ok")
+    await caller.request()
+
+
+@pytest.mark.parametrize(
+    ("script", "timeouts", "meaning"),
+    [
+        (nothing, IMPATIENT, BackendTimedOut),
+        (only_a_head, IMPATIENT, BackendTimedOut),
+        (a_part_of_a_chunk, Timeouts(), BackendUnavailable),
+        (half_a_head, Timeouts(), BackendUnavailable),
+        (hang_up, Timeouts(), BackendUnavailable),
+        (garbage, Timeouts(), BackendSpokeNonsense),
+    ],
+)
+def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
+    script: Script, timeouts: Timeouts, meaning: type[BackendFailed]
+) -> None:
+    async def scene() -> int:
+        async with raw_backend(script) as backend:
+            with pytest.raises(BackendFailed) as caught:
+                await talk(backend.url, timeouts, read_all)
+            assert type(caught.value) is meaning
+            assert "smtp" not in str(caught.value)
+            return backend.connections
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_a_backend_that_is_not_there_is_unavailable() -> None:
+    async def scene() -> None:
+        async with raw_backend() as backend:
+            pass
+        await talk(backend.url, Timeouts(), read_all)
+
+    with pytest.raises(BackendUnavailable, match="cannot be reached"):
+        asyncio.run(scene())
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test can put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_every_byte_renews_the_patience() -> None:
+    received = asyncio.Event()
+
+    async def five_times(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        for _ in range(5):
+            await caller.send_chunk(b":")
+            await received.wait()
+            received.clear()
+        await caller.send_chunk(b"")
+
+    async def read_slowly(connection: Connection) -> bytes:
+        whole = b""
+        async with connection.post("/v1/x", b"{}", {}) as answer:
+            while chunk := await answer.next_chunk():
+                whole += chunk
+                loop.ahead += 900
+                received.set()
+        return whole
+
+    async def scene() -> bytes:
+        async with raw_backend(five_times) as backend:
+            connection = Connection(backend.url, timeouts=Timeouts(first_byte=1000, idle=1000))
+            whole = await read_slowly(connection)
+            await connection.close()
+            return whole
+
+    loop = SkippingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(scene()) == b":::::"
+        assert loop.ahead == 4500
+
+
+def test_the_first_byte_has_a_deadline_of_its_own() -> None:
+    received = bytearray()
+
+    async def read(connection: Connection) -> bytes:
+        async with connection.post("/v1/x", b"{}", {}) as answer:
+            while chunk := await answer.next_chunk():
+                received.extend(chunk)
+        return b""
+
+    async def scene() -> None:
+        async with raw_backend(one_chunk) as backend:
+            await talk(backend.url, Timeouts(first_byte=SOON, idle=0), read)
+
+    with pytest.raises(BackendTimedOut):
+        asyncio.run(scene())
+    assert received == b": hello\n\n"
+
+
+def test_a_connection_is_used_again() -> None:
+    async def twice(connection: Connection) -> bytes:
+        return await read_all(connection) + await read_all(connection)
+
+    async def scene() -> tuple[bytes, int]:
+        async with raw_backend(ok) as backend:
+            return await talk(backend.url, Timeouts(), twice), backend.connections
+
+    assert asyncio.run(scene()) == (b"okok", 1)
+
+
+def test_a_kept_connection_that_breaks_under_a_request_is_replaced_once() -> None:
+    async def twice(connection: Connection) -> bytes:
+        return await read_all(connection) + await read_all(connection)
+
+    async def scene() -> tuple[bytes, int]:
+        async with raw_backend(ok_once, ok) as backend:
+            return await talk(backend.url, Timeouts(), twice), backend.connections
+
+    assert asyncio.run(scene()) == (b"okok", 2)
+
+
+async def linger(connection: Connection) -> bytes:
+    async with connection.post("/v1/x", b"{}", {}) as answer:
+        chunk = await answer.next_chunk()
+        await answer.linger()
+        return chunk
+
+
+def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
+    async def scene() -> None:
+        seen = asyncio.Event()
+
+        async def wait_for_the_end(caller: Caller) -> None:
+            await one_chunk(caller)
+            seen.set()
+
+        async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(SOON):
+            connection = Connection(backend.url)
+            async with connection.post("/v1/x", b"{}", {}) as answer:
+                chunk = await answer.next_chunk()
+            await seen.wait()
+            # It was the end of the context, not of the object, that closed the connection.
+            assert (chunk, answer.status) == (b": hello\n\n", 200)
+            await connection.close()
+
+    asyncio.run(scene())
+
+
+def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
+    async def ends_its_bodies(caller: Caller) -> None:
+        while await caller.request():
+            await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
+
+    async def scene() -> int:
+        async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(SOON):
+            connection = Connection(backend.url)
+            assert await linger(connection) + await linger(connection) == b"okok"
+            await connection.close()
+            return backend.connections
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_a_body_that_does_not_end_is_not_waited_for() -> None:
+    async def scene() -> bytes:
+        async with raw_backend(one_chunk) as backend:
+            return await talk(backend.url, Timeouts(), linger)
+
+    assert asyncio.run(scene()) == b": hello\n\n"
