@@ -1,0 +1,75 @@
+"""The embedded llama-server: xllamacpp behind the few flags that a launch plan uses.
+
+Run as `python -m proxy.processes.embedded`, in a process of its own because an abort in C++ would
+take the proxy along. It speaks the same HTTP as llama-server, so nobody else need know it.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+
+def arguments(command_line: Sequence[str]) -> argparse.Namespace:
+    """Read the flags, which mean what they mean for llama-server."""
+    parser = argparse.ArgumentParser(prog="embedded llama-server")
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("-c", "--ctx-size", type=int, default=0)
+    parser.add_argument("-np", "--parallel", type=int, default=1)
+    parser.add_argument("-a", "--alias", default="")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--slots", action="store_true")
+    parser.add_argument("--metrics", action="store_true")
+    parser.add_argument("--jinja", action="store_true")
+    parser.add_argument("--no-webui", action="store_true")
+    return parser.parse_args(command_line)
+
+
+def serve(options: argparse.Namespace, api_key: str) -> None:
+    """Serve until SIGTERM; raises RuntimeError or ValueError if the model cannot be loaded."""
+    import xllamacpp  # an extra: the flags can be read without it
+
+    wanted = {
+        "hostnames": [options.host],
+        "port": options.port,
+        "n_ctx": options.ctx_size,
+        "n_parallel": options.parallel,
+        "use_jinja": options.jinja,
+        "endpoint_slots": options.slots,
+        "endpoint_metrics": options.metrics,
+        "api_keys": [api_key] if api_key else [],
+        "model_alias": {options.alias} if options.alias else set(),
+        "ui": not options.no_webui,
+        "cors_origins": "localhost",
+    }
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = options.model
+    for name, value in wanted.items():
+        if hasattr(parameters, name):  # builds differ
+            setattr(parameters, name, value)
+
+    server = xllamacpp.Server(parameters)  # returns when the model is loaded
+    # until here SIGTERM ends the process at once; C++ would keep a Python handler waiting
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    sys.stderr.write(f"listening on {server.listening_address}\n")
+    sys.stderr.flush()
+    stop.wait()
+    # an orderly end waits for running generations, for minutes; their clients see the stream end
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve as the command line says, with the key from the environment."""
+    options = arguments(sys.argv[1:])
+    try:
+        serve(options, os.environ.get("LLAMA_API_KEY", ""))
+    except (ImportError, RuntimeError, ValueError) as problem:
+        sys.exit(f"embedded llama-server: {problem}")
+
+
+if __name__ == "__main__":
+    main()

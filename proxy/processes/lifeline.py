@@ -1,0 +1,56 @@
+"""Ties a program's life to ours: it is killed when we die, even by kill -9.
+
+Run as `python -m proxy.processes.lifeline PARENT_PID PROGRAM ARGUMENTS...`: it makes the
+arrangement and becomes the program, so that the process id and the signals are the program's own.
+Knows nothing of what it starts, and imports next to nothing because it is started every time.
+"""
+
+# On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). Elsewhere a forked
+# watcher waits for the end of standard input, a pipe of which only Temper holds the other end,
+# and then kills the program, its parent.
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def ask_the_kernel(parent: int) -> None:
+    """Have this process killed when the process `parent`, which started it, dies."""
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError("prctl refused PR_SET_PDEATHSIG")
+    if os.getppid() != parent:  # it died before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_a_watcher() -> None:
+    """Have this process killed when its standard input ends."""
+    watched = os.getpid()
+    if os.fork() != 0:
+        return
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)  # the watcher must not hold the program's output open
+    os.dup2(silence, 2)
+    while os.read(0, 1):
+        pass
+    if os.getppid() == watched:
+        os.kill(watched, signal.SIGKILL)
+    os._exit(0)
+
+
+def main() -> None:
+    """Arrange for the death, then become the program."""
+    if sys.platform == "linux":
+        ask_the_kernel(int(sys.argv[1]))
+    else:
+        leave_a_watcher()
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+    except OSError as problem:
+        sys.exit(f"cannot run {sys.argv[2]}: {problem.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""One real llama-server with a hand-written model for all acceptance tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.processes.llama_server import RunningServer
+from tests.fakes.llama import build_model, plan_for, serving
+
+
+@pytest.fixture(scope="session")
+def scripted_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of `tests.fakes.scripts`."""
+    return build_model(tmp_path_factory.mktemp("model") / "scripted.gguf")
+
+
+@pytest.fixture(scope="session")
+def llama_server(scripted_model: Path) -> Iterator[RunningServer]:
+    """A running server: `base_url`, `api_key` and `process`."""
+    with serving(plan_for(scripted_model)) as server:
+        yield server

@@ -1,0 +1,155 @@
+"""A real server process: started, ready, killed, stopped, refused, and never left behind."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.errors import LaunchFailed, NeverBecameReady
+from proxy.processes.llama_server import RunningServer, Stage, start_llama_server
+from tests.fakes.llama import SLOTS, build_model, plan_for
+
+PATIENCE_SECONDS = 30.0
+REPOSITORY = Path(__file__).parents[2]
+
+# Starts a server, says where it is, and waits to be killed.
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from proxy.processes.llama_server import start_llama_server
+from tests.fakes.llama import plan_for
+
+async def main():
+    async with start_llama_server(plan_for(Path(sys.argv[1]), context_tokens=16384)) as server:
+        print(server.base_url, server.api_key, flush=True)
+        await server.process.wait()
+
+asyncio.run(main())
+"""
+
+
+def fetch(server: RunningServer, path: str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    return httpx.get(server.base_url + path, headers=headers, trust_env=False)
+
+
+def is_listening(base_url: str) -> bool:
+    url = httpx.URL(base_url)
+    with socket.socket() as probe:
+        return probe.connect_ex((url.host, url.port or 0)) == 0
+
+
+def test_the_server_has_the_slots_and_the_context_that_were_planned(
+    llama_server: RunningServer,
+) -> None:
+    slots = fetch(llama_server, "/slots").json()
+    assert [slot["n_ctx"] for slot in slots] == [8192] * SLOTS
+    assert fetch(llama_server, "/metrics").status_code == 200
+    assert fetch(llama_server, "/v1/models").json()["data"][0]["id"] == "scripted"
+
+
+def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:
+    assert httpx.get(llama_server.base_url + "/slots", trust_env=False).status_code == 401
+    headers = {"authorization": f"Bearer {llama_server.api_key}", "origin": "https://example.com"}
+    answer = httpx.get(llama_server.base_url + "/slots", headers=headers, trust_env=False)
+    assert "access-control-allow-origin" not in answer.headers
+    assert fetch(llama_server, "/").status_code == 404
+
+
+def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: RunningServer) -> None:
+    assert llama_server.api_key not in repr(llama_server)
+    assert llama_server.api_key not in " ".join(plan_for(Path("model.gguf")).command())
+
+
+def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
+    stages: list[Stage] = []
+    lines: list[str] = []
+
+    async def start_and_stop() -> RunningServer:
+        plan = plan_for(scripted_model)
+        async with start_llama_server(plan, on_stage=stages.append, on_line=lines.append) as server:
+            assert fetch(server, "/health").status_code == 200
+        assert await server.process.wait() == 0
+        return server
+
+    server = asyncio.run(start_and_stop())
+    assert stages == [Stage.STARTING, Stage.LOADING, Stage.READY]
+    assert any(server.base_url in line for line in lines)
+    assert not is_listening(server.base_url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.process.pid, 0)
+
+
+def test_a_killed_server_is_noticed_and_its_last_lines_are_kept(scripted_model: Path) -> None:
+    async def kill() -> tuple[int, tuple[str, ...]]:
+        async with start_llama_server(plan_for(scripted_model)) as server:
+            os.kill(server.process.pid, signal.SIGKILL)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await server.process.wait(), server.process.tail
+
+    exit_code, tail = asyncio.run(kill())
+    assert exit_code == -signal.SIGKILL
+    assert any("listening on" in line for line in tail)
+
+
+def launch(model: Path, ready_seconds: float = PATIENCE_SECONDS) -> None:
+    async def start() -> None:
+        async with start_llama_server(plan_for(model), ready_seconds=ready_seconds):
+            raise AssertionError("it must not become ready")
+
+    asyncio.run(start())
+
+
+def test_a_model_that_is_cut_off_is_explained_with_the_log(
+    scripted_model: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(scripted_model.read_bytes()[:600_000])
+    with pytest.raises(LaunchFailed, match="found the model file cut off") as failure:
+        launch(broken)
+    assert any("not within the file bounds" in line for line in failure.value.log)
+
+
+def test_a_model_of_an_unknown_kind_is_explained(scripted_model: Path, tmp_path: Path) -> None:
+    strange = tmp_path / "strange.gguf"
+    strange.write_bytes(scripted_model.read_bytes().replace(b"qwen2", b"qwenX"))
+    with pytest.raises(LaunchFailed, match="too old for this model's architecture"):
+        launch(strange)
+
+
+def test_a_server_that_is_not_ready_in_time_is_stopped(scripted_model: Path) -> None:
+    with pytest.raises(NeverBecameReady, match=r"not ready after 0\.001 seconds"):
+        launch(scripted_model, ready_seconds=0.001)
+
+
+def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    model = build_model(tmp_path / "model.gguf", context_tokens=16384)
+    command = [sys.executable, "-c", PARENT, str(model)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        base_url, api_key = parent.stdout.readline().split()
+        body = {"messages": [{"role": "user", "content": "[[forever]]"}], "stream": True}
+        with (
+            httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client,
+            client.stream(
+                "POST",
+                f"{base_url}/v1/chat/completions",
+                json=body,
+                headers={"authorization": f"Bearer {api_key}"},
+            ) as reply,
+        ):
+            parent.kill()
+            # a server that lives on would talk to the end of its context and close in good order
+            with pytest.raises(httpx.TransportError):
+                reply.read()
+    # a dying process closes one socket after another, within milliseconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while is_listening(base_url):
+        assert time.monotonic() < deadline

@@ -1,0 +1,44 @@
+"""A real llama-server with a hand-written model, for tests that are not asynchronous themselves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anyio.from_thread import start_blocking_portal
+
+from proxy.demo.chat_template import chat_template
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.llama_server import (
+    LaunchPlan,
+    RunningServer,
+    embedded_program,
+    start_llama_server,
+)
+from tests.fakes.scripts import SCRIPTS
+
+CONTEXT_TOKENS = 8192
+SLOTS = 2
+
+
+def build_model(path: Path, *, context_tokens: int = CONTEXT_TOKENS) -> Path:
+    """Write the model of `tests.fakes.scripts`, with a template that knows thinking."""
+    template = chat_template(thinking=True)
+    build_scripted_model(path, SCRIPTS, context_tokens=context_tokens, template=template)
+    return path
+
+
+def plan_for(
+    model: Path, *, context_tokens: int = CONTEXT_TOKENS, slots: int = SLOTS
+) -> LaunchPlan:
+    """Plan to run `model` on the embedded server, whatever there is on PATH."""
+    return LaunchPlan(embedded_program(), model, context_tokens, slots=slots, alias="scripted")
+
+
+@contextmanager
+def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
+    """Run a server while the block runs; its process is looked after by another thread."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(start_llama_server(plan)) as server,
+    ):
+        yield server

@@ -1,0 +1,103 @@
+"""What the hand-written model of the acceptance tests says, and the tools it speaks of.
+
+A script is chosen by the last trigger in the prompt. `[[words]]` stand in a test's user message;
+sentences are the nudges that Temper appends, so a script can answer a later attempt. A tag with
+no newline behind it, where the template has one, keeps llama-server's own grammar out of it.
+"""
+
+from collections.abc import Sequence
+
+from proxy.conversation.json import JsonObject
+
+SENTENCES = (
+    "It will be sunny in Paris today, ",
+    "with a light wind from the west ",
+    "and twenty-one degrees in the afternoon.",
+)
+LONG_CITY = "Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch"
+THOUGHTS = "The user wants a number. Two and two make four."
+
+WEATHER_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tell the weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+TIME_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "get_time",
+        "description": "Tell the time.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+TOOLS = (WEATHER_TOOL, TIME_TOOL)
+
+
+def call(arguments: str, name: str = "get_weather") -> str:
+    """Write a call exactly as the template does."""
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def run_on_call(arguments: str, name: str = "get_weather") -> str:
+    """Write a call without the newlines, which llama-server does not recognise."""
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+RESPOND = (
+    '<tool_call>\n{"name": "respond", "arguments": {"message": "',
+    *SENTENCES,
+    '"}}\n</tool_call>',
+)
+
+SCRIPTS: dict[str, str | Sequence[str]] = {
+    "default": "I am a scripted model and have nothing to say about that.",
+    # calls that need no help
+    "[[call]]": call('{"city": "Paris", "unit": "celsius"}'),
+    "[[two calls]]": call("{}", "get_time") + "\n" + call('{"city": "Oslo"}'),
+    "[[preamble]]": "Let me look that up for you.\n" + call('{"city": "Rome"}'),
+    "[[respond]]": RESPOND,
+    # answers in words
+    "[[prose]]": "The weather is fine, and no tool was asked about it.",
+    "[[four]]": "The answer is four.",
+    "[[empty]]": "",
+    "[[thinking]]": f"<think>\n{THOUGHTS}\n</think>\n\nThe answer is 4.",
+    "[[thinking call]]": "<think>\nA tool will know.\n</think>\n\n" + call('{"city": "Bern"}'),
+    "[[forever]]": ("and so on", " and on\0"),
+    # calls in the wrong dress
+    "[[no newline]]": run_on_call('{"city": "Lyon"}'),
+    "[[bare]]": '{"name": "get_weather", "arguments": {"city": "Graz"}}',
+    "[[fenced]]": '```json\n{"name": "get_weather", "arguments": {"city": "Cork"}}\n```',
+    "[[coder]]": "<function=get_weather>\n<parameter=city>\nTurin\n</parameter>\n</function>",
+    # calls with a defect
+    "[[bad json]]": run_on_call('{"city": "Nice", "days": }'),
+    "[[unknown tool]]": run_on_call('{"to": "the moon"}', "launch_rocket"),
+    "[[wrong type]]": run_on_call('{"city": "Nice", "days": "3"}'),
+    "[[violation]]": run_on_call('{"city": "Nice", "unit": "kelvin"}'),
+    "[[long call]]": run_on_call(f'{{"city": "{LONG_CITY}, {LONG_CITY} and {LONG_CITY}"}}'),
+    "[[long exact call]]": call(f'{{"city": "near {LONG_CITY}, near {LONG_CITY}"}}'),
+    # after the client has run the tool
+    "<tool_response>": "Thank you: it is sunny there.",
+    # later attempts, each answering a nudge
+    "You answered in plain text.": "I insist that no tool is needed for this.",
+    "could not be read": run_on_call('{"city": "Nice", "days": 2}'),
+    "Invalid arguments:": run_on_call('{"city": "Nice", "unit": "celsius"}'),
+    "is not a tool.": run_on_call('{"to": "mars"}', "launch_another_rocket"),
+    "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+}
+
+
+def said(trigger: str) -> str:
+    """Return the whole text that a trigger selects."""
+    return "".join(SCRIPTS[trigger]).rstrip("\0")

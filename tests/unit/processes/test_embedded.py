@@ -1,0 +1,36 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.processes.embedded import arguments
+from proxy.processes.llama_server import LaunchPlan
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_it_understands_every_flag_of_a_launch_plan() -> None:
+    plan = LaunchPlan(("x",), Path("m.gguf"), 2048, slots=2, alias="name")
+    options = arguments(plan.command()[1:])
+    assert (options.model, options.ctx_size, options.parallel) == ("m.gguf", 4096, 2)
+    assert (options.host, options.port, options.alias) == ("127.0.0.1", 0, "name")
+    assert options.slots
+    assert options.metrics
+    assert options.jinja
+    assert options.no_webui
+
+
+def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["-m", "m.gguf", "--warp"])
+    assert "unrecognized arguments: --warp" in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(tmp_path: Path) -> None:
+    model = tmp_path / "bad.gguf"
+    model.write_bytes(b"GGUF")
+    command = [sys.executable, "-m", "proxy.processes.embedded", "-m", str(model)]
+    ended = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "embedded llama-server: Failed to init server" in ended.stderr
