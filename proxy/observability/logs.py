@@ -1,0 +1,137 @@
+"""Log lines: one for every request, structured, and safe to show on a terminal.
+
+A line is made of facts about a request. Bodies and secrets never come here, and whatever a client
+or a model wrote is escaped and cut, so that it can neither forge a line nor steer a terminal.
+"""
+
+import json
+import logging
+import sys
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Literal, TextIO, TypeAlias
+
+from proxy.facts import Outcome
+
+LONGEST_VALUE = 256
+
+Value: TypeAlias = str | int | float | bool | None
+
+_requests = logging.getLogger("proxy.requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLog:
+    """What is logged of a request; None where it was not reached or not told.
+
+    Times are milliseconds since the request arrived, `*_tokens` count tokens, and `repairs` is
+    what `facts.repairs` says.
+    """
+
+    id: str
+    status: int
+    total_ms: float
+    model: str | None = None
+    backend: str | None = None
+    stream: bool | None = None
+    first_token_ms: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    attempts: int = 0
+    outcome: Outcome | None = None
+    repairs: str = ""
+
+
+def log_request(record: RequestLog) -> None:
+    """Write the one line of a request."""
+    _requests.info("request", extra={"request": record})
+
+
+def configure_logging(
+    form: Literal["text", "json"], level: str, stream: TextIO | None = None
+) -> None:
+    """Send all log lines to `stream`, standard error by default; may be called again.
+
+    Libraries are heard from warnings upwards only: some of them write headers and bodies below.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(threshold, logging.WARNING))
+    logging.getLogger("proxy").setLevel(threshold)
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people: time, level, message, then `name=value` for all that is known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line, however much the message would like to be several."""
+        values = _values(record)
+        time, level, event = (str(values.pop(name)) for name in ("time", "level", "event"))
+        pairs = [f"{name}={_quoted(value)}" for name, value in values.items() if value is not None]
+        return " ".join([time, f"{level:<7}", escaped(event), *pairs])
+
+
+class JsonFormatter(logging.Formatter):
+    """Lines for programs: one JSON object in pure ASCII each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one JSON object."""
+        # json leaves DEL alone, the one control character that is valid inside a JSON string
+        return json.dumps(_values(record)).replace("\x7f", "\\u007f")
+
+
+def escaped(text: str) -> str:
+    """Show what is invisible: control characters, ANSI and bidi sequences, line separators."""
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(
+        character
+        if character.isprintable() and character != "\\"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def _values(record: logging.LogRecord) -> dict[str, Value]:
+    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    values: dict[str, Value] = {
+        "time": moment.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "event": record.getMessage(),
+    }
+    request = getattr(record, "request", None)
+    if isinstance(request, RequestLog):
+        values |= {field.name: _plain(getattr(request, field.name)) for field in fields(request)}
+    else:
+        values["logger"] = record.name
+    if record.exc_info:
+        values["traceback"] = logging.Formatter().formatException(record.exc_info)
+    return values
+
+
+def _plain(value: Value | Outcome) -> Value:
+    match value:
+        case Outcome():
+            return value.value
+        case float():
+            return round(value, 1)
+        case str() if len(value) > LONGEST_VALUE:
+            return value[:LONGEST_VALUE] + "..."
+        case _:
+            return value
+
+
+def _quoted(value: Value) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            text = escaped(value)
+            is_plain = text and not any(character in text for character in ' "=')
+            return text if is_plain else '"' + text.replace('"', '\\"') + '"'
+        case _:
+            return str(value)

@@ -1,0 +1,181 @@
+"""Where settings come from: a TOML file, the environment and flags, each value with its origin.
+
+It reads names, `${VAR}` and secret files, and knows neither what settings there are (it is told)
+nor which values are right.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
+
+from proxy.errors import InvalidConfiguration
+
+PREFIX = "TEMPER_"
+
+# Kubernetes puts the addresses of a service called `temper` into the environment under names
+# like ours: TEMPER_SERVICE_HOST, TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
+_SERVICE_ADDRESS = re.compile(r"TEMPER_([A-Z0-9]+_)*(SERVICE_(HOST|PORT)|PORT_[0-9]+_)")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every name there is: `sections`, `settings` as `section.name`, and which are `secrets`."""
+
+    sections: tuple[str, ...]
+    settings: tuple[str, ...]
+    secrets: tuple[str, ...]
+
+    @property
+    def secret_files(self) -> dict[str, str]:
+        """Map the names that hold the path of a secret's file to the secrets."""
+        return {f"{name}_file": name for name in self.secrets}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as the operator gave it, and where; in a template `${VAR}` is still to be read."""
+
+    value: object = field(repr=False)
+    origin: str
+    is_template: bool = False
+    is_confidential: bool = False
+
+    def problem(self, name: str, problem: str) -> InvalidConfiguration:
+        """Say what is wrong with it, and where it was given."""
+        return InvalidConfiguration(name, f"{problem} ({self.origin})")
+
+
+Layer: TypeAlias = dict[str, Given]
+
+
+def file_layer(path: Path, names: Names) -> Layer:
+    """Read a TOML file."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidConfiguration(str(path), f"is not valid TOML: {error}") from error
+    return {
+        name: Given(value, str(path), is_template=True)
+        for name, value in _flattened(document, names)
+    }
+
+
+def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
+    """Read every variable that starts with the prefix, misspelt ones too."""
+    try:
+        # decodes JSON where a setting is a list or a table
+        values = dict(_flattened(EnvSettingsSource(model)(), names))
+    except SettingsError:
+        values = {}
+    for name_of_variable, text in os.environ.items():
+        if text and name_of_variable.startswith(PREFIX):
+            name = name_of_variable.removeprefix(PREFIX).lower().replace("__", ".")
+            if not _is_service_address(name_of_variable, text):
+                values.setdefault(name, text)
+    return {
+        name: Given(value, f"environment variable {variable(name)}")
+        for name, value in values.items()
+    }
+
+
+def flag_layer(flags: Mapping[str, Mapping[str, object]], names: Names) -> Layer:
+    """Take the flags that were given: those that are not None."""
+    return {
+        name: Given(value, "command line")
+        for name, value in _flattened(flags, names)
+        if value is not None
+    }
+
+
+def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> Layer:
+    """Return what can be checked: names that exist, `${VAR}` replaced, secret files read."""
+    found: Layer = {}
+    for name, given in layer.items():
+        try:
+            if name not in names.settings and name not in names.secret_files:
+                raise _unknown(name, given, names)
+            plain = _expanded(name, given)
+            if name in names.settings:
+                found.setdefault(name, plain)
+            elif plain.value != "":
+                found[names.secret_files[name]] = _secret_from_file(name, plain)
+        except InvalidConfiguration as problem:
+            problems.append(problem)
+    return found
+
+
+def nested(layer: Layer) -> dict[str, dict[str, object]]:
+    """Return the bare values, by section."""
+    values: dict[str, dict[str, object]] = {}
+    for name, given in layer.items():
+        section, _, setting = name.partition(".")
+        values.setdefault(section, {})[setting] = given.value
+    return values
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return PREFIX + name.replace(".", "__").upper()
+
+
+def _flattened(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str, object]]:
+    """Name each value `section.setting`; what is in no known section stays in one piece."""
+    for section, values in sections.items():
+        if section in names.sections and isinstance(values, Mapping):
+            yield from ((f"{section}.{name}", value) for name, value in values.items())
+        else:
+            yield section, values
+
+
+def _is_service_address(name: str, text: str) -> bool:
+    return bool(_SERVICE_ADDRESS.match(name)) or text.startswith(("tcp://", "udp://"))
+
+
+def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
+    if name in names.sections:
+        return given.problem(name, "is a section, not a setting")
+    known = (*names.settings, *names.secret_files, *names.sections)
+    last = name.rpartition(".")[2]
+    namesakes = [one for one in names.settings if one.endswith(f".{last}")]
+    near = difflib.get_close_matches(name, known, 1, 0.75) or namesakes
+    near = near or difflib.get_close_matches(name, known, 1)
+    if not near:
+        return given.problem(name, "is not a setting")
+    is_variable = given.origin.startswith("environment")
+    meant = variable(near[0]) if is_variable else near[0]
+    return given.problem(name, f"is not a setting; did you mean {meant}?")
+
+
+def _expanded(name: str, given: Given) -> Given:
+    if not (given.is_template and isinstance(given.value, str)):
+        return given
+
+    def content(found: re.Match[str]) -> str:
+        value = os.environ.get(found[1], "") if found[0].endswith("}") else ""
+        if not value:
+            raise given.problem(name, f"the environment variable in {found[0]} is not set")
+        return value
+
+    text = _REFERENCE.sub(content, given.value)
+    return Given(text, given.origin, is_confidential=text != given.value)
+
+
+def _secret_from_file(name: str, given: Given) -> Given:
+    path = Path(str(given.value))
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise given.problem(name, f"cannot read {path}: {type(error).__name__}") from error
+    if not secret:
+        raise given.problem(name, f"{path} is empty")
+    return Given(secret, given.origin)

@@ -1,0 +1,244 @@
+"""Settings: defaults, bounds, precedence, contradictions, and agreement with the documents."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings, is_loopback, load_settings
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+NAMES = [
+    f"{section}.{name}" for section, values in Settings() for name in type(values).model_fields
+]
+
+
+@pytest.fixture(autouse=True)
+def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("TEMPER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(text: str) -> Path:
+    file = Path("operator.toml")
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refusal(text: str) -> InvalidConfiguration:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(written(text))
+    return caught.value
+
+
+def toml(value: object) -> str:
+    match value:
+        case None:
+            return '""'
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"'
+        case _:
+            return format(value, "d" if isinstance(value, int) else "g")
+
+
+def test_nothing_given_means_the_defaults() -> None:
+    assert load_settings() == Settings()
+    assert Settings().server.host == "127.0.0.1"
+    assert Settings().server.port == 8367
+
+
+def test_the_file_in_the_working_directory_is_found() -> None:
+    Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
+    assert load_settings().server.port == 1
+
+
+def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
+    Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
+    assert load_settings(written("[server]\nhost = 'localhost'\n")).server.port == 8367
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = written("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
+    monkeypatch.setenv("TEMPER_SERVER__PORT", "2")
+    monkeypatch.setenv("TEMPER_SERVER__GRACE_SECONDS", "2")
+    server = load_settings(file, {"server": {"port": 3}}).server
+    assert (server.port, server.grace_seconds, server.keep_alive_seconds) == (3, 2, 1)
+
+
+def test_a_flag_that_is_none_was_not_given() -> None:
+    file = written("[server]\nport = 1\n")
+    assert load_settings(file, {"server": {"port": None}}).server.port == 1
+
+
+def test_an_empty_text_means_none() -> None:
+    file = written('[backend]\nurl = "http://127.0.0.1:8080"\n')
+    assert load_settings(file, {"backend": {"url": ""}}).backend.url is None
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().server.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "words"),
+    [
+        ("server.port = 'high'", "server.port", "valid integer"),
+        ("server.port = true", "server.port", "should be a number"),
+        ("server.port = 70000", "server.port", "less than or equal to 65535"),
+        ("server.port = [1]", "server.port", "valid integer"),
+        ("server.host = 1", "server.host", "valid string"),
+        ("server.host = ''", "server.host", "at least 1 character"),
+        ("server.grace_seconds = -1", "server.grace_seconds", "greater than or equal to 0"),
+        ("server.keep_alive_seconds = 0", "server.keep_alive_seconds", "greater than 0"),
+        ("backend.idle_seconds = inf", "backend.idle_seconds", "finite"),
+        ("backend.idle_seconds = nan", "backend.idle_seconds", "should be"),
+        ("backend.url = 'localhost:8080'", "backend.url", "an address like"),
+        ("backend.url = 'http://'", "backend.url", "an address like"),
+        ("backend.url = 'ftp://host'", "backend.url", "an address like"),
+        ("backend.url = 'http://host:99999'", "backend.url", "out of range"),
+        ("backend.url = 'http://host/?a=b'", "backend.url", "a query"),
+        ("model.slots = 0", "model.slots", "greater than or equal to 1"),
+        ("model.alias = 'a b'", "model.alias", "pattern"),
+        ("guardrails.text_policy = 'never'", "guardrails.text_policy", "'respond', 'accept'"),
+        ("guardrails.max_attempts = 4", "guardrails.max_attempts", "less than or equal to 3"),
+        ("guardrails.strict = 'maybe'", "guardrails.strict", "boolean"),
+        ("logging.level = 'all'", "logging.level", "'debug'"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_and_origin(
+    text: str, setting: str, words: str
+) -> None:
+    error = refusal(text)
+    assert error.setting == setting
+    assert words in error.problem
+    assert "not " in error.problem
+    assert error.problem.endswith("(operator.toml)")
+
+
+def test_a_wrong_variable_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPER_SERVER__PORT", "high")
+    with pytest.raises(InvalidConfiguration, match="variable TEMPER_SERVER__PORT") as caught:
+        load_settings()
+    assert caught.value.setting == "server.port"
+
+
+def test_a_wrong_flag_is_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="command line"):
+        load_settings(None, {"server": {"port": -1}})
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    error = refusal("server.port = -1\nserver.prot = 2\nserver.host = '0.0.0.0'\n")
+    assert str(error).splitlines() == [
+        "configuration: 3 problems",
+        "  server.prot: is not a setting; did you mean server.port? (operator.toml)",
+        "  server.port: should be greater than or equal to 0, not -1 (operator.toml)",
+        "  server.host: 0.0.0.0 can be reached from other machines, so a key is required: set"
+        " server.api_key (TEMPER_SERVER__API_KEY) or listen on 127.0.0.1",
+    ]
+
+
+def test_a_url_and_a_model_exclude_each_other() -> None:
+    error = refusal("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
+    assert error.setting == "backend.url"
+    assert "model.path" in error.problem
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
+def test_listening_to_other_machines_needs_a_key(host: str) -> None:
+    assert refusal(f"server.host = '{host}'").setting == "server.host"
+    allowed = load_settings(written(f"server = {{host = '{host}', api_key = 'k'}}"))
+    assert allowed.server.host == host
+
+
+def test_a_wrong_key_is_not_reported_as_a_missing_one() -> None:
+    assert refusal("server = {host = '0.0.0.0', api_key = 'a b'}").setting == "server.api_key"
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost"]
+)
+def test_loopback_addresses_are_known(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["localhost.example", "10.0.0.1", "::ffff:8.8.8.8", "", "*"])
+def test_other_addresses_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_backend_address_loses_its_last_slash() -> None:
+    assert load_settings(written("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
+
+
+def test_the_home_directory_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_settings(written("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
+
+
+def test_a_secret_is_in_no_representation_and_no_error() -> None:
+    settings = load_settings(written("[backend]\napi_key = 'canary'\n"))
+    assert settings.backend.api_key == SecretStr("canary")
+    assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("server.api_key = 'canary canary'", "visible ASCII"),
+        ("server.api_key = ['canary']", "valid string"),
+        ("backend.url = 'http://me:canary@host'", "use backend.api_key"),
+        ("server.port = '${CANARY}'", "valid integer"),
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
+    monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    monkeypatch.setenv("CANARY", "canary")
+    error = refusal(text)
+    assert words in error.problem
+    assert "canary" not in str(error)
+
+
+def uncommented() -> str:
+    return re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE, flags=re.MULTILINE)
+
+
+def test_the_example_file_changes_nothing_as_it_is() -> None:
+    assert load_settings(written(EXAMPLE)) == Settings()
+    assert all(section == {} for section in tomllib.loads(EXAMPLE).values())
+
+
+def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
+    assert load_settings(written(uncommented())) == Settings()
+    shown = tomllib.loads(uncommented())
+    names = [f"{section}.{name}" for section, values in shown.items() for name in values]
+    assert [name for name in names if not name.endswith("_file")] == NAMES
+
+
+@pytest.mark.parametrize("setting", NAMES)
+def test_every_setting_is_explained_in_the_example_and_in_the_readme(setting: str) -> None:
+    section, _, name = setting.partition(".")
+    values: BaseModel = getattr(Settings(), section)
+    description = type(values).model_fields[name].description
+    default = toml(getattr(values, name))
+    assert description
+    assert f"# {description}\n#{name} = {default}\n" in EXAMPLE
+    assert f"| `{setting}` | `{default}` | {description} |\n" in README
+
+
+def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
+    assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", README, flags=re.MULTILINE) == NAMES

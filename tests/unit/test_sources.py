@@ -1,0 +1,226 @@
+"""Sources: names, references and secret files, from a file, the environment and flags."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from proxy import sources
+from proxy.errors import InvalidConfiguration
+from proxy.sources import Given, Layer, Names
+
+
+class Door(BaseModel):
+    """A section to read variables for."""
+
+    width: int = 1
+    key: str = ""
+    guests: list[str] = []
+
+
+class House(BaseSettings):
+    """Settings to read variables for."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TEMPER_", env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    door: Door = Door()
+
+
+NAMES = Names(
+    sections=("door", "roof"),
+    settings=("door.width", "door.key", "door.guests", "roof.colour"),
+    secrets=("door.key",),
+)
+
+
+@pytest.fixture(autouse=True)
+def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("TEMPER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def usable(text: str) -> tuple[dict[str, object], list[str]]:
+    Path("house.toml").write_text(text, encoding="utf-8")
+    return judged(sources.file_layer(Path("house.toml"), NAMES))
+
+
+def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
+    problems: list[InvalidConfiguration] = []
+    values = sources.usable(layer, NAMES, problems)
+    return {name: given.value for name, given in values.items()}, [str(one) for one in problems]
+
+
+def test_a_file_gives_every_value_its_full_name() -> None:
+    values, problems = usable("[door]\nwidth = 2\nguests = ['a']\n[roof]\ncolour = 'red'\n")
+    assert values == {"door.width": 2, "door.guests": ["a"], "roof.colour": "red"}
+    assert problems == []
+
+
+def test_a_file_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(InvalidConfiguration, match="No such file") as caught:
+        sources.file_layer(Path("nowhere.toml"), NAMES)
+    assert caught.value.setting == "nowhere.toml"
+
+
+@pytest.mark.parametrize("content", [b"[door", b"a = 1\na = 2", b"\xff = 1", b"door.width = "])
+def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
+    Path("house.toml").write_bytes(content)
+    with pytest.raises(InvalidConfiguration, match="is not valid TOML"):
+        sources.file_layer(Path("house.toml"), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("door.widht = 1", "door.widht: is not a setting; did you mean door.width? (house.toml)"),
+        ("width = 1", "width: is not a setting; did you mean door.width? (house.toml)"),
+        ("roof.width = 1", "roof.width: is not a setting; did you mean door.width? (house.toml)"),
+        ("[rof]\na = 1", "rof: is not a setting; did you mean roof? (house.toml)"),
+        ("door.key_fil = ''", "door.key_fil: is not a setting; did you mean door.key_file?"),
+        ("zzz.yyy = 1", "zzz: is not a setting (house.toml)"),
+        ("roof = 1", "roof: is a section, not a setting (house.toml)"),
+        ("[[roof]]", "roof: is a section, not a setting (house.toml)"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_known_one(text: str, problem: str) -> None:
+    values, problems = usable(text)
+    assert values == {}
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
+    monkeypatch.setenv("TEMPER_DOOR__GUESTS", '["a", "b"]')
+    monkeypatch.setenv("OTHER_DOOR__WIDTH", "4")
+    layer = sources.environment_layer(House, NAMES)
+    assert judged(layer) == ({"door.width": "3", "door.guests": ["a", "b"]}, [])
+    assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
+
+
+def test_a_variable_that_is_not_json_is_left_to_be_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEMPER_DOOR", "{")
+    monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
+    values, problems = judged(sources.environment_layer(House, NAMES))
+    assert values == {"door.width": "3"}
+    assert problems == ["door: is a section, not a setting (environment variable TEMPER_DOOR)"]
+
+
+def test_an_empty_variable_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPER_DOOR__WIDTH", "")
+    monkeypatch.setenv("TEMPER_NOTHING", "")
+    assert sources.environment_layer(House, NAMES) == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        ("TEMPER_DOOR__WIDHT", "door.widht: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+        ("TEMPER_DOOR_WIDTH", "door_width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+        ("TEMPER_WIDTH", "width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+        ("TEMPER_ROFO__COLOUR", "rofo.colour: is not a setting; did you mean TEMPER_ROOF__COLOUR?"),
+        ("TEMPER_DOOR", "door: is a section, not a setting"),
+    ],
+)
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
+    monkeypatch: pytest.MonkeyPatch, variable: str, problem: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    values, problems = judged(sources.environment_layer(House, NAMES))
+    assert values == {}
+    assert problems == [f"{problem} (environment variable {variable})"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("TEMPER_SERVICE_HOST", "10.0.0.1"),
+        ("TEMPER_SERVICE_PORT_HTTP", "80"),
+        ("TEMPER_PORT", "tcp://10.0.0.1:80"),
+        ("TEMPER_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("TEMPER_CANARY_SERVICE_HOST", "10.0.0.1"),
+    ],
+)
+def test_addresses_that_a_container_engine_adds_are_no_settings(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    assert sources.environment_layer(House, NAMES) == {}
+
+
+def test_flags_that_are_none_were_not_given() -> None:
+    layer = sources.flag_layer({"door": {"width": 5, "key": None}}, NAMES)
+    assert judged(layer) == ({"door.width": 5}, [])
+
+
+def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASE", "re")
+    assert usable("roof.colour = '${BASE}d, $BASE, ${BASE}'") == (
+        {"roof.colour": "red, $BASE, re"},
+        [],
+    )
+
+
+@pytest.mark.parametrize("reference", ["${UNSET_NAME}", "${EMPTY}", "${}", "${BASE", "${BASE:-x}"])
+def test_a_reference_to_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, reference: str) -> None:
+    monkeypatch.setenv("BASE", "red")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("UNSET_NAME", raising=False)
+    values, problems = usable(f"roof.colour = 'dark {reference}'")
+    assert values == {}
+    assert problems == [
+        f"roof.colour: the environment variable in {reference} is not set (house.toml)"
+    ]
+
+
+def test_references_are_for_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPER_DOOR__KEY", "${HOME}")
+    assert judged(sources.environment_layer(House, NAMES)) == ({"door.key": "${HOME}"}, [])
+
+
+def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("key").write_text("s3cret\n", encoding="utf-8")
+    assert usable("door.key_file = 'key'") == ({"door.key": "s3cret"}, [])
+    monkeypatch.setenv("TEMPER_DOOR__KEY_FILE", "key")
+    assert judged(sources.environment_layer(House, NAMES)) == ({"door.key": "s3cret"}, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["door = {key = 'plain', key_file = 'key'}", "door = {key_file = 'key', key = 'plain'}"],
+)
+def test_a_secret_given_twice_comes_from_its_file(text: str) -> None:
+    Path("key").write_text("s3cret", encoding="utf-8")
+    assert usable(text) == ({"door.key": "s3cret"}, [])
+
+
+def test_no_file_for_a_secret_means_none() -> None:
+    assert usable("door.key_file = ''") == ({}, [])
+
+
+def test_a_secret_file_that_gives_nothing_is_refused() -> None:
+    Path("empty").write_text(" \n", encoding="utf-8")
+    Path("binary").write_bytes(b"\xff")
+    for file, problem in (
+        ("empty", "empty is empty"),
+        ("binary", "cannot read binary: UnicodeDecodeError"),
+        ("nowhere", "cannot read nowhere: FileNotFoundError"),
+    ):
+        values, problems = usable(f"door.key_file = '{file}'")
+        assert values == {}
+        assert problems == [f"door.key_file: {problem} (house.toml)"]
+
+
+def test_a_setting_that_is_no_secret_has_no_file() -> None:
+    assert usable("roof.colour_file = 'x'")[1][0].startswith("roof.colour_file: is not a setting")
+
+
+def test_a_given_value_is_not_shown() -> None:
+    assert "s3cret" not in repr(Given("s3cret", "house.toml"))
