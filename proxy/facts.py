@@ -141,7 +141,7 @@ def repairs(facts: Iterable[Fact]) -> str:
             ):
                 word = type(fact).__name__.lower()
                 counted[word] = counted.get(word, 0) + 1
-            case Asked() | RejectedReply() | LadderEnded():
+            case _:
                 pass
     parts = [f"rescued={','.join(syntaxes)}"] if syntaxes else []
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])

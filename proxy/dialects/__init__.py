@@ -1,0 +1,1 @@
+"""Wire languages, both directions: bytes to conversation and back. No I/O."""

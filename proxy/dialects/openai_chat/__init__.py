@@ -1,0 +1,1 @@
+"""The chat completions language, spoken by clients and by most backends."""

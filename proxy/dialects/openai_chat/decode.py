@@ -1,0 +1,272 @@
+"""From the chat completions language: a client's request, a backend's chunks and its errors.
+
+Clients get a sentence about the first thing that is wrong; backends are read as leniently as can
+be without guessing.
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    UsageReported,
+)
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
+from proxy.dialects.openai_chat.calls import CallsInProgress
+from proxy.dialects.openai_chat.schema import (
+    ChatCompletionRequest,
+    ChatMessage,
+    ChosenTool,
+    MadeCall,
+    OfferedTool,
+    kind,
+    validate,
+)
+from proxy.errors import InvalidRequest
+
+_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+
+
+def decode_request(body: bytes) -> Request:
+    """Read a client's request; raises InvalidRequest."""
+    checked = validate(_object(body))
+    fields = json.split_object(body)
+    tools = _tools(checked.tools or [], fields)
+    limit = checked.max_completion_tokens
+    return Request(
+        model=checked.model or "",
+        messages=tuple(map(_message, checked.messages, json.split_array(fields["messages"]))),
+        fields=fields,
+        tools=tools,
+        tool_choice=_tool_choice(checked, tools),
+        parallel_tool_calls=checked.parallel_tool_calls is not False,
+        stream=bool(checked.stream),
+        include_usage=bool(checked.stream_options and checked.stream_options.include_usage),
+        max_tokens=limit if limit is not None else checked.max_tokens,
+        stop_strings=any(checked.stop or ()),
+        wants_json=checked.response_format is not None and checked.response_format.type != "text",
+    )
+
+
+def _object(body: bytes) -> JsonObject:
+    if not body.strip():
+        raise InvalidRequest("Expected a JSON object, got nothing.", "body")
+    try:
+        value = json.parse(body)
+    except ValueError as error:
+        raise InvalidRequest(f"This is not valid JSON: {error}.", "body") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"Expected a JSON object, got {kind(value)}.", "body")
+    return value
+
+
+def _message(checked: ChatMessage, source: bytes) -> Message:
+    calls = tuple(_call(call) for call in checked.tool_calls or ())
+    return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
+
+
+def _text(checked: ChatMessage) -> str:
+    if checked.content is None or isinstance(checked.content, str):
+        return checked.content or ""
+    return "\n".join(part.text for part in checked.content if part.text is not None)
+
+
+def _call(made: MadeCall) -> ToolCall:
+    arguments = made.function.arguments
+    text = json.dump_text(arguments) if isinstance(arguments, dict) else arguments or ""
+    return ToolCall(made.id or "", made.function.name, text)
+
+
+def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, ...]:
+    if not offered:
+        return ()
+    tools: dict[str, Tool] = {}
+    for position, source in enumerate(json.split_array(fields["tools"])):
+        function = offered[position].function
+        param = f"tools.{position}.function.name"
+        _check_name(function.name, param)
+        if function.name in tools:
+            raise InvalidRequest(f"Two tools are named {function.name!r}. Rename one.", param)
+        parameters = _NO_PARAMETERS if function.parameters is None else function.parameters
+        tools[function.name] = Tool(function.name, parameters, source)
+    return tuple(tools.values())
+
+
+def _check_name(name: str, param: str) -> None:
+    if not name.strip():
+        raise InvalidRequest("Expected the name of the function, got an empty string.", param)
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise InvalidRequest("A name must not contain control characters.", param)
+
+
+def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> ToolChoice:
+    choice = checked.tool_choice or "auto"
+    if not tools and (choice == "required" or isinstance(choice, ChosenTool)):
+        raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
+    if not isinstance(choice, ChosenTool):
+        return ToolUse(choice)
+    name = choice.function.name
+    names = [tool.name for tool in tools]
+    if name not in names:
+        known = ", ".join(names)
+        problem = f"There is no tool {name!r} among the offered ones: {known}."
+        raise InvalidRequest(problem, "tool_choice.function.name")
+    return NamedTool(name)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedError:
+    """A backend failed in the middle of its reply; `error` is as `decode_error` returns it."""
+
+    error: JsonObject
+
+
+ReplyPart: TypeAlias = ReplyEvent | StreamedError
+
+
+class ChunkDecoder:
+    """Turns a backend's stream of chunks into the events of one reply.
+
+    Both methods raise ValueError for what is no reply. Nothing is read after the end.
+    """
+
+    def __init__(self) -> None:
+        self._is_started = False
+        self._is_ended = False
+        self._reason = ""
+        self._usage: JsonObject | None = None
+        self._timings: JsonObject | None = None
+        self._calls = CallsInProgress()
+
+    def feed(self, data: str) -> list[ReplyPart]:
+        """Return what one server-sent event's data says: a chunk or `[DONE]`."""
+        if self._is_ended or not data or data.isspace():
+            return []
+        if data.strip() == "[DONE]":
+            return self.finish()
+        chunk = json.parse(data)
+        if not isinstance(chunk, dict):
+            raise ValueError(f"a chunk is {kind(chunk)}")
+        if chunk.get("error") or ("choices" not in chunk and _string(chunk.get("message"))):
+            self._is_ended = True
+            return [StreamedError(_error(chunk))]
+        return self._read(chunk)
+
+    def finish(self) -> list[ReplyPart]:
+        """Return the last events: only the end tells that nothing follows the finish reason."""
+        if self._is_ended:
+            return []
+        if not self._reason:
+            raise ValueError("the reply ended before finishing")
+        self._is_ended = True
+        parts: list[ReplyPart] = [*self._calls.finish()]
+        if self._usage is not None:
+            parts.append(UsageReported(self._usage, self._timings))
+        parts.append(ReplyFinished(self._reason))
+        return parts
+
+    def _read(self, chunk: JsonObject) -> list[ReplyPart]:
+        parts: list[ReplyPart] = []
+        choices = chunk.get("choices") or []
+        if not isinstance(choices, list):
+            raise ValueError(f"choices are {kind(choices)}")
+        if not self._is_started and (choices or chunk.get("id") or "prompt_progress" in chunk):
+            parts.append(_started(chunk))
+            self._is_started = True
+        if not self._note(chunk, parts) and "choices" not in chunk:
+            raise ValueError("a chunk says nothing known")
+        for choice in choices:
+            if not isinstance(choice, dict):
+                raise ValueError(f"a choice is {kind(choice)}")
+            if not choice.get("index"):
+                self._read_choice(choice, parts)
+        return parts
+
+    def _note(self, chunk: JsonObject, parts: list[ReplyPart]) -> bool:
+        """Keep what belongs to the whole reply; tell whether there was anything of the kind."""
+        usage, timings = chunk.get("usage"), chunk.get("timings")
+        progress = chunk.get("prompt_progress")
+        if isinstance(usage, dict):
+            self._usage = usage
+        if isinstance(timings, dict):
+            self._timings = timings
+        if isinstance(progress, dict):
+            counts = [_count(progress.get(name)) for name in ("total", "cache", "processed")]
+            parts.append(PromptProgress(*counts))
+        return any(isinstance(value, dict) for value in (usage, timings, progress))
+
+    def _read_choice(self, choice: JsonObject, parts: list[ReplyPart]) -> None:
+        delta = choice.get("delta")
+        if delta is None:
+            delta = choice.get("message") or {}
+        if not isinstance(delta, dict):
+            raise ValueError(f"a delta is {kind(delta)}")
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if reasoning and isinstance(reasoning, str):
+            parts.append(ReasoningDelta(reasoning))
+        text = delta.get("content") or ""
+        if not isinstance(text, str):
+            raise ValueError(f"content is {kind(text)}")
+        if text:
+            parts.append(TextDelta(text, choice.get("logprobs")))
+        self._read_calls(delta, parts)
+        self._reason = _string(choice.get("finish_reason")) or self._reason
+
+    def _read_calls(self, delta: JsonObject, parts: list[ReplyPart]) -> None:
+        fragments = delta.get("tool_calls") or []
+        if not isinstance(fragments, list):
+            raise ValueError(f"tool calls are {kind(fragments)}")
+        for position, fragment in enumerate(fragments):
+            if not isinstance(fragment, dict):
+                raise ValueError(f"a tool call is {kind(fragment)}")
+            parts += self._calls.add(position, fragment)
+
+
+def decode_error(body: bytes) -> JsonObject:
+    """Find the error in the body of a failure: an object that always has a string `message`."""
+    try:
+        document = json.parse(body)
+    except ValueError:
+        document = body.decode("utf-8", "replace").strip()
+    if isinstance(document, dict):
+        return _error(document)
+    return {"message": document if isinstance(document, str) else json.dump_text(document)}
+
+
+def _error(document: JsonObject) -> JsonObject:
+    found = document.get("error")
+    if isinstance(found, str):
+        return {**document, "message": found}
+    if not isinstance(found, dict):
+        found = document
+    message = found.get("message") or found.get("detail") or found
+    return {**found, "message": message if isinstance(message, str) else json.dump_text(message)}
+
+
+def _started(chunk: JsonObject) -> ReplyStarted:
+    return ReplyStarted(
+        id=_string(chunk.get("id")) or None,
+        created=_count(chunk.get("created")) or None,
+        model=_string(chunk.get("model")) or None,
+        system_fingerprint=_string(chunk.get("system_fingerprint")) or None,
+    )
+
+
+def _string(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: JsonValue) -> int:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else 0
+    return value if isinstance(value, int) else 0

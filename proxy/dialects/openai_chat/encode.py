@@ -1,0 +1,234 @@
+"""To the chat completions language: a question for a backend, an answer for a client.
+
+Questions keep the client's own bytes wherever nothing was changed. An answer is the same events
+twice over: as chunks while they happen, or added up to one completion.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyInProgress,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Question
+from proxy.conversation.tools import ToolCall
+from proxy.dialects import sse
+
+_NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes:
+    """Write the request body for a backend; members of `extra` replace the client's."""
+    request = question.request
+    members = dict(request.fields)
+    members.pop("temper", None)
+    if question.messages != request.messages:
+        members["messages"] = json.join_array([message.source for message in question.messages])
+    if question.tools and question.tools != request.tools:
+        members["tools"] = json.join_array([tool.source for tool in question.tools])
+    members["stream"] = b"true"
+    members["stream_options"] = _with_usage(members.get("stream_options", b"null"))
+    members.update((name, json.dump(value)) for name, value in extra.items())
+    return json.join_object(members)
+
+
+def _with_usage(options: bytes) -> bytes:
+    members = {} if options == b"null" else json.split_object(options)
+    return json.join_object({**members, "include_usage": b"true"})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What every chunk of an answer says of it; `created` is a Unix time in seconds."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, started: ReplyStarted, *, id: str, created: int, model: str) -> "Identity":  # noqa: A002 - named as on the wire
+        """Keep what the backend said and fill in the rest."""
+        return cls(
+            started.id or id,
+            created if started.created is None else started.created,
+            started.model or model,
+            started.system_fingerprint,
+        )
+
+    def members(self, kind: str) -> JsonObject:
+        """Return the members with which an object of this kind begins."""
+        members: JsonObject = {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+        }
+        if self.system_fingerprint is not None:
+            members["system_fingerprint"] = self.system_fingerprint
+        return members
+
+
+class ChunkEncoder:
+    """Writes the events of one answer as server-sent events, ready to be sent."""
+
+    def __init__(self, identity: Identity, include_usage: bool) -> None:  # noqa: FBT001 - as in the request
+        # Everything around a delta is written once and not once per token.
+        self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
+        self._include_usage = include_usage
+        self._has_role = False
+        self._usage: UsageReported | None = None
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        """Return what an event is worth on the wire, b"" for nothing."""
+        match event:
+            case ReplyStarted():
+                return self._role()
+            case TextDelta(text, logprobs):
+                return self._delta({"content": text}, logprobs) if text else b""
+            case ReasoningDelta(text):
+                return self._delta({"reasoning_content": text})
+            case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+                return self._delta({"tool_calls": [_call_delta(event)]})
+            case ReplyFinished(reason):
+                return self._finish(reason)
+            case UsageReported():
+                self._usage = event
+            case _:
+                pass
+        return b""
+
+    def keep_alive(self) -> bytes:
+        """Return a chunk that says nothing: some clients do not count comments as life."""
+        return self._role() or self._delta({})
+
+    def error(self, body: JsonObject) -> bytes:
+        """Return an error, `{"error": {...}}`, as an event; nothing may follow it."""
+        return sse.encode_data(json.dump(body))
+
+    def comment(self, text: str) -> bytes:
+        """Return a comment."""
+        return sse.encode_comment(text)
+
+    def done(self) -> bytes:
+        """Return the end mark."""
+        return sse.DONE
+
+    def _role(self) -> bytes:
+        if self._has_role:
+            return b""
+        self._has_role = True
+        return self._choice({"role": "assistant", "content": ""})
+
+    def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
+        return self._role() + self._choice(delta, logprobs)
+
+    def _choice(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
+        written = b'{"index":0,"delta":' + json.dump(delta)
+        if logprobs is not None:
+            written += b',"logprobs":' + json.dump(logprobs)
+        return self._chunk(written + b',"finish_reason":null}')
+
+    def _finish(self, reason: str) -> bytes:
+        choice = b'{"index":0,"delta":{},"finish_reason":' + json.dump(reason) + b"}"
+        timings = self._usage.timings if self._usage is not None else None
+        last: JsonObject = {} if timings is None else {"timings": timings}
+        if not self._include_usage:
+            return self._role() + self._chunk(choice, last)
+        usage = self._usage.usage if self._usage is not None else _NO_USAGE
+        return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
+
+    def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
+        rest = b"," + json.dump(others)[1:] if others else b"}"
+        return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+
+
+def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) -> JsonObject:
+    match event:
+        case ToolCalled(index, call):
+            return {"index": index, **_call(call)}
+        case ToolCallStarted(index, call_id, name):
+            function: JsonObject = {"name": name, "arguments": ""}
+            identified: JsonObject = {} if call_id is None else {"id": call_id}
+            return {"index": index, **identified, "type": "function", "function": function}
+        case _:
+            return {"index": event.index, "function": {"arguments": event.text}}
+
+
+def _call(call: ToolCall) -> JsonObject:
+    function: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+@dataclass(slots=True)
+class CompletionBuilder:
+    """Adds up the events of one answer to a `chat.completion`."""
+
+    identity: Identity
+    _reply: ReplyInProgress = field(default_factory=ReplyInProgress)
+    _calls: list[JsonValue] = field(default_factory=list)
+    _logprobs: JsonObject = field(default_factory=dict)
+    _usage: UsageReported | None = None
+    _reason: str = "stop"
+
+    def add(self, event: ReplyEvent) -> None:
+        """Take note of one event."""
+        self._reply.add(event)
+        match event:
+            case TextDelta(logprobs=dict() as logprobs):
+                self._add_logprobs(logprobs)
+            case ToolCalled(_, call):
+                self._calls.append(_call(call))
+            case UsageReported():
+                self._usage = event
+            case ReplyFinished(reason):
+                self._reason = reason
+            case _:
+                pass
+
+    def build(self) -> JsonObject:
+        """Return the whole completion."""
+        choice: JsonObject = {"index": 0, "message": self._message()}
+        if self._logprobs:
+            choice["logprobs"] = self._logprobs
+        choice["finish_reason"] = self._reason
+        completion = self.identity.members("chat.completion")
+        completion["choices"] = [choice]
+        completion["usage"] = self._usage.usage if self._usage is not None else _NO_USAGE
+        if self._usage is not None and self._usage.timings is not None:
+            completion["timings"] = self._usage.timings
+        return completion
+
+    def _message(self) -> JsonObject:
+        reply = self._reply.finish(self._reason)
+        written = [ToolCall(call.id or "", call.name, f"{call.arguments}") for call in reply.calls]
+        calls = [*(_call(call) for call in written), *self._calls]
+        message: JsonObject = {
+            "role": "assistant",
+            "content": None if calls and not reply.text else reply.text,
+        }
+        if reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
+        if calls:
+            message["tool_calls"] = calls
+        return message
+
+    def _add_logprobs(self, logprobs: JsonObject) -> None:
+        """Join the token lists; what is no list is taken as it comes."""
+        for name, value in logprobs.items():
+            joined = self._logprobs.get(name)
+            if isinstance(joined, list) and isinstance(value, list):
+                joined.extend(value)
+            else:
+                self._logprobs[name] = list(value) if isinstance(value, list) else value

@@ -1,0 +1,305 @@
+"""What a chat completion request looks like on the wire, for checking and for the OpenAPI document.
+
+Lax where clients are lax: null is absent, unknown members are welcome. It checks each member by
+itself; what members mean together is the decoder's business.
+"""
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidRequest
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "an array",
+    "model_type": "an object",
+    "string_type": "a string",
+}
+_LONGEST_QUOTE = 40
+
+
+def kind(value: object) -> str:
+    """Name the JSON type of a value, with its article."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case dict():
+            return "an object"
+        case _:
+            return "a number"
+
+
+def _tag(value: object) -> str:
+    return f"<{kind(value)}>"
+
+
+def _one_of(expected: str) -> Discriminator:
+    """Choose between types by the JSON type of the value, so that one clear error is reported."""
+    return Discriminator(_tag, custom_error_type="expected", custom_error_message=expected)
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _wrapped_url(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+def _inline(url: str) -> str:
+    if url[:5].lower() != "data:":
+        raise PydanticCustomError(
+            "remote", 'Temper never fetches addresses. Send the content itself as a "data:" URL.'
+        )
+    return url
+
+
+def _only_one(count: int) -> int:
+    if count != 1:
+        raise PydanticCustomError(
+            "many", "One answer per request is all there is. Leave `n` out or send 1."
+        )
+    return count
+
+
+def _offered_as_tools(functions: list[JsonValue]) -> list[JsonValue]:
+    if functions:
+        raise PydanticCustomError("outdated", "Functions are offered as `tools` nowadays.")
+    return functions
+
+
+def _known_choice(value: object) -> object:
+    if value == "allowed_tools":
+        raise PydanticCustomError(
+            "unsupported",
+            '"allowed_tools" is not supported. Offer fewer `tools` and use "auto" or "required".',
+        )
+    return value
+
+
+Number: TypeAlias = Annotated[FiniteFloat, Strict()]
+Integer: TypeAlias = Annotated[StrictInt, BeforeValidator(_whole)]
+TokenCount: TypeAlias = Annotated[Integer, Field(ge=0)]
+Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
+Object: TypeAlias = Annotated[dict[str, JsonValue], Tag("<an object>")]
+Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
+
+
+class WireObject(BaseModel):
+    """An object of which only some members are of interest here."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class InlineUrl(WireObject):
+    """A `data:` URL."""
+
+    url: Annotated[StrictStr, AfterValidator(_inline)]
+
+
+Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrapped_url)]
+
+
+class ContentPart(WireObject):
+    """A piece of content: text, an image, audio, a file or something a backend may know."""
+
+    type: StrictStr
+    text: StrictStr | None = None
+    image_url: Inline | None = None
+    audio_url: Inline | None = None
+    video_url: Inline | None = None
+    input_audio: dict[str, object] | None = None
+    file: dict[str, object] | None = None
+
+    @model_validator(mode="after")
+    def _has_its_text(self) -> Self:
+        if self.type == "text" and self.text is None:
+            raise PydanticCustomError("textless", 'A part of type "text" needs a string `text`.')
+        return self
+
+
+Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
+Content: TypeAlias = Annotated[Text | Parts, _one_of("a string or an array of parts")]
+
+
+class MadeFunction(WireObject):
+    """The function of a call in the history; some clients send arguments as an object."""
+
+    name: StrictStr
+    arguments: Annotated[Text | Object, _one_of("a string or an object")] | None = None
+
+
+class MadeCall(WireObject):
+    """A tool call in the history."""
+
+    id: StrictStr | None = None
+    function: MadeFunction
+
+
+class ChatMessage(WireObject):
+    """One entry of the history."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Content | None = None
+    name: StrictStr | None = None
+    tool_calls: Annotated[list[MadeCall], Field(fail_fast=True)] | None = None
+    tool_call_id: StrictStr | None = None
+
+
+class OfferedFunction(WireObject):
+    """A function the model may call; `parameters` is a JSON schema."""
+
+    name: StrictStr
+    description: StrictStr | None = None
+    parameters: Annotated[Object | Boolean, _one_of("an object, a boolean or null")] | None = None
+    strict: StrictBool | None = None
+
+
+class OfferedTool(WireObject):
+    """A tool the model may use."""
+
+    type: Literal["function"]
+    function: OfferedFunction
+
+
+class ChosenFunction(WireObject):
+    """The function that must be called."""
+
+    name: StrictStr
+
+
+class ChosenTool(WireObject):
+    """The tool that must be called."""
+
+    type: Annotated[Literal["function"], BeforeValidator(_known_choice)]
+    function: ChosenFunction
+
+
+class StreamOptions(WireObject):
+    """How a reply is streamed."""
+
+    include_usage: StrictBool | None = None
+
+
+class ResponseFormat(WireObject):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, object] | None = None
+
+
+ChoiceWord: TypeAlias = Annotated[Literal["auto", "none", "required"], Tag("<a string>")]
+Choice: TypeAlias = Annotated[
+    ChoiceWord | Annotated[ChosenTool, Tag("<an object>")],
+    _one_of('"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'),
+]
+StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("<an array>")]
+
+
+class ChatCompletionRequest(WireObject):
+    """A chat completion request. Members that are not listed travel to the backend unchanged."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
+    model: StrictStr | None = None
+    tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
+    tool_choice: Choice | None = None
+    parallel_tool_calls: StrictBool | None = None
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: TokenCount | None = None
+    max_completion_tokens: TokenCount | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    stop: Annotated[Text | StopStrings, _one_of("a string or an array of strings")] | None = None
+    n: Annotated[Integer, AfterValidator(_only_one)] | None = None
+    seed: Integer | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Integer | None = None
+    logit_bias: dict[str, object] | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: StrictStr | None = None
+    store: StrictBool | None = None
+    user: StrictStr | None = None
+    metadata: dict[str, object] | None = None
+    functions: Annotated[list[JsonValue], AfterValidator(_offered_as_tools)] | None = None
+    temper: dict[str, object] | None = None
+
+
+def validate(body: JsonObject) -> ChatCompletionRequest:
+    """Check a request; raises InvalidRequest that names the first field that is wrong."""
+    try:
+        return ChatCompletionRequest.model_validate(body)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        raise InvalidRequest(_problem(first), _path(first)) from None
+
+
+def _path(error: ErrorDetails) -> str:
+    steps = (str(step) for step in error["loc"])
+    return ".".join(step for step in steps if not step.startswith("<"))
+
+
+def _problem(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            return "This member is required, and it is missing."
+        case "literal_error":
+            expected = f"{context['expected']}"
+        case "greater_than_equal":
+            expected = f"a number of at least {context['ge']}"
+        case "too_short":
+            expected = f"at least {context['min_length']} element"
+        case "expected":
+            expected = error["msg"]
+        case other if other in _EXPECTED:
+            expected = _EXPECTED[other]
+        case _:
+            return error["msg"]
+    return f"Expected {expected}, got {_shown(error['input'])}."
+
+
+def _shown(value: object) -> str:
+    match value:
+        case str():
+            cut = value if len(value) <= _LONGEST_QUOTE else f"{value[:_LONGEST_QUOTE]}..."
+            return f"the string {cut!r}"
+        case bool():
+            return f"{value}".lower()
+        case int() | float():
+            return f"the number {f'{value}'[:_LONGEST_QUOTE]}"
+        case []:
+            return "an empty array"
+        case _:
+            return kind(value)

@@ -1,0 +1,112 @@
+"""Server-sent events, from bytes and to bytes, at any chunking.
+
+Reads leniently what the WHATWG specification describes and knows nothing of what events carry.
+"""
+
+from dataclasses import dataclass
+
+DONE = b"data: [DONE]\n\n"
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event; `event` is its type, empty where the sender named none."""
+
+    data: str
+    event: str = ""
+
+
+class EventDecoder:
+    """Cuts a stream of bytes into events; `limit` bounds one event, in bytes.
+
+    `feed` and `finish` raise ValueError when an event outgrows the limit.
+    """
+
+    def __init__(self, limit: int = 8_000_000) -> None:
+        self._limit = limit
+        self._line_size = 0
+        self._data_size = 0
+        self._at_start = True
+        self._after_carriage_return = False
+        self._line: list[bytes] = []
+        self._data: list[str] = []
+        self._event = ""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that `data` completes."""
+        if self._after_carriage_return and data:
+            # The carriage return ended its line at once, so as not to wait for what follows it.
+            self._after_carriage_return = False
+            data = data.removeprefix(b"\n")
+        if data.endswith(b"\r"):
+            self._after_carriage_return = True
+        events: list[Event] = []
+        for piece in data.splitlines(keepends=True):
+            self._append(piece)
+            if piece.endswith((b"\n", b"\r")):
+                self._end_line(events)
+        return events
+
+    def finish(self) -> list[Event]:
+        """Return the event that the end of the stream completes, if there is one."""
+        events: list[Event] = []
+        self._end_line(events)
+        self._dispatch(events)
+        return events
+
+    def _append(self, piece: bytes) -> None:
+        self._line.append(piece)
+        self._line_size += len(piece)
+        if self._line_size + self._data_size > self._limit:
+            raise ValueError(f"an event is longer than {self._limit} bytes")
+
+    def _end_line(self, events: list[Event]) -> None:
+        # Only a whole line is decoded: a chunk may end in the middle of a character.
+        line = b"".join(self._line).rstrip(b"\r\n")
+        self._line.clear()
+        self._line_size = 0
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if line:
+            self._read_field(line.decode("utf-8", "replace"))
+        else:
+            self._dispatch(events)
+
+    def _read_field(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._event = value
+        elif name == "error":
+            # Not in the specification: older llama-servers report a failure in such a field.
+            self._event = "error"
+        if name in {"data", "error"}:
+            self._data.append(value)
+            self._data_size += len(line)
+
+    def _dispatch(self, events: list[Event]) -> None:
+        if self._data:
+            events.append(Event("\n".join(self._data), self._event))
+        self._data.clear()
+        self._data_size = 0
+        self._event = ""
+
+
+def encode_data(payload: bytes) -> bytes:
+    """Write an event with `payload`, UTF-8, as its data."""
+    return b"data: " + _indented(payload, b"data: ") + b"\n\n"
+
+
+def encode_comment(text: str) -> bytes:
+    """Write a comment, which every client skips."""
+    return b": " + _indented(text.encode(), b": ") + b"\n\n"
+
+
+def _indented(payload: bytes, prefix: bytes) -> bytes:
+    if b"\n" not in payload and b"\r" not in payload:
+        return payload
+    lines = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return (b"\n" + prefix).join(lines)

@@ -1,0 +1,462 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
+from proxy.dialects.openai_chat.decode import (
+    ChunkDecoder,
+    ReplyPart,
+    StreamedError,
+    decode_error,
+    decode_request,
+)
+from proxy.errors import InvalidRequest
+from tests.fakes.arrivals import is_linear
+
+USER: JsonObject = {"role": "user", "content": "Hello"}
+STARTED = ReplyStarted("c1", 1700000000, "m", "fp")
+
+
+def request(**members: JsonValue) -> Request:
+    return decode_request(json.dump({"messages": [USER], **members}))
+
+
+def message(**members: JsonValue) -> Message:
+    return request(messages=[{"role": "user", **members}]).messages[0]
+
+
+def tool(name: str, **function: JsonValue) -> JsonObject:
+    return {"type": "function", "function": {"name": name, **function}}
+
+
+def problem(body: bytes) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_request(body)
+    return str(caught.value)
+
+
+class TestARequest:
+    def test_keeps_every_member_as_the_client_wrote_it_and_in_its_order(self) -> None:
+        body = (
+            b' {"temperature" : 1.50,"messages":[ {"content":"\\u00fc","role":"user" } ,\n'
+            b'{"role":"assistant","content":null}],"x":{"b":1,  "a":[]},"m\\u006fdel":"m"}\n'
+        )
+        read = decode_request(body)
+
+        assert list(read.fields.items()) == [
+            ("temperature", b"1.50"),
+            (
+                "messages",
+                b'[ {"content":"\\u00fc","role":"user" } ,\n{"role":"assistant","content":null}]',
+            ),
+            ("x", b'{"b":1,  "a":[]}'),
+            ("model", b'"m"'),
+        ]
+        assert read.messages == (
+            Message("user", "ü", b'{"content":"\\u00fc","role":"user" }'),
+            Message("assistant", "", b'{"role":"assistant","content":null}'),
+        )
+        assert read.model == "m"
+
+    def test_asks_for_little_if_nothing_is_said(self) -> None:
+        read = request()
+
+        assert read == Request(model="", messages=read.messages, fields=read.fields)
+
+    def test_null_means_nothing_is_said(self) -> None:
+        names = ["model", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "stop"]
+        read = request(**dict.fromkeys(names), parallel_tool_calls=None, response_format=None)
+
+        assert read == Request(model="", messages=read.messages, fields=read.fields)
+
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ("Hi", "Hi"),
+            (None, ""),
+            ([], ""),
+            ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+            ([{"type": "image_url", "image_url": "data:,x"}, {"type": "text", "text": "b"}], "b"),
+        ],
+    )
+    def test_joins_the_text_of_a_message(self, content: JsonValue, text: str) -> None:
+        assert message(content=content).text == text
+
+    def test_knows_what_a_tool_result_answers(self) -> None:
+        assert message(role="tool", content="x", tool_call_id="c").tool_call_id == "c"
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [('{"a": 1}', '{"a": 1}'), ("", ""), (None, ""), ({"a": [1]}, '{"a":[1]}'), ("{", "{")],
+    )
+    def test_reads_the_calls_of_the_history(self, arguments: JsonValue, text: str) -> None:
+        call: JsonObject = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+        nameless: JsonObject = {"function": {"name": "g"}}
+        read = message(role="assistant", tool_calls=[call, nameless])
+
+        assert read.calls == (ToolCall("c", "f", text), ToolCall("", "g", ""))
+
+    def test_reads_tools_with_all_kinds_of_parameters(self) -> None:
+        offered = [
+            tool("a", parameters={"type": "object"}),
+            tool("b"),
+            tool("c", parameters=None),
+            tool("d", parameters=False),
+        ]
+        empty: JsonObject = {"type": "object", "properties": {}}
+
+        assert request(tools=[*offered]).tools == (
+            Tool("a", {"type": "object"}, json.dump(offered[0])),
+            Tool("b", empty, json.dump(offered[1])),
+            Tool("c", empty, json.dump(offered[2])),
+            Tool("d", parameters=False, source=json.dump(offered[3])),
+        )
+
+    @pytest.mark.parametrize(
+        ("choice", "read"),
+        [
+            ("auto", ToolUse.AUTO),
+            ("none", ToolUse.NONE),
+            ("required", ToolUse.REQUIRED),
+            ({"type": "function", "function": {"name": "f"}}, NamedTool("f")),
+        ],
+    )
+    def test_reads_the_tool_choice(self, choice: JsonValue, read: object) -> None:
+        assert request(tools=[tool("f")], tool_choice=choice).tool_choice == read
+
+    def test_reads_how_to_answer(self) -> None:
+        read = request(
+            stream=True,
+            stream_options={"include_usage": True},
+            parallel_tool_calls=False,
+            max_tokens=5,
+            stop=["", "x"],
+        )
+
+        assert (read.stream, read.include_usage, read.parallel_tool_calls) == (True, True, False)
+        assert (read.max_tokens, read.stop_strings) == (5, True)
+
+    @pytest.mark.parametrize(("stop", "is_set"), [("x", True), ("", False), ([""], False)])
+    def test_tells_whether_there_are_stop_strings(self, stop: JsonValue, is_set: bool) -> None:
+        assert request(stop=stop).stop_strings is is_set
+
+    def test_prefers_the_newer_name_of_the_token_limit(self) -> None:
+        assert request(max_tokens=5, max_completion_tokens=0).max_tokens == 0
+
+    @pytest.mark.parametrize(
+        ("kind", "wants"), [("text", False), ("json_object", True), ("json_schema", True)]
+    )
+    def test_tells_whether_json_is_wanted(self, kind: str, wants: bool) -> None:
+        assert request(response_format={"type": kind}).wants_json is wants
+
+    def test_takes_time_linear_in_the_history(self) -> None:
+        def body(size: int) -> str:
+            return json.dump_text({"messages": [{**USER, "n": n} for n in range(size)]})
+
+        assert is_linear(lambda text: decode_request(text.encode()), body, 4_000)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "body: Expected a JSON object, got nothing."),
+        (b" \n", "body: Expected a JSON object, got nothing."),
+        (b"[]", "body: Expected a JSON object, got an array."),
+        (b"5", "body: Expected a JSON object, got a number."),
+        (b"null", "body: Expected a JSON object, got null."),
+        (b'{\n"a":}', "body: This is not valid JSON: expected value at line 2 column 5."),
+        (
+            b'{"a":1,"a":2}',
+            'body: This is not valid JSON: Detected duplicate key "a" at line 1 column 12.',
+        ),
+        (
+            b'{"a":NaN}',
+            "body: This is not valid JSON: expected value at line 1 column 6.",
+        ),
+        (
+            b'{"a":"\xff"}',
+            "body: This is not valid JSON: invalid unicode code point at line 1 column 7.",
+        ),
+        (
+            b"[" * 300,
+            "body: This is not valid JSON: recursion limit exceeded at line 1 column 202.",
+        ),
+        (b"{}", "messages: This member is required, and it is missing."),
+    ],
+)
+def test_a_body_that_is_no_request_is_explained(body: bytes, sentence: str) -> None:
+    assert problem(body) == sentence
+
+
+@pytest.mark.parametrize(
+    ("members", "sentence"),
+    [
+        (
+            {"tools": [tool("f"), tool("g"), tool("f")]},
+            "tools.2.function.name: Two tools are named 'f'. Rename one.",
+        ),
+        (
+            {"tools": [tool(" ")]},
+            "tools.0.function.name: Expected the name of the function, got an empty string.",
+        ),
+        (
+            {"tools": [tool("a\nb")]},
+            "tools.0.function.name: A name must not contain control characters.",
+        ),
+        (
+            {"tool_choice": "required", "tools": []},
+            "tool_choice: It asks for a tool call, but `tools` is empty.",
+        ),
+        (
+            {"tool_choice": tool("f")},
+            "tool_choice: It asks for a tool call, but `tools` is empty.",
+        ),
+        (
+            {"tools": [tool("f"), tool("g")], "tool_choice": tool("h")},
+            "tool_choice.function.name: There is no tool 'h' among the offered ones: f, g.",
+        ),
+    ],
+)
+def test_members_that_contradict_each_other_are_explained(
+    members: JsonObject, sentence: str
+) -> None:
+    assert problem(json.dump({"messages": [USER], **members})) == sentence
+
+
+def chunk(
+    delta: JsonValue = None, reason: JsonValue = None, **members: JsonValue
+) -> dict[str, JsonValue]:
+    choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": reason}
+    return {
+        "id": "c1",
+        "created": 1700000000,
+        "model": "m",
+        "system_fingerprint": "fp",
+        "choices": [choice],
+        **members,
+    }
+
+
+def read(*chunks: JsonValue, done: bool = True) -> list[ReplyPart]:
+    decoder = ChunkDecoder()
+    parts = [part for each in chunks for part in decoder.feed(json.dump_text(each))]
+    return parts + (decoder.feed("[DONE]") if done else []) + decoder.finish()
+
+
+END = chunk({}, "stop")
+USAGE: JsonObject = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+TIMINGS: JsonObject = {"cache_n": 1}
+
+
+@pytest.mark.parametrize("done", [True, False])
+class TestAReply:
+    def test_as_llama_server_streams_it(self, done: bool) -> None:
+        function: JsonObject = {"name": "f", "arguments": "{"}
+        call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
+        more: JsonObject = {"index": 0, "function": {"arguments": "}"}}
+
+        assert read(
+            chunk({"role": "assistant", "content": None}),
+            chunk({"reasoning_content": "Hm"}),
+            chunk({"content": "Wait."}),
+            chunk({"tool_calls": [call]}),
+            chunk({"tool_calls": [more]}),
+            chunk({}, "tool_calls"),
+            {**chunk(), "choices": [], "usage": USAGE, "timings": TIMINGS},
+            done=done,
+        ) == [
+            STARTED,
+            ReasoningDelta("Hm"),
+            TextDelta("Wait."),
+            ToolCallStarted(0, "k", "f"),
+            ToolCallArgumentsDelta(0, "{"),
+            ToolCallArgumentsDelta(0, "}"),
+            UsageReported(USAGE, TIMINGS),
+            ReplyFinished("tool_calls"),
+        ]
+
+    @pytest.mark.parametrize("reason", ["stop", "length", "content_filter", "function_call"])
+    def test_ends_for_the_reason_the_backend_gave(self, done: bool, reason: str) -> None:
+        assert read(chunk({}, reason), done=done)[-1] == ReplyFinished(reason)
+
+    def test_has_the_usage_that_was_reported_last(self, done: bool) -> None:
+        first, last = chunk({}, usage={"total_tokens": 1}), chunk({}, "stop", usage=USAGE)
+
+        assert read(first, last, done=done)[1:] == [UsageReported(USAGE), ReplyFinished("stop")]
+
+    def test_may_be_whole(self, done: bool) -> None:
+        call: JsonObject = {"id": "k", "function": {"name": "f", "arguments": {"a": 1}}}
+        written: JsonObject = {"role": "assistant", "content": "Hi", "tool_calls": [call]}
+        choice: JsonObject = {"index": 0, "message": written, "finish_reason": "tool_calls"}
+
+        assert read({**chunk(), "choices": [choice], "usage": USAGE}, done=done) == [
+            STARTED,
+            TextDelta("Hi"),
+            ToolCallStarted(0, "k", "f"),
+            ToolCallArgumentsDelta(0, '{"a":1}'),
+            UsageReported(USAGE),
+            ReplyFinished("tool_calls"),
+        ]
+
+    def test_announces_calls_without_a_name_at_its_end(self, done: bool) -> None:
+        call: JsonObject = {"index": 0, "id": "k"}
+
+        assert read(chunk({"tool_calls": [call]}), END, done=done)[1:] == [
+            ToolCallStarted(0, "k", ""),
+            ReplyFinished("stop"),
+        ]
+
+    def test_cannot_end_without_a_reason(self, done: bool) -> None:
+        with pytest.raises(ValueError, match="ended before finishing"):
+            read(chunk({"content": "Hel"}), done=done)
+
+
+class TestAChunk:
+    @pytest.mark.parametrize(
+        "first",
+        [
+            {"id": "", "model": "", "choices": [], "prompt_filter_results": []},
+            {"choices": None},
+            {"timings": TIMINGS},
+        ],
+    )
+    def test_may_come_before_the_reply_starts(self, first: JsonObject) -> None:
+        assert read(first, END) == [STARTED, ReplyFinished("stop")]
+
+    def test_may_say_nothing_of_who_is_speaking(self) -> None:
+        assert read({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}) == [
+            ReplyStarted(),
+            TextDelta("x"),
+            ReplyFinished("stop"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("created", "known"),
+        [(5, 5), (5.0, 5), (5.5, None), ("5", None), (None, None)],
+    )
+    def test_has_a_time_in_seconds(self, created: JsonValue, known: int | None) -> None:
+        assert read(chunk({}, "stop", created=created))[0] == ReplyStarted("c1", known, "m", "fp")
+
+    def test_survives_a_number_that_is_no_number(self) -> None:
+        decoder = ChunkDecoder()
+
+        assert decoder.feed('{"choices":[{}],"created":1e999}') == [ReplyStarted()]
+
+    def test_reports_progress(self) -> None:
+        progress: JsonObject = {"total": 9, "cache": 3, "processed": 5, "time_ms": 1}
+
+        assert read({"prompt_progress": progress}, END) == [
+            ReplyStarted(),
+            PromptProgress(9, 3, 5),
+            ReplyFinished("stop"),
+        ]
+
+    def test_keeps_the_logprobs_of_its_text(self) -> None:
+        logprobs: JsonObject = {"content": [{"token": "x", "logprob": -0.1}]}
+        choice: JsonObject = {"delta": {"content": "x"}, "logprobs": logprobs}
+
+        assert read({**chunk(), "choices": [choice]}, END)[1] == TextDelta("x", logprobs)
+
+    def test_may_call_reasoning_by_its_other_name(self) -> None:
+        assert read(chunk({"reasoning": "Hm"}), END)[1] == ReasoningDelta("Hm")
+
+    def test_may_carry_reasoning_details_that_are_no_text(self) -> None:
+        assert read(chunk({"reasoning": {"effort": "low"}}), END)[1:] == [ReplyFinished("stop")]
+
+    def test_counts_for_the_first_choice_only(self) -> None:
+        other: JsonObject = {"index": 1, "delta": {"content": "x"}, "finish_reason": "length"}
+
+        assert read({**chunk(), "choices": [other]}, END)[1:] == [ReplyFinished("stop")]
+
+    @pytest.mark.parametrize("data", ["", " ", "\n"])
+    def test_may_be_empty(self, data: str) -> None:
+        assert ChunkDecoder().feed(data) == []
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            "{",
+            "[]",
+            "5",
+            "{}",
+            '{"id":"x"}',
+            '{"choices":5}',
+            '{"choices":[5]}',
+            '{"choices":[{"delta":5}]}',
+            '{"choices":[{"message":5}]}',
+            '{"choices":[{"delta":{"content":[1]}}]}',
+            '{"choices":[{"delta":{"tool_calls":5}}]}',
+            '{"choices":[{"delta":{"tool_calls":[5]}}]}',
+            '{"choices":[{"delta":{"tool_calls":[{"function":5}]}}]}',
+            '{"message":{}}',
+            "<html>",
+            "[DONE] really",
+        ],
+    )
+    def test_that_is_garbage_is_refused(self, data: str) -> None:
+        with pytest.raises(ValueError, match=r".+"):
+            ChunkDecoder().feed(data)
+
+    @pytest.mark.parametrize("late", ["{garbage", "[DONE]", json.dump_text(END)])
+    def test_behind_the_end_is_not_read(self, late: str) -> None:
+        decoder = ChunkDecoder()
+        decoder.feed(json.dump_text(END))
+
+        assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
+        assert decoder.feed(late) == []
+        assert decoder.finish() == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (
+            {"error": {"code": 500, "message": "no", "type": "server_error"}},
+            {"code": 500, "message": "no", "type": "server_error"},
+        ),
+        ({"error": "no"}, {"error": "no", "message": "no"}),
+        ({"code": 500, "message": "no"}, {"code": 500, "message": "no"}),
+        ({"choices": [], "error": {"message": "no"}}, {"message": "no"}),
+    ],
+)
+def test_an_error_in_the_stream_is_its_end(sent: JsonObject, error: JsonObject) -> None:
+    assert read(chunk({"content": "x"}), sent, END)[1:] == [TextDelta("x"), StreamedError(error)]
+
+
+def test_an_error_of_null_is_none() -> None:
+    assert read(chunk({"content": "x"}, error=None), END)[1] == TextDelta("x")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            b'{"error":{"code":400,"message":"long","type":"t","n_ctx":5}}',
+            {"code": 400, "message": "long", "type": "t", "n_ctx": 5},
+        ),
+        (b'{"error":{"type":"t"}}', {"type": "t", "message": '{"type":"t"}'}),
+        (b'{"error":"no"}', {"error": "no", "message": "no"}),
+        (b'{"message":"no","type":"t"}', {"message": "no", "type": "t"}),
+        (b'{"detail":"no"}', {"detail": "no", "message": "no"}),
+        (b'{"detail":[{"loc":1}]}', {"detail": [{"loc": 1}], "message": '[{"loc":1}]'}),
+        (b'{"error":7}', {"error": 7, "message": '{"error":7}'}),
+        (b"Not \xff Found\n", {"message": "Not \ufffd Found"}),
+        (b'"no"', {"message": "no"}),
+        (b"[1]", {"message": "[1]"}),
+        (b"", {"message": ""}),
+    ],
+)
+def test_the_error_is_found_in_the_body_of_a_failure(body: bytes, error: JsonObject) -> None:
+    assert decode_error(body) == error

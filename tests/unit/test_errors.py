@@ -1,0 +1,94 @@
+import pytest
+
+from proxy import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (errors.InvalidConfiguration("api.port", "expected a number"), "api.port: expected"),
+        (errors.InvalidRequest("Expected an array."), "Expected an array."),
+        (errors.InvalidRequest("Expected an array.", "messages"), "messages: Expected an array."),
+        (
+            errors.ContextOverflow("too long", 9, 8),
+            "messages: This model's maximum context length is 8 tokens: too long",
+        ),
+        (
+            errors.ContextOverflow("too long", None, None),
+            "messages: This model's maximum context length is exceeded: too long",
+        ),
+        (
+            errors.UnknownModel("x", ("a", "b")),
+            "model: The model 'x' does not exist. Available: a, b.",
+        ),
+        (errors.UnknownModel("x", ()), "model: The model 'x' does not exist. Available: none."),
+        (
+            errors.RequestTooLarge(9),
+            "The request body is larger than 9 bytes (server.max_body_bytes)",
+        ),
+        (errors.NotAuthorized(), "Send the server's API key as 'Authorization: Bearer <key>'"),
+        (
+            errors.BackendUnavailable("http://b", "refused the connection"),
+            "The backend http://b refused the connection.",
+        ),
+        (
+            errors.BackendTimedOut("http://b", "was silent for 5 s"),
+            "The backend http://b was silent for 5 s.",
+        ),
+        (errors.BackendRefused("http://b", 429, "busy"), "The backend http://b answered 429: busy"),
+        (
+            errors.BackendSpokeNonsense("http://b", "sent no JSON"),
+            "The backend http://b sent no JSON.",
+        ),
+        (
+            errors.GuardrailsExhausted(3, "prose"),
+            "No valid tool call after 3 attempts; the last one: prose",
+        ),
+        (errors.LaunchFailed("llama-server", "ended"), "llama-server ended"),
+    ],
+)
+def test_the_message_is_made_of_the_facts(error: errors.TemperError, message: str) -> None:
+    assert str(error).startswith(message)
+
+
+def test_the_facts_can_be_asked_for() -> None:
+    overflow = errors.ContextOverflow("too long", 9, 8)
+    refused = errors.BackendRefused("b", 429, "busy", kind="rate_limit", retry_after="7")
+    exhausted = errors.GuardrailsExhausted(3, "prose")
+    failed = errors.NeverBecameReady("llama-server", "is slow", ("last", "lines"))
+
+    assert (overflow.param, overflow.prompt_tokens, overflow.window) == ("messages", 9, 8)
+    assert errors.InvalidConfiguration("a", "b").setting == "a"
+    assert errors.RequestTooLarge(9).limit == 9
+    assert errors.UnknownModel("x", ("a",)).known == ("a",)
+    assert errors.BackendUnavailable("b", "is loading", loading=True).loading
+    assert (refused.status, refused.kind, refused.retry_after) == (429, "rate_limit", "7")
+    assert errors.BackendSpokeNonsense("b", "spoke", b"raw").sample == b"raw"
+    assert (exhausted.attempts, exhausted.defect) == (3, "prose")
+    assert (failed.program, failed.log) == ("llama-server", ("last", "lines"))
+
+
+def drawn() -> dict[str, str]:
+    """Read the tree in the module's docstring: each error's name and its parent's."""
+    parents: dict[str, str] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if line == "TemperError":
+            above = [line]
+        elif "── " in line:
+            depth = (len(line) - len(line.lstrip("│ ├─└"))) // 4
+            name = line.lstrip("│ ├─└").split()[0]
+            parents[name] = above[depth - 1]
+            above[depth:] = [name]
+    return parents
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+    real = {
+        name: kind.__base__.__name__
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and kind is not errors.TemperError and kind.__base__
+    }
+
+    assert drawn() == real
+    assert errors.TemperError.__base__ is Exception

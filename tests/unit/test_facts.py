@@ -1,0 +1,70 @@
+from typing import cast
+
+import pytest
+
+from proxy.facts import (
+    Asked,
+    Coerced,
+    Dropped,
+    Fact,
+    LadderEnded,
+    Outcome,
+    Refused,
+    RejectedReply,
+    Renamed,
+    Repaired,
+    Rescued,
+    Unchecked,
+    attempts,
+    outcome,
+    repairs,
+)
+
+ASKED = Asked("as asked")
+RESCUED = Rescued("hermes", "f")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_every_question_is_an_attempt(count: int) -> None:
+    assert attempts([RESCUED, *[ASKED] * count, LadderEnded("prose")]) == count
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ([], Outcome.CLEAN),
+        ([ASKED], Outcome.CLEAN),
+        ([ASKED, Refused("inside_prose"), Unchecked("f", "no schema")], Outcome.CLEAN),
+        ([ASKED, RESCUED], Outcome.REPAIRED),
+        ([ASKED, Repaired("f")], Outcome.REPAIRED),
+        ([ASKED, Coerced("f", "/a")], Outcome.REPAIRED),
+        ([ASKED, Renamed("F", "f")], Outcome.REPAIRED),
+        ([ASKED, Dropped("second_call")], Outcome.REPAIRED),
+        ([ASKED, RejectedReply("prose"), ASKED, RESCUED], Outcome.RETRIED),
+        ([ASKED, ASKED, RESCUED, LadderEnded("prose")], Outcome.EXHAUSTED),
+        ([ASKED, LadderEnded("prose")], Outcome.EXHAUSTED),
+    ],
+)
+def test_the_outcome_is_the_worst_that_happened(facts: list[Fact], expected: Outcome) -> None:
+    assert outcome(facts) is expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ([], ""),
+        ([ASKED, RejectedReply("prose"), LadderEnded("prose")], ""),
+        ([RESCUED, Coerced("f", "/a"), Coerced("f", "/b")], "rescued=hermes;coerced=2"),
+        ([RESCUED, Rescued("fence", "g"), RESCUED], "rescued=hermes,fence"),
+        (
+            [Repaired("f"), Renamed("F", "f"), Dropped("x"), Unchecked("f", "x"), Refused("x")],
+            "repaired=1;renamed=1;dropped=1;unchecked=1;refused=1",
+        ),
+    ],
+)
+def test_repairs_are_listed_by_kind(facts: list[Fact], expected: str) -> None:
+    assert repairs(facts) == expected
+
+
+def test_what_is_no_fact_is_no_repair() -> None:
+    assert repairs([cast("Fact", "a rumour"), RESCUED]) == "rescued=hermes"
