@@ -123,6 +123,12 @@ class Backend(_Section):
     idle_seconds: Seconds = Field(
         default=120, description="longest silence inside a reply, in seconds"
     )
+    load_wait_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
+        default=60,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long requests wait for a model that is being loaded, in seconds",
+    )
     deadline_seconds: Seconds = Field(
         default=1800, description="limit for all attempts of one request together, in seconds"
     )

@@ -3,6 +3,7 @@
 Measured on build 11669; the same holds for the server inside xllamacpp.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
-from proxy.errors import BackendRefused, BackendSpokeNonsense, InvalidRequest
+from proxy.errors import BackendRefused, BackendSpokeNonsense, BackendUnavailable, InvalidRequest
 
 PROPERTIES = "/props"
 HEALTH = "/health"
@@ -55,10 +56,17 @@ def directives(question: Question) -> JsonObject:
 
 
 class LlamaServer:
-    """A llama-server, started by anyone."""
+    """A llama-server, started by anyone.
 
-    def __init__(self, connection: Connection) -> None:
+    While it loads its model, questions wait for up to `load_wait` seconds.
+    """
+
+    def __init__(
+        self, connection: Connection, *, load_wait: float = 0.0, poll_seconds: float = 0.5
+    ) -> None:
         self._engine = OpenAICompatible(connection, directives)
+        self._load_wait = load_wait
+        self._poll_seconds = poll_seconds
 
     @property
     def name(self) -> str:
@@ -73,19 +81,28 @@ class LlamaServer:
         self, question: Question, headers: dict[str, str]
     ) -> AsyncGenerator[ReplyEvent, None]:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        try:
-            async with aclosing(self._engine.ask(question, headers)) as events:
-                async for event in events:
-                    yield event
-        except BackendRefused as refusal:
-            if (param := _blamed_field(refusal)) is not None:
-                raise InvalidRequest(refusal.message, param) from refusal
-            if not _is_parse_failure(refusal):
-                raise
-            detail = refusal.message
-        else:
-            return
-        yield ReplyUnreadable(detail)
+        patience = asyncio.get_running_loop().time() + self._load_wait
+        while True:
+            try:
+                async with aclosing(self._engine.ask(question, headers)) as events:
+                    async for event in events:
+                        yield event
+            except BackendUnavailable as error:
+                if not error.loading or not await self._loads_until(patience):
+                    raise
+            except BackendRefused as refusal:
+                yield _unreadable(refusal)
+                return
+            else:
+                return
+
+    async def _loads_until(self, deadline: float) -> bool:
+        """Wait while the model is being loaded; tells whether it is worth asking again."""
+        while asyncio.get_running_loop().time() < deadline:
+            if await self.health() is not Health.LOADING:
+                return True
+            await asyncio.sleep(self._poll_seconds)
+        return False
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves, also while it is still loading them."""
@@ -110,6 +127,15 @@ class LlamaServer:
         if not isinstance(n_ctx, int) or not isinstance(slots, int):
             raise BackendSpokeNonsense(self.name, "has no properties of a llama-server")
         return Properties(n_ctx, slots)
+
+
+def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:
+    """Say that the model's reply is lost; raises what the refusal means if it means another."""
+    if (param := _blamed_field(refusal)) is not None:
+        raise InvalidRequest(refusal.message, param) from refusal
+    if not _is_parse_failure(refusal):
+        raise refusal
+    return ReplyUnreadable(refusal.message)
 
 
 def _blamed_field(refusal: BackendRefused) -> str | None:

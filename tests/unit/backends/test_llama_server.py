@@ -165,6 +165,31 @@ def test_a_server_that_is_loading_its_model_says_so() -> None:
     assert caught.value.loading
 
 
+def loading_server(answers: list[httpx.Response | Exception], health: list[int]) -> LlamaServer:
+    """Make a server whose answers come one after the other; the last health stays."""
+    routes = respx.MockRouter()
+    routes.post("http://host/v1/chat/completions").mock(side_effect=answers)
+    states = iter([*health[:-1], *[health[-1]] * 100])
+    routes.get("http://host/health").mock(side_effect=lambda _: httpx.Response(next(states)))
+    wire = httpx.MockTransport(routes.async_handler)
+    return LlamaServer(Connection("http://host", transport=wire), load_wait=60, poll_seconds=0)
+
+
+def test_questions_wait_for_a_model_that_is_being_loaded() -> None:
+    loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
+    hello = httpx.Response(200, content=HELLO)
+    backend = loading_server([loading, loading, hello], [503, 503, 200])
+    assert events(backend) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
+
+
+def test_a_server_that_goes_away_while_it_loads_is_unavailable() -> None:
+    loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
+    backend = loading_server([loading, httpx.ConnectError("refused")], [503, 500])
+    with pytest.raises(BackendUnavailable) as caught:
+        events(backend)
+    assert not caught.value.loading
+
+
 @pytest.mark.parametrize(
     ("status", "health"),
     [

@@ -219,3 +219,7 @@ def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
     assert heard == [Said(f"Write `{BROKEN}`.")]
     assert not reply.is_botched
+
+
+def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
+    assert read(TextDelta("<thi")) == ([Said("<thi")], ReadReply("<thi"))
