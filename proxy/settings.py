@@ -113,6 +113,10 @@ class Backend(_Section):
         default=None,
         description="address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080",
     )
+    kind: Literal["llama-server", "openai"] = Field(
+        default="llama-server",
+        description="what it is: llama-server, or openai for any other compatible server",
+    )
     api_key: Key = Field(default=None, description="key that Temper sends to the backend")
     connect_seconds: Seconds = Field(
         default=5, description="limit for opening a connection, in seconds"

@@ -1,0 +1,107 @@
+"""The composition root of the HTTP side: routes, limits and error pages around one backend."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proxy.api.errors import Problem, describe, not_found, wrong_method
+from proxy.api.limits import Limits
+from proxy.api.openapi import describe_chat
+from proxy.api.routes.chat import ChatCompletions
+from proxy.api.routes.health import health_router
+from proxy.api.routes.models import models_router
+from proxy.api.streaming import Pace
+from proxy.backends.client import Backend
+from proxy.errors import TemperError
+from proxy.inference.preparation import Policy
+
+_CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
+_DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How clients are served.
+
+    `api_key` is what clients must send, None for an open server. With `forwards_authorization`
+    a client's own key travels to the backend, for which the operator then has none.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    pace: Pace = field(default_factory=Pace)
+    api_key: str | None = None
+    max_body_bytes: int = 32 * 2**20
+    forwards_authorization: bool = False
+
+
+def create_app(
+    backend: Backend,
+    serving: Serving,
+    running: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Make the application; `running` is entered while it serves, to close what it uses."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if running is None:
+            yield
+        else:
+            async with running():
+                yield
+
+    app = FastAPI(
+        title="Temper",
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    chat = ChatCompletions(
+        backend,
+        serving.policy,
+        serving.pace,
+        serving.max_body_bytes,
+        serving.forwards_authorization,
+    )
+    for path in _CHAT_PATHS:
+        app.router.routes.append(Route(path, chat, methods=["POST"]))
+    app.include_router(models_router(backend))
+    app.include_router(health_router(backend))
+    describe_chat(app, _CHAT_PATHS[0])
+    _add_error_pages(app)
+    app.add_middleware(Limits, api_key=serving.api_key)
+    return app
+
+
+def _add_error_pages(app: FastAPI) -> None:
+    """Give every failure OpenAI's error body, also those of the framework."""
+
+    async def temper_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, TemperError)  # noqa: S101 - registered for this kind only
+        return describe(error).response()
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this kind only
+        return _framework_problem(request, error, tuple(sorted(app.openapi()["paths"]))).response()
+
+    app.add_exception_handler(TemperError, temper_error)
+    app.add_exception_handler(HTTPException, http_error)
+
+
+def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:
+    path = request.url.path
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return not_found(path, paths)
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return wrong_method(request.method, path, (error.headers or {}).get("Allow", ""))
+        case _:
+            return Problem(error.status_code, "invalid_request_error", str(error.detail))

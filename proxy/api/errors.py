@@ -1,0 +1,128 @@
+"""Errors as clients see them: the one place where a kind of error gets a status and a body.
+
+Every body is `{"error": {"message", "type", "param", "code"}}`, as OpenAI's SDKs expect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from starlette.responses import Response
+
+from proxy import errors
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import TemperError
+
+_RETRY_SECONDS = "5"
+_NO_RETRY = {"x-should-retry": "false"}
+_SERVER_STATUSES_KEPT = (501, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error ready for the wire; `details` are further members of the error object."""
+
+    status: int
+    kind: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    details: Mapping[str, JsonValue] = field(default_factory=lambda: MappingProxyType({}))
+
+    def body(self) -> JsonObject:
+        """Return the JSON body."""
+        error: JsonObject = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+            **self.details,
+        }
+        return {"error": error}
+
+    def response(self) -> Response:
+        """Return the HTTP response."""
+        return Response(json.dump(self.body()), self.status, dict(self.headers), "application/json")
+
+
+def describe(error: TemperError) -> Problem:
+    """Translate an error; what nobody foresaw is an internal error without details."""
+    match error:
+        case errors.InvalidRequest():
+            return _client_problem(error)
+        case errors.BackendFailed():
+            return _backend_problem(error)
+        case errors.GuardrailsExhausted():
+            code = "tool_call_unrepairable"
+            return Problem(502, "server_error", str(error), code, headers=_NO_RETRY)
+        case errors.ProcessFailed():
+            return _unavailable(str(error), "backend_unavailable")
+        case _:
+            return Problem(500, "server_error", "Internal error; see the server's log.")
+
+
+def not_found(path: str, known: tuple[str, ...]) -> Problem:
+    """Describe a route that does not exist."""
+    message = f"There is no {path}. Available: {', '.join(known)}."
+    return Problem(404, "invalid_request_error", message, "not_found")
+
+
+def wrong_method(method: str, path: str, allowed: str) -> Problem:
+    """Describe a method that a route does not take."""
+    message = f"{path} does not take {method}. Use {allowed}."
+    kind = "invalid_request_error"
+    return Problem(405, kind, message, "method_not_allowed", headers={"allow": allowed})
+
+
+def _client_problem(error: errors.InvalidRequest) -> Problem:
+    kind = "invalid_request_error"
+    match error:
+        case errors.ContextOverflow():
+            details: dict[str, JsonValue] = {
+                "n_prompt_tokens": error.prompt_tokens,
+                "n_ctx": error.window,
+            }
+            code = "context_length_exceeded"
+            return Problem(400, kind, error.problem, code, error.param, details=details)
+        case errors.UnknownModel():
+            return Problem(404, kind, error.problem, "model_not_found", error.param)
+        case errors.RequestTooLarge():
+            return Problem(413, "request_too_large", error.problem, "request_too_large")
+        case errors.NotAuthorized():
+            headers = {"www-authenticate": "Bearer"}
+            code = "invalid_api_key"
+            return Problem(401, "authentication_error", error.problem, code, headers=headers)
+        case _:
+            return Problem(400, kind, str(error), None, error.param)
+
+
+def _backend_problem(error: errors.BackendFailed) -> Problem:
+    match error:
+        case errors.BackendUnavailable(loading=True):
+            return _unavailable("Loading model", "model_loading")
+        case errors.BackendUnavailable():
+            return Problem(502, "server_error", str(error), "backend_unavailable")
+        case errors.BackendTimedOut():
+            return Problem(504, "server_error", str(error), "backend_timeout")
+        case errors.BackendRefused():
+            return _refusal(error)
+        case _:
+            return Problem(502, "server_error", str(error), "backend_protocol_error")
+
+
+def _unavailable(message: str, code: str) -> Problem:
+    return Problem(503, "server_error", message, code, headers={"retry-after": _RETRY_SECONDS})
+
+
+def _refusal(error: errors.BackendRefused) -> Problem:
+    """Pass a backend's own error on: its status where it speaks to the client, else 502."""
+    headers = {"retry-after": error.retry_after} if error.retry_after else {}
+    client_erred = 400 <= error.status < 500
+    if not client_erred and error.status not in _SERVER_STATUSES_KEPT:
+        return Problem(502, "server_error", str(error), "backend_error", headers=headers)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    kind = error.kind or ("invalid_request_error" if client_erred else "server_error")
+    return Problem(error.status, kind, error.message, headers=headers)

@@ -1,0 +1,1 @@
+"""One module per group of endpoints; the table of routes is closed."""

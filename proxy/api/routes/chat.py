@@ -1,0 +1,90 @@
+"""`POST /v1/chat/completions`: from bytes to a turn, and on to the exchange that answers it."""
+
+from dataclasses import dataclass, replace
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.types import Receive, Scope, Send
+
+from proxy.api.errors import describe
+from proxy.api.exchange import Exchange, new_call_id
+from proxy.api.limits import read_body
+from proxy.api.streaming import Pace
+from proxy.backends.client import Backend
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import InvalidRequest, TemperError
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy, prepare
+
+# the only headers of a client that a backend ever sees
+_TRAVELLING = ("authorization", "traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompletions:
+    """The endpoint, as an ASGI application; `max_body_bytes` bounds what a client may send."""
+
+    backend: Backend
+    policy: Policy
+    pace: Pace
+    max_body_bytes: int
+    forwards_authorization: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        http = HttpRequest(scope, receive)
+        try:
+            exchange = await self._begin(http)
+        except ClientDisconnect:
+            return
+        except TemperError as error:
+            await describe(error).response()(scope, receive, send)
+            return
+        try:
+            await exchange.answer(scope, receive, send, self._upstream_headers(http))
+        finally:
+            exchange.record(_request_id(http))
+
+    async def _begin(self, http: HttpRequest) -> Exchange:
+        body = await read_body(http, self.max_body_bytes)
+        request = decode_request(body)
+        turn = prepare(request, self._policy_for(http), new_call_id)
+        return Exchange(request, turn, self.backend, self.pace)
+
+    def _policy_for(self, http: HttpRequest) -> Policy:
+        """Let the headers of one request override what the operator set."""
+        policy = self.policy
+        if wished := http.headers.get("x-temper-text-policy"):
+            policy = replace(policy, text_policy=_text_policy(wished))
+        if wished := http.headers.get("x-temper-guardrails"):
+            policy = replace(policy, is_on=_is_on(wished))
+        return policy
+
+    def _upstream_headers(self, http: HttpRequest) -> dict[str, str]:
+        headers = {name: http.headers[name] for name in _TRAVELLING if name in http.headers}
+        if not self.forwards_authorization:
+            headers.pop("authorization", None)
+        return {**headers, "x-request-id": _request_id(http)}
+
+
+def _request_id(http: HttpRequest) -> str:
+    request_id: str = http.state.request_id
+    return request_id
+
+
+def _text_policy(wished: str) -> TextPolicy:
+    try:
+        return TextPolicy(wished.strip().lower())
+    except ValueError:
+        known = ", ".join(policy.value for policy in TextPolicy)
+        raise InvalidRequest(f"use one of: {known}", "x-temper-text-policy") from None
+
+
+def _is_on(wished: str) -> bool:
+    match wished.strip().lower():
+        case "on":
+            return True
+        case "off":
+            return False
+        case _:
+            raise InvalidRequest("use one of: on, off", "x-temper-guardrails")

@@ -1,0 +1,214 @@
+"""Runs Temper: the backend that the settings name, the application, and the listening socket."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from proxy.api.app import Serving, create_app
+from proxy.api.streaming import Pace
+from proxy.backends.client import Backend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import Connection, Timeouts
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from proxy.processes.llama_server import (
+    LaunchPlan,
+    StageListener,
+    find_program,
+    start_llama_server,
+)
+from proxy.settings import Backend as BackendSettings
+from proxy.settings import Settings
+
+_BACKLOG = 2048
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where Temper can be reached, and the backend behind it."""
+
+    url: str
+    backend: str
+
+
+async def run(
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    on_ready: Callable[[Address], None] = lambda _address: None,
+) -> None:
+    """Serve until a signal ends it; everything that was started is stopped.
+
+    `on_stage` follows the start of a model, `on_ready` is called when clients are welcome.
+    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    """
+    listening = listen(settings.server.host, settings.server.port)
+    with contextlib.closing(listening):
+        async with open_backend(settings, on_stage) as backend:
+            app = create_app(backend, serving_of(settings))
+            address = Address(url_of(listening), backend.name)
+            async with serving(app, listening, settings.server.grace_seconds) as server:
+                on_ready(address)
+                await server
+
+
+@asynccontextmanager
+async def open_backend(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[Backend, None]:
+    """Connect to the server that is configured, or start one for the model that is."""
+    waits = settings.backend
+    timeouts = Timeouts(
+        connect=waits.connect_seconds, first_byte=waits.first_byte_seconds, idle=waits.idle_seconds
+    )
+    if waits.url is not None:
+        key = waits.api_key.get_secret_value() if waits.api_key is not None else ""
+        connection = Connection(str(waits.url), key, timeouts=timeouts)
+        async with _connected(connection, waits) as backend:
+            yield backend
+    elif settings.model.path is not None:
+        plan = _launch_plan(settings, settings.model.path)
+        starting = start_llama_server(
+            plan, ready_seconds=settings.model.load_seconds, on_stage=on_stage
+        )
+        async with starting as running:
+            connection = Connection(running.base_url, running.api_key, timeouts=timeouts)
+            async with _connected(connection, waits) as backend:
+                yield backend
+    else:
+        raise InvalidConfiguration(
+            "backend.url",
+            "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931) "
+            "or a model to start one for (--model FILE.gguf); 'temper demo' needs neither",
+        )
+
+
+@asynccontextmanager
+async def _connected(
+    connection: Connection, settings: BackendSettings
+) -> AsyncGenerator[Backend, None]:
+    backend: LlamaServer | OpenAICompatible
+    if settings.kind == "llama-server":
+        backend = LlamaServer(connection, load_wait=settings.load_wait_seconds)
+    else:
+        backend = OpenAICompatible(connection)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def _launch_plan(settings: Settings, model: Path) -> LaunchPlan:
+    return LaunchPlan(
+        program=find_program(),
+        model=model,
+        context_tokens=settings.model.context_tokens,
+        slots=settings.model.slots,
+        alias=settings.model.alias or model.stem,
+    )
+
+
+def serving_of(settings: Settings) -> Serving:
+    """Translate the settings into what the application takes."""
+    guardrails, server = settings.guardrails, settings.server
+    key = server.api_key
+    return Serving(
+        policy=Policy(
+            text_policy=TextPolicy(guardrails.text_policy),
+            attempts=guardrails.max_attempts,
+            is_strict=guardrails.strict,
+        ),
+        pace=Pace(
+            keep_alive=server.keep_alive_seconds,
+            deadline=settings.backend.deadline_seconds,
+            grace=server.grace_seconds,
+        ),
+        api_key=key.get_secret_value() if key is not None else None,
+        max_body_bytes=server.max_body_bytes,
+        forwards_authorization=key is None,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --port"
+        raise InvalidConfiguration("server.port", problem) from error
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@asynccontextmanager
+async def serving(
+    app: FastAPI, listening: socket.socket, grace: float
+) -> AsyncGenerator[asyncio.Task[None], None]:
+    """Serve an application on a socket; yields, once clients are welcome, the task that does it.
+
+    The task ends when SIGINT or SIGTERM has been drained, for at most `grace` seconds; a second
+    signal ends it at once. Leaving the context drains as well.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await server.ready.wait()
+        yield task
+    finally:
+        server.should_exit = True
+        await task
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that leaves signals to us and tells when it is ready.
+
+    uvicorn raises a signal again when it has ended, which would kill this process before the
+    model's server is stopped.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture nothing."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first signal, leave at once on the second."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)

@@ -1,0 +1,333 @@
+"""The main job: the real OpenAI SDK, Temper as users run it, and a real llama-server behind it."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import httpx
+import openai
+import pytest
+from openai import omit
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionMessageParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
+
+from proxy.conversation import json
+from proxy.processes.llama_server import RunningServer
+from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.temper import running_temper
+
+MESSAGE = "".join(SENTENCES)
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+WAYS = ("sync", "sync stream", "async", "async stream")
+
+
+@pytest.fixture(scope="module")
+def url(llama_server: RunningServer) -> Iterator[str]:
+    """Temper in front of the real llama-server."""
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
+        yield address
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request of a client."""
+
+    prompt: str
+    policy: str = "respond"
+    has_tools: bool = True
+    max_tokens: int | None = None
+    choice: ChatCompletionToolChoiceOptionParam | None = None
+    history: tuple[ChatCompletionMessageParam, ...] = ()
+
+    @property
+    def messages(self) -> list[ChatCompletionMessageParam]:
+        return [{"role": "user", "content": self.prompt}, *self.history]
+
+
+@dataclass
+class Answer:
+    """What a client got, however it asked; `pieces` counts the deltas with text."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[tuple[str, json.JsonValue]] = field(default_factory=list)
+    reason: str | None = None
+    pieces: int = 0
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """Every test is done by the synchronous and the asynchronous SDK, streaming and not."""
+    return str(request.param)
+
+
+def get(url: str, way: str, ask: Ask) -> Answer:
+    if way == "sync":
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            return whole(create(client, ask))
+    if way == "sync stream":
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            return streamed(list(create_stream(client, ask)))
+    return asyncio.run(get_async(url, ask, is_stream=way == "async stream"))
+
+
+def create(client: openai.OpenAI, ask: Ask) -> ChatCompletion:
+    return client.chat.completions.create(
+        model="any",
+        messages=ask.messages,
+        tools=OFFERED if ask.has_tools else omit,
+        tool_choice=ask.choice or omit,
+        max_tokens=ask.max_tokens or omit,
+        extra_headers={"x-temper-text-policy": ask.policy},
+    )
+
+
+def create_stream(client: openai.OpenAI, ask: Ask) -> Iterator[ChatCompletionChunk]:
+    return iter(
+        client.chat.completions.create(
+            model="any",
+            messages=ask.messages,
+            tools=OFFERED if ask.has_tools else omit,
+            tool_choice=ask.choice or omit,
+            max_tokens=ask.max_tokens or omit,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_headers={"x-temper-text-policy": ask.policy},
+        )
+    )
+
+
+async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        if is_stream:
+            chunks = await client.chat.completions.create(
+                model="any",
+                messages=ask.messages,
+                tools=OFFERED if ask.has_tools else omit,
+                tool_choice=ask.choice or omit,
+                max_tokens=ask.max_tokens or omit,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_headers={"x-temper-text-policy": ask.policy},
+            )
+            return streamed([chunk async for chunk in chunks])
+        completion = await client.chat.completions.create(
+            model="any",
+            messages=ask.messages,
+            tools=OFFERED if ask.has_tools else omit,
+            tool_choice=ask.choice or omit,
+            max_tokens=ask.max_tokens or omit,
+            extra_headers={"x-temper-text-policy": ask.policy},
+        )
+        return whole(completion)
+
+
+def whole(completion: ChatCompletion) -> Answer:
+    """Read one body, and check what every client relies on."""
+    (choice,) = completion.choices
+    assert completion.id
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens > 0 or not choice.message.content
+    assert choice.message.role == "assistant"
+    answer = Answer(choice.message.content or "", reason=choice.finish_reason)
+    answer.reasoning = str((choice.message.model_extra or {}).get("reasoning_content", ""))
+    for call in choice.message.tool_calls or []:
+        assert call.type == "function"
+        answer.calls.append((call.function.name, json.parse(call.function.arguments)))
+    return answer
+
+
+def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
+    """Read a stream, and check what every client relies on."""
+    answer = Answer()
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    ids: set[str | None] = set()
+    for choice in itertools.chain.from_iterable(chunk.choices for chunk in chunks):
+        assert answer.reason is None, "nothing comes behind the finish reason"
+        answer.text += choice.delta.content or ""
+        answer.pieces += bool(choice.delta.content)
+        answer.reasoning += str((choice.delta.model_extra or {}).get("reasoning_content", ""))
+        for call in choice.delta.tool_calls or []:
+            assert call.index == len(ids)
+            ids.add(call.id)
+            assert call.function is not None
+            assert call.function.name is not None
+            arguments = json.parse(call.function.arguments or "")
+            answer.calls.append((call.function.name, arguments))
+        answer.reason = choice.finish_reason
+    assert len(ids) == len(answer.calls)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calls"),
+    [
+        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
+        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
+        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
+        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
+        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
+        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
+        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
+        ("[[bad json]]", [("get_weather", {"city": "Nice", "days": 2})]),
+        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
+        ("[[unknown tool]]", [("get_weather", {"city": "Paris"})]),
+        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
+    ],
+)
+@pytest.mark.parametrize("policy", ["respond", "accept"])
+def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+    url: str, way: str, policy: str, prompt: str, calls: list[tuple[str, json.JsonValue]]
+) -> None:
+    answer = get(url, way, Ask(prompt, policy))
+    assert answer.calls == calls
+    assert answer.reason == "tool_calls"
+    assert "{" not in answer.text
+    assert "<" not in answer.text
+
+
+def test_text_before_a_call_is_kept(url: str, way: str) -> None:
+    answer = get(url, way, Ask("[[preamble]]"))
+    assert answer.text.strip() == "Let me look that up for you."
+    assert answer.calls == [("get_weather", {"city": "Rome"})]
+
+
+def test_the_message_of_respond_is_streamed_in_several_deltas(url: str, way: str) -> None:
+    answer = get(url, way, Ask("[[respond]]"))
+    assert answer.text == MESSAGE
+    assert answer.calls == []
+    assert answer.reason == "stop"
+    assert answer.pieces > 1 or "stream" not in way
+
+
+def test_accepted_prose_is_streamed_in_several_deltas(url: str, way: str) -> None:
+    answer = get(url, way, Ask("[[prose]]", policy="accept"))
+    assert answer.text == said("[[prose]]")
+    assert answer.reason == "stop"
+    assert answer.pieces > 1 or "stream" not in way
+
+
+def test_prose_is_asked_about_once_and_then_taken(url: str, way: str) -> None:
+    answer = get(url, way, Ask("[[prose]]"))
+    assert answer.text == said("You answered in plain text.")
+    assert answer.reason == "stop"
+
+
+def test_prose_where_a_call_is_required_ends_in_a_call(url: str, way: str) -> None:
+    for ask in (Ask("[[prose]]", policy="require"), Ask("[[prose]]", choice="required")):
+        assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
+
+
+def test_a_named_tool_is_the_only_one_that_is_called(url: str, way: str) -> None:
+    named: ChatCompletionToolChoiceOptionParam = {
+        "type": "function",
+        "function": {"name": "get_weather"},
+    }
+    answer = get(url, way, Ask("[[prose]]", choice=named))
+    assert answer.calls == [("get_weather", {"city": "Paris"})]
+
+
+def test_without_tools_or_with_the_choice_none_the_answer_goes_through(url: str, way: str) -> None:
+    assert get(url, way, Ask("[[four]]", has_tools=False)).text == said("[[four]]")
+    assert get(url, way, Ask("[[four]]", choice="none")).text == said("[[four]]")
+
+
+def test_thinking_arrives_as_reasoning(url: str, way: str) -> None:
+    answer = get(url, way, Ask("[[thinking]]", policy="accept"))
+    assert answer.reasoning.strip() == THOUGHTS
+    assert answer.text == "The answer is 4."
+
+
+@pytest.mark.parametrize("prompt", ["[[long call]]", "[[long exact call]]"])
+def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> None:
+    answer = get(url, way, Ask(prompt, max_tokens=12))
+    assert answer.calls == []
+    assert answer.reason == "length"
+    assert LONG_CITY[:5] not in answer.text
+
+
+def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> None:
+    history: tuple[ChatCompletionMessageParam, ...] = (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "sunny"},
+    )
+    answer = get(url, way, Ask("[[call]]", policy="accept", history=history))
+    assert answer.text == said("<tool_response>")
+
+
+def test_a_context_that_is_too_long_is_the_clients_error(url: str, way: str) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        get(url, way, Ask("word " * 20_000))
+    assert raised.value.code == "context_length_exceeded"
+    assert "maximum context length" in raised.value.message
+
+
+def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
+    """The second attempt's prompt begins with the first one's, so most of it is cached."""
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        raw = client.chat.completions.with_raw_response.create(
+            model="any",
+            messages=[{"role": "user", "content": "Please think of [[unknown tool]]"}],
+            tools=OFFERED,
+        )
+    assert raw.headers["x-temper-attempts"] == "3"
+    assert raw.headers["x-temper-outcome"] == "retried"
+    usage = raw.parse().usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    cached = usage.prompt_tokens_details.cached_tokens or 0
+    assert cached > usage.prompt_tokens * 0.8
+
+
+async def until(
+    is_so: Callable[[list[bool]], bool], server: RunningServer, *, within: float
+) -> None:
+    """Read `/slots` until what is processing there is as expected."""
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    async with httpx.AsyncClient(headers=headers) as client, asyncio.timeout(within):
+        while True:
+            slots = (await client.get(f"{server.base_url}/slots")).json()
+            if is_so([bool(slot["is_processing"]) for slot in slots]):
+                return
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_frees_the_slot_within_a_second(
+    url: str, llama_server: RunningServer, is_stream: bool
+) -> None:
+    body = {
+        "stream": is_stream,
+        "messages": [{"role": "user", "content": "[[forever]]"}],
+        "model": "any",
+    }
+
+    async def leave() -> None:
+        async with httpx.AsyncClient(timeout=30) as client:
+            asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
+            await until(any, llama_server, within=5)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda slots: not any(slots), llama_server, within=1)
+
+    asyncio.run(leave())
