@@ -1,0 +1,18 @@
+# Temper as a sidecar: it needs a running server to talk to (TEMPER_BACKEND__URL) and, because it
+# listens on all addresses of the container, a key (TEMPER_SERVER__API_KEY or ..._API_KEY_FILE).
+FROM python:3.12-slim AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY proxy ./proxy
+RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir .
+
+FROM python:3.12-slim
+RUN useradd --system --uid 10001 --no-create-home temper
+COPY --from=build /opt/temper /opt/temper
+ENV PATH=/opt/temper/bin:$PATH PYTHONUNBUFFERED=1 TEMPER_SERVER__HOST=0.0.0.0
+USER temper
+EXPOSE 8367
+# http.client and not urllib: the latter would go through a proxy that the engine configured
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+    CMD ["python", "-c", "import http.client, sys; c = http.client.HTTPConnection('127.0.0.1', 8367, timeout=2); c.request('GET', '/healthz'); sys.exit(c.getresponse().status != 200)"]
+CMD ["temper", "serve"]

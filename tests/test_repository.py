@@ -1,0 +1,241 @@
+"""The repository as a whole: its layout, its sizes, and documents that agree with the code."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from proxy import errors
+from proxy.errors import TemperError
+
+REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+IGNORED = [
+    line.rstrip("/")
+    for line in (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+    if not line.startswith("#")
+]
+
+FOLDERS = {".ci", "benchmarks", "config", "docs", "proxy", "tests"}
+FILES = {
+    ".dockerignore",
+    ".gitignore",
+    "CHANGELOG.md",
+    "Dockerfile",
+    "LICENSE",
+    "README.md",
+    "docker-compose.yml",
+    "pyproject.toml",
+}
+LONGEST_FILE = {"proxy": 400, "tests": 500}
+LONGEST_FUNCTION = 45
+
+# Modules that only put other parts together, with the place where they are tested instead.
+TESTED_ELSEWHERE: dict[str, str] = {}
+
+# Libraries that are used without being imported, and by what.
+USED_UNSEEN = {"httptools": "uvicorn's parser", "uvloop": "uvicorn's event loop"}
+
+
+def is_ignored(path: Path) -> bool:
+    return any(fnmatch(part, pattern) for part in path.parts for pattern in IGNORED)
+
+
+def tracked_files(folder: str) -> Iterator[Path]:
+    for path in sorted((REPOSITORY / folder).rglob("*")):
+        relative = path.relative_to(REPOSITORY)
+        if path.is_file() and not is_ignored(relative):
+            yield relative
+
+
+def read(path: Path | str) -> str:
+    return (REPOSITORY / path).read_text(encoding="utf-8")
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(read(path), str(path))
+
+
+MODULES = [path for path in tracked_files("proxy") if path.suffix == ".py"]
+CODE = [path for folder in ("proxy", "tests") for path in tracked_files(folder)]
+CODE = [path for path in CODE if path.suffix == ".py"]
+DECISIONS = [path for path in tracked_files("docs/decisions") if path.suffix == ".md"]
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.as_posix() for path in paths]
+
+
+def test_nothing_stands_at_the_top_without_a_decision() -> None:
+    found = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
+    found.pop(".git", None)
+    assert {name for name, path in found.items() if path.is_dir()} <= FOLDERS
+    assert {name for name, path in found.items() if path.is_file()} == FILES
+
+
+def functions_in(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
+
+
+def behaves(path: Path) -> bool:
+    """Tell whether a module does anything: a contract or a record has no statement to test."""
+    bodies = [function.body for function in functions_in(path)]
+    return any(len(body) > 1 or not isinstance(body[0], ast.Expr) for body in bodies)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
+def test_every_module_has_its_unit_test(path: Path) -> None:
+    if path.name in {"__init__.py", "__main__.py"} or path.as_posix() in TESTED_ELSEWHERE:
+        return
+    mirror = Path("tests/unit") / path.relative_to("proxy").with_name(f"test_{path.name}")
+    assert (REPOSITORY / mirror).is_file() or not behaves(path), f"{mirror} is missing"
+
+
+def test_every_unit_test_has_its_module() -> None:
+    tests = [path for path in tracked_files("tests/unit") if path.name.startswith("test_")]
+    mirrored = [
+        Path("proxy") / path.relative_to("tests/unit").with_name(path.name.removeprefix("test_"))
+        for path in tests
+    ]
+    assert [str(path) for path in mirrored if not (REPOSITORY / path).is_file()] == []
+
+
+def test_modules_that_are_tested_elsewhere_exist() -> None:
+    assert TESTED_ELSEWHERE.keys() <= set(names(MODULES))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
+def test_every_module_and_every_public_class_says_what_it_is_for(path: Path) -> None:
+    tree = tree_of(path)
+    assert ast.get_docstring(tree), f"{path} has no docstring"
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    silent = [
+        one.name for one in classes if not one.name.startswith("_") and not ast.get_docstring(one)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=names(CODE))
+def test_files_and_functions_stay_short_enough_to_read(path: Path) -> None:
+    assert len(read(path).splitlines()) <= LONGEST_FILE[path.parts[0]]
+    long = {
+        one.name: lines
+        for one in functions_in(path)
+        if (lines := (one.end_lineno or one.lineno) - one.lineno + 1) > LONGEST_FUNCTION
+    }
+    assert long == {}
+
+
+def drawn_tree(drawing: str) -> list[tuple[int, str]]:
+    """Read the drawing as depth and name, from top to bottom."""
+    lines = re.findall(
+        r"^((?:│   |    )*(?:├── |└── )?)([A-Z]\w+)(?: {2,}.*)?$", drawing, re.MULTILINE
+    )
+    return [(len(indentation) // 4, name) for indentation, name in lines]
+
+
+def real_tree(root: type[TemperError], depth: int = 0) -> Iterator[tuple[int, str]]:
+    yield depth, root.__name__
+    for kind in root.__subclasses__():
+        yield from real_tree(kind, depth + 1)
+
+
+def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+    assert errors.__doc__
+    assert drawn_tree(errors.__doc__) == list(real_tree(TemperError))
+
+
+def test_every_error_is_defined_in_one_place() -> None:
+    for _, name in real_tree(TemperError):
+        assert hasattr(errors, name)
+
+
+def test_no_path_of_a_developers_machine_is_left() -> None:
+    places = ["/" + "work/", "/" + "tmp/" + "lab"]
+    texts = [path for folder in sorted(FOLDERS) for path in tracked_files(folder)]
+    texts = [path for path in texts if path.suffix not in {".gguf", ".bin"}]
+    found = [
+        (str(path), place)
+        for path in [*texts, *(Path(name) for name in sorted(FILES))]
+        for place in places
+        if place in read(path)
+    ]
+    assert found == []
+
+
+def test_every_library_has_its_reason_and_its_use() -> None:
+    reasons = read("docs/decisions/0008-libraries.md")
+    imported = {
+        re.sub("[^a-z0-9]", "-", name.partition(".")[0].lower())
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        for name in imported_names(node)
+    }
+    libraries = [re.split(r"[<>=; ]", line)[0] for line in PROJECT["project"]["dependencies"]]
+    assert [library for library in libraries if library not in reasons] == []
+    assert [name for name in libraries if name not in imported and name not in USED_UNSEEN] == []
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=aliases):
+            return [alias.name for alias in aliases]
+        case ast.ImportFrom(module=str(module)):
+            return [module]
+        case _:
+            return []
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [path.name[:5] for path in DECISIONS] == [
+        f"{number:04}-" for number in range(1, len(DECISIONS) + 1)
+    ]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=names(DECISIONS))
+def test_a_decision_is_one_page_with_every_part_and_tests_that_exist(path: Path) -> None:
+    text = read(path)
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [
+        "Status",
+        "Context",
+        "Decision",
+        "Consequences",
+        "Alternatives",
+        "Enforced by",
+    ]
+    assert len(text.splitlines()) <= 60
+    enforced = re.findall(r"`(tests/[\w/]+\.py)`", text.partition("## Enforced by")[2])
+    assert enforced
+    assert [test for test in enforced if not (REPOSITORY / test).is_file()] == []
+
+
+def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
+    command = "pip install -e '.[embedded,dev]' && pytest"
+    script = read(".ci/run")
+    pattern = re.search(r'grep -m 1 -E "(.+)" README\.md', script)
+    assert pattern
+    assert re.findall(pattern[1], read("README.md"), re.MULTILINE) == [command]
+    assert "pip install '.[embedded]' && temper demo" in read("README.md")
+    assert script.startswith("#!/usr/bin/env bash\n")
+    assert "\nset -euo pipefail\n" in script
+    assert (REPOSITORY / ".ci/run").stat().st_mode & 0o111
+    for tool in ("ruff check .", "ruff format --check .", "mypy", "lint-imports"):
+        assert f"\n{tool}\n" in script
+    assert "--cov-branch" in script
+    assert "--cov-fail-under=100" in script
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [Path("README.md"), Path("CHANGELOG.md"), *tracked_files("docs")]
+    dead = [
+        (str(page), target)
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(page))
+        if not (REPOSITORY / page.parent / target).exists()
+    ]
+    assert dead == []
