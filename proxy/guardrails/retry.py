@@ -55,7 +55,7 @@ def next_attempt(
         return None
     if last.defect is Defect.UNREADABLE and last.attempt.parsing is Parsing.BACKEND:
         return Attempt(Rung.RAW, Parsing.OURS)
-    if is_an_answer(last.defect, text_policy):
+    if is_an_answer(last, text_policy):
         if any(failure.defect in _PROSE for failure in failures[:-1]):
             return None
         if len(failures) == 1 or last.attempt.rung is Rung.RAW:
@@ -65,6 +65,10 @@ def next_attempt(
     return Attempt(Rung.NUDGED, last.attempt.parsing)
 
 
-def is_an_answer(defect: Defect, text_policy: TextPolicy) -> bool:
-    """Tell whether a rejected reply may in the end stand as the answer after all."""
-    return defect in _PROSE and text_policy is not TextPolicy.REQUIRE
+def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
+    """Tell whether a rejected reply may in the end stand as the answer after all.
+
+    What comes out of a constrained attempt was never meant as prose.
+    """
+    is_prose = failure.defect in _PROSE and failure.attempt.rung is not Rung.CONSTRAINED
+    return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -184,7 +184,7 @@ class Turn:
             return ()
         if not (fallback.answer.text.strip() or fallback.answer.calls):
             return ()
-        return self._fall_back(self._failures[-1].defect)
+        return self._fall_back(self._failures[-1])
 
     def _move(self, move: Move) -> None:
         to = _MOVES.get((self._state, move))
@@ -198,7 +198,7 @@ class Turn:
         if self._attempt.rung is Rung.CONSTRAINED:
             offer = replace(offer, wants_json=False)
         is_prose_welcome = offer.text_policy is TextPolicy.ACCEPT or any(
-            is_an_answer(failure.defect, offer.text_policy) for failure in self._failures
+            is_an_answer(failure, offer.text_policy) for failure in self._failures
         )
         release = Release(shows_prose=is_prose_welcome, is_muted=self._shown_by is not None)
         return GuardedListening(offer, release, self._new_id)
@@ -243,7 +243,7 @@ class Turn:
         self._move(Move.REJECTED)
         attempt = next_attempt(self._failures, self._text_policy, self._attempts)
         if attempt is None:
-            return self._fall_back(rejected.defect)
+            return self._fall_back(self._failures[-1])
         self._attempt = attempt
         constrained = attempt.rung is Rung.CONSTRAINED
         self._nudges += insist_on_json(rejected.nudge) if constrained else rejected.nudge
@@ -260,12 +260,12 @@ class Turn:
         if best is None or answer.calls or (answer.text.strip() and not best.answer.calls):
             self._fallback = _Fallback(answer, self._listening, self._usage)
 
-    def _fall_back(self, defect: Defect) -> Sequence[ReplyEvent]:
-        if not is_an_answer(defect, self._text_policy):
-            self._facts.append(LadderEnded(defect.value))
+    def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
+        if not is_an_answer(failure, self._text_policy):
+            self._facts.append(LadderEnded(failure.defect.value))
             if self._is_strict:
                 self._move(Move.FINISHED)
-                raise GuardrailsExhausted(len(self._failures), defect.value)
+                raise GuardrailsExhausted(len(self._failures), failure.defect.value)
         assert self._fallback is not None  # noqa: S101 - every rejection leaves one
         return self._complete(self._fallback)
 

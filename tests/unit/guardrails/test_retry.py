@@ -2,7 +2,14 @@ import pytest
 
 from proxy.conversation.requests import Parsing
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, next_attempt
+from proxy.guardrails.retry import (
+    FIRST,
+    Attempt,
+    Failure,
+    Rung,
+    is_an_answer,
+    next_attempt,
+)
 from proxy.guardrails.verdict import Defect
 
 RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE
@@ -51,3 +58,10 @@ def test_the_limit_bounds_the_generations() -> None:
     assert climb(REQUIRE, Defect.PROSE, limit=1) == []
     assert climb(REQUIRE, Defect.PROSE, Defect.PROSE, limit=2) == [CONSTRAINED]
     assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
+
+
+def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
+    assert is_an_answer(Failure(FIRST, Defect.PROSE), RESPOND)
+    assert not is_an_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
+    assert not is_an_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
+    assert not is_an_answer(Failure(CONSTRAINED, Defect.PROSE), RESPOND)
