@@ -1,0 +1,59 @@
+"""Hand-made ASGI: a client that sends what a test says and remembers what it gets."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from starlette.types import ASGIApp, Message, Scope
+
+
+@dataclass
+class HandMadeClient:
+    """One connection. It stays until `leaves` is set, and then it has gone."""
+
+    body: bytes = b""
+    method: str = "GET"
+    path: str = "/"
+    headers: dict[str, str] = field(default_factory=dict)
+    leaves: asyncio.Event = field(default_factory=asyncio.Event)
+    got: list[Message] = field(default_factory=list)
+    _has_sent: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        return {
+            "type": "http",
+            "method": self.method,
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "server": ("127.0.0.1", 80),
+            "headers": [(name.encode(), value.encode()) for name, value in self.headers.items()],
+            "state": {"request_id": "req_test"},
+        }
+
+    async def receive(self) -> Message:
+        if not self._has_sent:
+            self._has_sent = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.got.append(message)
+
+    async def call(self, app: ASGIApp) -> None:
+        await app(self.scope, self.receive, self.send)
+
+    @property
+    def status(self) -> int:
+        return int(self.got[0]["status"])
+
+    @property
+    def answer_headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.got[0]["headers"]}
+
+    @property
+    def answer(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.got[1:])

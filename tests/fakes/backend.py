@@ -1,0 +1,40 @@
+"""A backend without a wire: it plays one list of events for each question."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from proxy.backends.client import Health, Model
+from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.requests import Question
+from proxy.errors import TemperError
+
+
+@dataclass
+class ScriptedBackend:
+    """Plays `scripts` in order; an error in one is raised. `closed` counts the questions ended."""
+
+    scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    closed: int = 0
+    name: str = "scripted"
+    state: Health = Health.READY
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        self.questions.append(question)
+        self.headers.append(headers)
+        try:
+            for event in self.scripts[len(self.questions) - 1]:
+                if isinstance(event, TemperError):
+                    raise event
+                yield event
+        finally:
+            self.closed += 1
+
+    async def models(self) -> tuple[Model, ...]:
+        return (Model("one", {"id": "one", "owned_by": "someone"}),)
+
+    async def health(self) -> Health:
+        return self.state

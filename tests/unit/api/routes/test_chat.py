@@ -1,0 +1,84 @@
+import asyncio
+
+import pytest
+
+from proxy.api.routes.chat import ChatCompletions
+from proxy.api.streaming import Pace
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
+from proxy.errors import TemperError
+from proxy.inference.preparation import Policy
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.questions import WEATHER
+
+BODY = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
+WITH_TOOLS = json.dump(
+    {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER]}
+)
+
+
+def call(
+    body: bytes = BODY,
+    headers: dict[str, str] | None = None,
+    *,
+    limit: int = 10_000,
+    forwards: bool = False,
+) -> tuple[HandMadeClient, ScriptedBackend]:
+    client = HandMadeClient(body, "POST", headers=headers or {})
+    prose: list[ReplyEvent | TemperError] = [TextDelta("Hello"), ReplyFinished("stop")]
+    backend = ScriptedBackend([prose, prose])
+    asyncio.run(client.call(ChatCompletions(backend, Policy(), Pace(), limit, forwards)))
+    return client, backend
+
+
+def test_a_request_is_answered() -> None:
+    client, backend = call()
+    assert client.status == 200
+    assert b"Hello" in client.answer
+    assert backend.headers == [{"x-request-id": "req_test"}]
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"x" * 10_001, 413)])
+def test_a_bad_request_asks_nobody(body: bytes, status: int) -> None:
+    client, backend = call(body)
+    assert client.status == status
+    assert backend.questions == []
+
+
+def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
+    client = HandMadeClient(method="POST", _has_sent=True)
+    client.leaves.set()
+    backend = ScriptedBackend()
+    asyncio.run(client.call(ChatCompletions(backend, Policy(), Pace(), 1000)))
+    assert client.got == []
+    assert backend.questions == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "questions"),
+    [
+        ({}, 2),
+        ({"x-temper-text-policy": " Accept "}, 1),
+        ({"x-temper-guardrails": "off"}, 1),
+        ({"x-temper-guardrails": "ON"}, 2),
+    ],
+)
+def test_headers_override_the_policy(headers: dict[str, str], questions: int) -> None:
+    client, backend = call(WITH_TOOLS, headers)
+    assert client.status == 200
+    assert len(backend.questions) == questions
+
+
+@pytest.mark.parametrize("name", ["x-temper-text-policy", "x-temper-guardrails"])
+def test_a_header_that_cannot_be_obeyed_is_refused(name: str) -> None:
+    client, backend = call(WITH_TOOLS, {name: "poem"})
+    assert client.status == 400
+    assert backend.questions == []
+
+
+def test_only_known_headers_travel_upstream() -> None:
+    headers = {"authorization": "Bearer k", "traceparent": "t", "x-conversation-id": "1"}
+    assert call(headers=headers)[1].headers == [{"traceparent": "t", "x-request-id": "req_test"}]
+    forwarded = call(headers=headers, forwards=True)[1].headers
+    assert forwarded[0]["authorization"] == "Bearer k"

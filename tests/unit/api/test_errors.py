@@ -1,0 +1,105 @@
+import pytest
+
+from proxy import errors
+from proxy.api.errors import Problem, describe, not_found, wrong_method
+from proxy.conversation import json
+from proxy.errors import TemperError
+
+LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "param"),
+    [
+        (errors.InvalidRequest("no", "messages.0"), 400, None, "messages.0"),
+        (errors.ContextOverflow("long", 9, 8), 400, "context_length_exceeded", "messages"),
+        (errors.UnknownModel("x", ("y",)), 404, "model_not_found", "model"),
+        (errors.RequestTooLarge(10), 413, "request_too_large", None),
+        (errors.NotAuthorized(), 401, "invalid_api_key", None),
+        (errors.BackendUnavailable("b", "is down"), 502, "backend_unavailable", None),
+        (LOADING, 503, "model_loading", None),
+        (errors.BackendTimedOut("b", "is slow"), 504, "backend_timeout", None),
+        (errors.BackendSpokeNonsense("b", "babbles"), 502, "backend_protocol_error", None),
+        (errors.BackendFailed("b", "failed"), 502, "backend_protocol_error", None),
+        (errors.BackendRefused("b", 401, "key"), 401, None, None),
+        (errors.BackendRefused("b", 418, "teapot"), 418, None, None),
+        (errors.BackendRefused("b", 429, "slow"), 429, None, None),
+        (errors.BackendRefused("b", 500, "oh"), 502, "backend_error", None),
+        (errors.BackendRefused("b", 501, "oh"), 501, None, None),
+        (errors.BackendRefused("b", 503, "oh"), 503, None, None),
+        (errors.BackendRefused("b", 504, "oh"), 504, None, None),
+        (errors.GuardrailsExhausted(3, "prose"), 502, "tool_call_unrepairable", None),
+        (errors.ExitedUnexpectedly("s", "died"), 503, "backend_unavailable", None),
+        (errors.InvalidConfiguration("a.b", "bad"), 500, None, None),
+    ],
+)
+def test_every_kind_of_error_has_its_status_and_code(
+    error: TemperError, status: int, code: str | None, param: str | None
+) -> None:
+    problem = describe(error)
+    assert (problem.status, problem.code, problem.param) == (status, code, param)
+    assert problem.message
+
+
+def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
+    below = kind.__subclasses__()
+    return [leaf for one in below for leaf in leaves_of(one)] or [kind]
+
+
+def test_no_kind_of_error_is_forgotten() -> None:
+    described = {
+        "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
+        "NotAuthorized", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
+        "BackendSpokeNonsense", "GuardrailsExhausted", "LaunchFailed", "NeverBecameReady",
+        "ExitedUnexpectedly",
+    }  # fmt: skip
+    assert {kind.__name__ for kind in leaves_of(TemperError)} == described
+
+
+def test_a_body_has_the_four_members_that_sdks_read() -> None:
+    response = describe(errors.InvalidRequest("no such thing", "tools")).response()
+    assert response.status_code == 400
+    assert json.parse(bytes(response.body)) == {
+        "error": {
+            "message": "tools: no such thing",
+            "type": "invalid_request_error",
+            "param": "tools",
+            "code": None,
+        }
+    }
+
+
+def test_an_overflow_tells_both_numbers() -> None:
+    body = describe(errors.ContextOverflow("long", 9, 8)).body()["error"]
+    assert isinstance(body, dict)
+    assert (body["n_prompt_tokens"], body["n_ctx"]) == (9, 8)
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "value"),
+    [
+        (LOADING, "retry-after", "5"),
+        (errors.BackendRefused("b", 429, "slow", retry_after="7"), "retry-after", "7"),
+        (errors.BackendRefused("b", 500, "slow", retry_after="7"), "retry-after", "7"),
+        (errors.NotAuthorized(), "www-authenticate", "Bearer"),
+        (errors.BackendRefused("b", 401, "key"), "www-authenticate", "Bearer"),
+        (errors.GuardrailsExhausted(3, "prose"), "x-should-retry", "false"),
+    ],
+)
+def test_headers_tell_clients_what_to_do(error: TemperError, name: str, value: str) -> None:
+    assert describe(error).headers[name] == value
+
+
+def test_a_backends_own_type_of_error_is_kept() -> None:
+    assert describe(errors.BackendRefused("b", 400, "no", kind="their_error")).kind == "their_error"
+    assert describe(errors.BackendRefused("b", 503, "no")).kind == "server_error"
+
+
+def test_an_unknown_route_lists_the_known_ones() -> None:
+    assert not_found("/x", ("/a", "/b")).message == "There is no /x. Available: /a, /b."
+
+
+def test_a_wrong_method_names_the_right_one() -> None:
+    problem = wrong_method("GET", "/a", "POST")
+    assert isinstance(problem, Problem)
+    assert (problem.status, problem.headers["allow"]) == (405, "POST")

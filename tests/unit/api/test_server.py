@@ -1,0 +1,129 @@
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sse_starlette.sse import AppStatus
+
+from proxy.api.app import Serving, create_app
+from proxy.api.server import listen, open_backend, run, serving, serving_of, url_of
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.errors import InvalidConfiguration, LaunchFailed
+from proxy.guardrails.offer import TextPolicy
+from proxy.settings import Settings, load_settings
+from tests.fakes.backend import ScriptedBackend
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_is_told_to_stop() -> Iterator[None]:
+    """sse-starlette remembers a signal for the whole process; other tests have servers too."""
+    yield
+    AppStatus.should_exit = False
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def test_a_free_port_is_taken_and_named() -> None:
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        assert url_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:
+    with contextlib.closing(listen("[::1]", 0)) as listening:
+        assert url_of(listening).startswith("http://[::1]:")
+
+
+def test_a_taken_port_is_an_error_with_a_remedy() -> None:
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(InvalidConfiguration, match="--port") as raised:
+            listen("127.0.0.1", port)
+        assert raised.value.setting == "server.port"
+
+
+def test_settings_become_what_the_application_takes() -> None:
+    made = serving_of(
+        settings_of(
+            server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
+            guardrails={"text_policy": "accept", "strict": True, "max_attempts": 2},
+            backend={"deadline_seconds": 7},
+        )
+    )
+    assert (made.api_key, made.max_body_bytes) == ("k", 5000)
+    assert (made.policy.text_policy, made.policy.attempts) == (TextPolicy.ACCEPT, 2)
+    assert made.policy.is_strict
+    assert (made.pace.keep_alive, made.pace.deadline) == (3, 7)
+    assert not made.forwards_authorization
+    assert serving_of(Settings()).forwards_authorization
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
+)
+def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
+    async def open_it() -> None:
+        wanted = settings_of(backend={"url": "http://127.0.0.1:1/v1", "kind": kind, "api_key": "k"})
+        async with open_backend(wanted, lambda _: None) as backend:
+            assert isinstance(backend, adapter)
+            assert backend.name == "http://127.0.0.1:1"
+
+    asyncio.run(open_it())
+
+
+def test_nothing_to_serve_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(InvalidConfiguration, match="--backend-url"):
+        asyncio.run(run(settings_of(server={"port": 0})))
+
+
+def test_a_model_that_is_no_model_is_found_before_anything_starts(tmp_path: Path) -> None:
+    wanted = settings_of(server={"port": 0}, model={"path": str(tmp_path / "none.gguf")})
+    with pytest.raises((LaunchFailed, InvalidConfiguration)):
+        asyncio.run(run(wanted))
+
+
+def test_it_serves_until_a_signal_ends_it() -> None:
+    seen: list[int] = []
+
+    async def serve() -> None:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            app = create_app(ScriptedBackend(), Serving())
+            async with serving(app, listening, 1) as server, httpx.AsyncClient() as client:
+                seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
+                os.kill(os.getpid(), signal.SIGTERM)
+                await server
+
+    asyncio.run(serve())
+    assert seen == [200]
+
+
+def test_leaving_the_context_ends_it_as_well() -> None:
+    async def serve() -> bool:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            async with serving(create_app(ScriptedBackend(), Serving()), listening, 1) as server:
+                pass
+            return server.done()
+
+    assert asyncio.run(serve())
+
+
+def test_run_announces_where_it_can_be_reached() -> None:
+    announced: list[str] = []
+
+    async def serve() -> None:
+        wanted = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
+
+        def note(address: object) -> None:
+            announced.append(str(address))
+            os.kill(os.getpid(), signal.SIGINT)
+
+        await run(wanted, on_ready=note)
+
+    asyncio.run(serve())
+    assert "http://127.0.0.1:1" in announced[0]

@@ -1,0 +1,157 @@
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+from starlette.types import Message
+
+from proxy.api.streaming import Encoder, Events, EventStream, Pace, while_connected, within
+from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
+from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
+from tests.fakes.asgi import HandMadeClient
+
+
+class Letters:
+    """An encoder whose bytes are easy to read."""
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        return event.text.encode() if isinstance(event, TextDelta) else b""
+
+    def keep_alive(self) -> bytes:
+        return b"~"
+
+    def end(self) -> bytes:
+        return b"."
+
+    def fail(self, error: TemperError) -> bytes:
+        return f"!{type(error).__name__}".encode()
+
+
+async def events(*steps: ReplyEvent | TemperError | asyncio.Event) -> Events:
+    for step in steps:
+        if isinstance(step, asyncio.Event):
+            await step.wait()
+        elif isinstance(step, TemperError):
+            raise step
+        else:
+            yield step
+
+
+def stream(
+    given: Events,
+    client: HandMadeClient,
+    pace: Pace | None = None,
+    make: Callable[[ReplyEvent | None], Encoder] = lambda _: Letters(),
+) -> None:
+    streaming = EventStream(given, make, pace or Pace(), backend="b", headers={"x-own": "1"})
+
+    async def run() -> None:
+        await streaming(client.scope, client.send)
+
+    asyncio.run(run())
+
+
+def test_events_are_sent_as_they_come_and_then_the_end() -> None:
+    client = HandMadeClient()
+    stream(events(TextDelta("a"), PromptProgress(1, 1, 1), TextDelta("b")), client)
+    assert client.answer == b"ab."
+    assert client.status == 200
+    assert client.answer_headers["content-type"].startswith("text/event-stream")
+    assert client.answer_headers["cache-control"] == "no-cache"
+    assert client.answer_headers["x-own"] == "1"
+
+
+def test_a_failure_before_the_first_event_has_its_own_status() -> None:
+    client = HandMadeClient()
+    stream(events(BackendUnavailable("b", "is down")), client)
+    assert client.status == 502
+
+
+def test_a_failure_later_is_an_event_and_no_end() -> None:
+    client = HandMadeClient()
+    stream(events(TextDelta("a"), BackendUnavailable("b", "is down")), client)
+    assert client.answer == b"a!BackendUnavailable"
+
+
+def test_too_much_time_in_all_is_a_failure() -> None:
+    client = HandMadeClient()
+    stream(events(TextDelta("a"), asyncio.Event()), client, Pace(deadline=0.01))
+    assert client.answer == b"a!BackendTimedOut"
+
+
+def test_silence_is_filled_with_signs_of_life() -> None:
+    client = HandMadeClient()
+    seen: list[ReplyEvent | None] = []
+    gate = asyncio.Event()
+
+    def make(first: ReplyEvent | None) -> Encoder:
+        seen.append(first)
+        return Letters()
+
+    async def send(message: Message) -> None:
+        await HandMadeClient.send(client, message)
+        if client.answer.count(b"~") == 3:
+            gate.set()
+
+    async def run() -> None:
+        given = events(gate, TextDelta("a"), ReplyFinished("stop"))
+        streaming = EventStream(given, make, Pace(keep_alive=0.01), backend="b", headers={})
+        await streaming(client.scope, send)
+
+    asyncio.run(run())
+    assert seen == [None]
+    assert client.answer.replace(b"~", b"") == b"a."
+
+
+def test_work_goes_on_while_the_client_is_there() -> None:
+    client = HandMadeClient(_has_sent=True)
+    done: list[bool] = []
+
+    async def work() -> None:
+        done.append(True)
+
+    assert asyncio.run(while_connected(client.receive, work))
+    assert done == [True]
+
+
+def test_work_ends_when_the_client_leaves() -> None:
+    client = HandMadeClient()
+    ended: list[bool] = []
+
+    async def work() -> None:
+        try:
+            client.leaves.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    assert not asyncio.run(while_connected(client.receive, work))
+    assert ended == [True]
+
+
+def test_leaving_closes_what_is_being_streamed() -> None:
+    client = HandMadeClient()
+    closed: list[bool] = []
+
+    async def endless() -> AsyncGenerator[ReplyEvent, None]:
+        try:
+            while True:
+                yield TextDelta("a")
+                client.leaves.set()
+        finally:
+            closed.append(True)
+
+    async def run() -> None:
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        await while_connected(client.receive, lambda: streaming(client.scope, client.send))
+
+    asyncio.run(run())
+    assert closed == [True]
+
+
+def test_a_bound_in_time_is_the_backends_failure() -> None:
+    async def run() -> None:
+        async with within(0.01, "b"):
+            await asyncio.Event().wait()
+
+    with pytest.raises(BackendTimedOut):
+        asyncio.run(run())
