@@ -74,6 +74,21 @@ class Healed:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopNoticed:
+    """The history ends in the same call with the same result, `times` times in a row."""
+
+    tool: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsExceeded:
+    """The model has called tools for too many rounds and was asked for an answer instead."""
+
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class RejectedReply:
     """A reply was not good enough; `defect` is a word from a closed list."""
 
@@ -97,6 +112,8 @@ Fact: TypeAlias = (
     | Dropped
     | Unchecked
     | Healed
+    | LoopNoticed
+    | RoundsExceeded
     | RejectedReply
     | LadderEnded
 )

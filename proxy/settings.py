@@ -168,6 +168,17 @@ class Guardrails(_Section):
     max_attempts: Count = Field(
         default=3, ge=1, le=3, description="generations that one request may cost, 1 to 3"
     )
+    max_repeats: Count = Field(
+        default=3,
+        ge=2,
+        le=100,
+        description="times a call may be repeated with the same result before it is withheld",
+    )
+    max_tool_rounds: Count = Field(
+        default=50,
+        ge=1,
+        description="rounds of tool calls after which the model is asked for an answer",
+    )
 
 
 class Logging(_Section):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -128,6 +129,8 @@ def serving_of(settings: Settings) -> Serving:
             text_policy=TextPolicy(guardrails.text_policy),
             attempts=guardrails.max_attempts,
             is_strict=guardrails.strict,
+            most_repeats=guardrails.max_repeats,
+            most_rounds=guardrails.max_tool_rounds,
         ),
         pace=Pace(
             keep_alive=server.keep_alive_seconds,
@@ -146,8 +149,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --port"
-        raise InvalidConfiguration("server.port", problem) from error
+        wrong = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
+        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --{wrong}"
+        raise InvalidConfiguration(f"server.{wrong}", problem) from error
 
 
 def url_of(listening: socket.socket) -> str:

@@ -14,6 +14,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.decode import StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendUnavailable, ContextOverflow
@@ -34,7 +35,8 @@ def directives(question: Question) -> JsonObject:
         return {}
     if question.schema is not None:
         return {"tool_choice": "required"}
-    return {"tool_choice": "none"} if question.parsing is Parsing.OURS else {}
+    is_raw = question.parsing is Parsing.OURS or question.tool_choice is ToolUse.NONE
+    return {"tool_choice": "none"} if is_raw else {}
 
 
 class OpenAICompatible:

@@ -7,6 +7,7 @@ from enum import Enum
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
+from proxy.conversation.workflows import NO_RULES, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Request:
     max_tokens: int | None = None
     stop_strings: bool = False
     wants_json: bool = False
+    workflow: Workflow = NO_RULES
 
 
 class Parsing(Enum):

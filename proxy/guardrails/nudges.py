@@ -60,6 +60,39 @@ def invalid_arguments(complaints: Sequence[str]) -> str:
     return f"Invalid arguments: {'; '.join(complaints)}. Call the tool again with valid arguments."
 
 
+def looping(name: str, times: int) -> str:
+    """Describe a call that is made over and over with the same result."""
+    return (
+        f"You have called {name} with the same arguments {times} times and got the same result. "
+        "Do something else, or answer with what you know."
+    )
+
+
+def about_loop(name: str, times: int) -> Message:
+    """Warn a model that goes in circles, before it answers."""
+    return user_message(looping(name, times))
+
+
+def about_rounds(rounds: int) -> Message:
+    """Ask for an answer after too many rounds of tool calls."""
+    return user_message(
+        f"You have used tools {rounds} times in a row. Do not call another one: "
+        "answer now, with a summary of what you know and of what is missing."
+    )
+
+
+def steps_first(name: str, steps: Sequence[str], insistence: int) -> str:
+    """Describe a call that comes too early, more firmly each time."""
+    missing = ", ".join(steps[:_MOST_NAMES])
+    match insistence:
+        case 0:
+            return f"{name} comes too early. First call: {missing}."
+        case 1:
+            return f"{name} still comes too early. You must call {missing} before it. Do that now."
+        case _:
+            return f"Stop calling {name}. The only calls allowed now are: {missing}."
+
+
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Tell the model the only form that the constrained attempt lets it write.
 

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
+from proxy.conversation.workflows import NO_RULES, Workflow
+from proxy.guardrails.loops import Loop
 from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.transcript import CompletedCall
 
 
 class TextPolicy(Enum):
@@ -26,6 +29,7 @@ class Offer:
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
     holds the texts that are not the model's voice: tool results and user messages. With
     `wants_json` the client asked for a JSON answer, which is not to be taken for a call.
+    `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     """
 
     tools: tuple[Tool, ...]
@@ -37,6 +41,9 @@ class Offer:
     quotable: tuple[str, ...] = ()
     stop_strings: bool = False
     wants_json: bool = False
+    completed: tuple[CompletedCall, ...] = ()
+    workflow: Workflow = NO_RULES
+    loop: Loop | None = None
 
     @property
     def everything(self) -> tuple[Tool, ...]:

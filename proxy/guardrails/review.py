@@ -1,6 +1,7 @@
-"""The verdict on one finished reply: names, arguments, and whether prose will do.
+"""The verdict on one finished reply: names, arguments, order, and whether prose will do.
 
-Order: name -> arguments -> verdict. Pure; a misbehaving model is never an exception here.
+Order: name -> arguments -> steps and loops -> verdict. Pure; a misbehaving model is never an
+exception here.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,12 +9,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.tools import NamedTool, Tool, ToolCall, WrittenCall
+from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Renamed
 from proxy.guardrails import arguments, names, nudges
 from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
@@ -38,8 +40,21 @@ class _Bad:
     facts: tuple[Fact, ...] = ()
 
 
-def review(reply: ReadReply, offer: Offer, new_id: NewId) -> Verdict:
-    """Judge a finished reply; `new_id` makes the ids of calls that have none or share one."""
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What every call of one reply is judged by."""
+
+    offer: Offer
+    is_complete: bool
+    insistence: int
+
+
+def review(reply: ReadReply, offer: Offer, new_id: NewId, *, insistence: int = 0) -> Verdict:
+    """Judge a finished reply.
+
+    `new_id` makes the ids of calls that have none or share one; `insistence` counts the replies
+    of this turn that were rejected before.
+    """
     whole = _without_cut_off(reply, offer)
     facts = reply.facts
     if len(whole) < len(reply.calls):
@@ -48,7 +63,8 @@ def review(reply: ReadReply, offer: Offer, new_id: NewId) -> Verdict:
         return _judge_text(reply, offer, facts)
     wanted = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
-    judged = _judge_calls(wanted, offer, new_id, is_complete=_is_complete(reply, offer))
+    terms = _Terms(offer, _is_complete(reply, offer), insistence)
+    judged = _judge_calls(wanted, terms, new_id)
     for one in judged:
         facts += one.facts
     good = tuple(one.call for one in judged if isinstance(one, _Good))
@@ -93,21 +109,18 @@ def _is_whole(written: JsonValue, *, allow_empty: bool) -> bool:
         return False
 
 
-def _judge_calls(
-    calls: Sequence[WrittenCall], offer: Offer, new_id: NewId, *, is_complete: bool
-) -> list[_Good | _Bad]:
+def _judge_calls(calls: Sequence[WrittenCall], terms: _Terms, new_id: NewId) -> list[_Good | _Bad]:
     judged: list[_Good | _Bad] = []
     taken: set[str] = set()
     for written in calls:
         call_id = written.id if written.id and written.id not in taken else new_id()
         taken.add(call_id)
-        judged.append(_judge_call(written, call_id, offer, is_complete=is_complete))
+        judged.append(_judge_call(written, call_id, terms))
     return judged
 
 
-def _judge_call(
-    written: WrittenCall, call_id: str, offer: Offer, *, is_complete: bool
-) -> _Good | _Bad:
+def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _Bad:
+    offer = terms.offer
     tool = names.resolve(written.name, offer.tools)
     if tool is None:
         problem = nudges.unknown_tool(written.name, offer)
@@ -116,7 +129,16 @@ def _judge_call(
         problem = nudges.wrong_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
-    return _judge_arguments(written, tool, call_id, renamed, is_complete=is_complete)
+    match arguments.check(tool, written.arguments, may_close=terms.is_complete):
+        case arguments.ValidArguments(text, value, facts):
+            call = ToolCall(call_id, tool.name, text)
+            return _judge_order(call, value, terms, (*renamed, *facts))
+        case arguments.BrokenArguments(problem):
+            return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
+        case arguments.InvalidArguments(value, complaints, facts):
+            problem = nudges.invalid_arguments([str(complaint) for complaint in complaints])
+            call = ToolCall(call_id, tool.name, json.dump_text(value))
+            return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
 
 
 def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) -> _Bad:
@@ -124,23 +146,13 @@ def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) 
     return _Bad(ToolCall(call_id, written.name, text or "{}"), defect, problem)
 
 
-def _judge_arguments(
-    written: WrittenCall,
-    tool: Tool,
-    call_id: str,
-    renamed: tuple[Fact, ...],
-    *,
-    is_complete: bool,
+def _judge_order(
+    call: ToolCall, value: JsonObject, terms: _Terms, facts: tuple[Fact, ...]
 ) -> _Good | _Bad:
-    match arguments.check(tool, written.arguments, may_close=is_complete):
-        case arguments.ValidArguments(text, _, facts):
-            return _Good(ToolCall(call_id, tool.name, text), (*renamed, *facts))
-        case arguments.BrokenArguments(problem):
-            return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
-        case arguments.InvalidArguments(value, complaints, facts):
-            problem = nudges.invalid_arguments([str(complaint) for complaint in complaints])
-            call = ToolCall(call_id, tool.name, json.dump_text(value))
-            return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
+    objection = object_to(call.name, value, terms.offer, insistence=terms.insistence)
+    if objection is None:
+        return _Good(call, facts)
+    return _Bad(call, objection.defect, objection.problem, facts)
 
 
 def _nudge(

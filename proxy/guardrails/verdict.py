@@ -19,6 +19,8 @@ class Defect(Enum):
     BROKEN_ARGUMENTS = "broken_arguments"
     INVALID_ARGUMENTS = "invalid_arguments"
     UNREADABLE = "unreadable"
+    LOOP = "loop"
+    STEP_MISSING = "step_missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,10 @@ class Listening(Protocol):
 class GuardedListening:
     """Reads, releases and reviews a reply."""
 
-    def __init__(self, offer: Offer, release: Release, new_id: NewId) -> None:
+    def __init__(
+        self, offer: Offer, release: Release, new_id: NewId, *, insistence: int = 0
+    ) -> None:
+        self._insistence = insistence
         self._offer = offer
         self._release = release
         self._new_id = new_id
@@ -52,7 +55,8 @@ class GuardedListening:
         """End the reply and judge it."""
         rest, reply = self._reader.finish(reason)
         shown = [event for heard in rest for event in self._release.show(heard)]
-        return shown, review(reply, self._offer, self._new_id)
+        verdict = review(reply, self._offer, self._new_id, insistence=self._insistence)
+        return shown, verdict
 
     def complete(self, answer: Accepted) -> list[ReplyEvent]:
         """Show the text that was held back."""

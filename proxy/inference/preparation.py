@@ -6,15 +6,19 @@ It decides everything that stays the same for all attempts, so that the rendered
 from dataclasses import dataclass
 
 from proxy.context.compaction import Compaction, NoCompaction
+from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, ToolUse
-from proxy.facts import Fact
+from proxy.facts import Fact, LoopNoticed, RoundsExceeded
 from proxy.guardrails.healing import heal_messages, heal_tools
+from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, loop_at_end
+from proxy.guardrails.nudges import about_loop, about_rounds
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId
+from proxy.guardrails.transcript import completed_calls, rounds_since_user
 from proxy.inference.turn import Prepared, Turn
 
 
@@ -23,7 +27,9 @@ class Policy:
     """What the operator, or one request, decided about the guardrails.
 
     `attempts` bounds the generations per request; `is_strict` turns an exhausted ladder into an
-    error; `is_on` switches every guardrail off. `syntaxes` names those to try first.
+    error; `is_on` switches every guardrail off. `syntaxes` names those to try first. A model that
+    has repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls
+    it is asked for an answer.
     """
 
     text_policy: TextPolicy = TextPolicy.RESPOND
@@ -31,6 +37,17 @@ class Policy:
     is_strict: bool = False
     is_on: bool = True
     syntaxes: tuple[str, ...] = ()
+    most_repeats: int = MOST_REPEATS
+    most_rounds: int = MOST_ROUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What is appended to the history of a model that goes in circles, and why."""
+
+    messages: tuple[Message, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    is_final: bool = False
 
 
 def prepare(
@@ -42,9 +59,29 @@ def prepare(
     offer = _make_offer(request, policy)
     offered = tools if offer is None or offer.respond is None else (*tools, offer.respond)
     fitted = (compaction or NoCompaction()).fit(messages, offered, request.max_tokens)
-    all_facts: tuple[Fact, ...] = (*facts, *healed, *fitted.facts)
-    prepared = Prepared(request, fitted.messages, offered, offer, all_facts)
+    ending = _ending(request, policy, offer)
+    prepared = Prepared(
+        request,
+        fitted.messages + ending.messages,
+        offered,  # the last generation keeps the tools in its prompt, and so the cache
+        None if ending.is_final else offer,
+        ToolUse.NONE if ending.is_final else request.tool_choice,
+        (*facts, *healed, *fitted.facts, *ending.facts),
+    )
     return Turn(prepared, attempts=policy.attempts, is_strict=policy.is_strict, new_id=new_id)
+
+
+def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
+    """Decide what to tell a model before it goes on calling tools."""
+    if offer is None or offer.choice is not ToolUse.AUTO:
+        return _Ending()
+    rounds = rounds_since_user(request.messages)
+    if rounds >= policy.most_rounds:
+        return _Ending((about_rounds(rounds),), (RoundsExceeded(rounds),), is_final=True)
+    if offer.loop is None:
+        return _Ending()
+    name, times = offer.loop.name, offer.loop.times
+    return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
 
 
 def _make_offer(request: Request, policy: Policy) -> Offer | None:
@@ -52,6 +89,7 @@ def _make_offer(request: Request, policy: Policy) -> Offer | None:
     if not policy.is_on or not request.tools or request.tool_choice is ToolUse.NONE:
         return None
     text_policy = _text_policy(request, policy.text_policy)
+    completed = completed_calls(request.messages)
     respond = None
     if text_policy is TextPolicy.RESPOND:
         respond = respond_tool([tool.name for tool in request.tools])
@@ -65,6 +103,9 @@ def _make_offer(request: Request, policy: Policy) -> Offer | None:
         tuple(one.text for one in request.messages if one.role in ("tool", "user")),
         request.stop_strings,
         request.wants_json,
+        completed,
+        request.workflow,
+        loop_at_end(completed, policy.most_repeats),
     )
 
 

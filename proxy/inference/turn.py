@@ -38,7 +38,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import NamedTool, Tool
+from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Asked, Fact, LadderEnded, RejectedReply
 from proxy.guardrails.nudges import insist_on_json
@@ -94,6 +94,7 @@ class Prepared:
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     offer: Offer | None
+    tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
 
 
@@ -150,7 +151,7 @@ class Turn:
             prepared.request,
             prepared.messages + self._nudges,
             prepared.tools,
-            prepared.request.tool_choice,
+            prepared.tool_choice,
             self._attempt.parsing,
             self._schema(),
         )
@@ -201,7 +202,7 @@ class Turn:
             is_an_answer(failure, offer.text_policy) for failure in self._failures
         )
         release = Release(shows_prose=is_prose_welcome, is_muted=self._shown_by is not None)
-        return GuardedListening(offer, release, self._new_id)
+        return GuardedListening(offer, release, self._new_id, insistence=len(self._failures))
 
     def _schema(self) -> JsonObject | None:
         """Describe the only output that the constrained attempt allows."""

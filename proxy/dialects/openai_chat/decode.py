@@ -22,6 +22,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
+from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.calls import CallsInProgress
 from proxy.dialects.openai_chat.schema import (
     ChatCompletionRequest,
@@ -29,6 +30,7 @@ from proxy.dialects.openai_chat.schema import (
     ChosenTool,
     MadeCall,
     OfferedTool,
+    TemperOptions,
     kind,
     validate,
 )
@@ -55,6 +57,7 @@ def decode_request(body: bytes) -> Request:
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         wants_json=checked.response_format is not None and checked.response_format.type != "text",
+        workflow=_workflow(checked.temper),
     )
 
 
@@ -122,6 +125,18 @@ def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> Too
         problem = f"There is no tool {name!r} among the offered ones: {known}."
         raise InvalidRequest(problem, "tool_choice.function.name")
     return NamedTool(name)
+
+
+def _workflow(options: TemperOptions | None) -> Workflow:
+    """Read the rules of order; they may speak of tools that are not offered this time."""
+    rules = options.workflow if options is not None else None
+    if rules is None:
+        return NO_RULES
+    return Workflow(
+        tuple(rules.required_steps),
+        tuple(Prerequisite(one.tool, one.needs, one.argument) for one in rules.prerequisites),
+        tuple(rules.terminal_tools),
+    )
 
 
 @dataclass(frozen=True, slots=True)

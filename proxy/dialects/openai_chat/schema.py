@@ -225,6 +225,34 @@ Choice: TypeAlias = Annotated[
 StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("<an array>")]
 
 
+class NeededCall(BaseModel):
+    """`tool` may only be called after `needs`, with the same `argument` if one is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: StrictStr
+    needs: StrictStr
+    argument: StrictStr | None = None
+
+
+class WorkflowRules(BaseModel):
+    """In which order tools may be called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    required_steps: list[StrictStr] = []
+    prerequisites: list[NeededCall] = []
+    terminal_tools: list[StrictStr] = []
+
+
+class TemperOptions(BaseModel):
+    """What a client tells Temper and no backend."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow: WorkflowRules | None = None
+
+
 class ChatCompletionRequest(WireObject):
     """A chat completion request. Members that are not listed travel to the backend unchanged."""
 
@@ -253,7 +281,7 @@ class ChatCompletionRequest(WireObject):
     user: StrictStr | None = None
     metadata: dict[str, object] | None = None
     functions: Annotated[list[JsonValue], AfterValidator(_offered_as_tools)] | None = None
-    temper: dict[str, object] | None = None
+    temper: TemperOptions | None = None
 
 
 def validate(body: JsonObject) -> ChatCompletionRequest:
@@ -281,6 +309,8 @@ def _problem(error: ErrorDetails) -> str:
             expected = f"a number of at least {context['ge']}"
         case "too_short":
             expected = f"at least {context['min_length']} element"
+        case "extra_forbidden":
+            return "There is no such option."
         case "expected":
             expected = error["msg"]
         case other if other in _EXPECTED:

@@ -95,9 +95,7 @@ def test_a_description_of_null_is_dropped() -> None:
     assert facts == (Healed("description"),)
 
 
-@pytest.mark.parametrize(
-    "function", [{"name": "f"}, {"name": "f", "parameters": None}, None]
-)
+@pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "parameters": None}, None])
 def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
     given = tool(function)
     (healed,), facts = heal_tools((given,))

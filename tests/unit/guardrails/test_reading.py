@@ -31,9 +31,9 @@ CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
 
 
-def read(*events: ReplyEvent, offer: Offer = OFFER, reason: str = "stop") -> tuple[
-    list[Heard], ReadReply
-]:
+def read(
+    *events: ReplyEvent, offer: Offer = OFFER, reason: str = "stop"
+) -> tuple[list[Heard], ReadReply]:
     reader = ReplyReader(offer)
     heard = [one for event in events for one in reader.read(event)]
     rest, reply = reader.finish(reason)
@@ -194,8 +194,6 @@ def test_unmarked_json_inside_reasoning_never_counts() -> None:
 
 def test_reasoning_that_was_cut_off_is_not_searched() -> None:
     assert read(ReasoningDelta(CALL), reason="length")[1].calls == ()
-
-
 
 
 BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'

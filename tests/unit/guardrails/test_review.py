@@ -71,9 +71,7 @@ def test_missing_and_colliding_ids_are_replaced() -> None:
     ],
 )
 @pytest.mark.parametrize("offer", [RESPOND, ACCEPT, REQUIRE])
-def test_a_call_with_a_defect_is_rejected(
-    call: WrittenCall, defect: Defect, offer: Offer
-) -> None:
+def test_a_call_with_a_defect_is_rejected(call: WrittenCall, defect: Defect, offer: Offer) -> None:
     verdict = rejected(ReadReply("Looking.", (call,)), offer)
     assert verdict.defect is defect
     assert verdict.fallback == Accepted("Looking.", (), "stop", verdict.facts)

@@ -29,9 +29,7 @@ def test_guarded_content_is_read_before_it_is_shown() -> None:
     assert listening.hear(ToolCallArgumentsDelta(0, "{}")) == []
     shown, verdict = listening.finish("tool_calls")
     assert shown == []
-    assert verdict == Accepted(
-        "Noon.\n<toolbox>", (ToolCall("a", "get_time", "{}"),), "tool_calls"
-    )
+    assert verdict == Accepted("Noon.\n<toolbox>", (ToolCall("a", "get_time", "{}"),), "tool_calls")
 
 
 def test_what_was_held_is_shown_in_the_end() -> None:

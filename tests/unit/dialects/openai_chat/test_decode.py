@@ -15,6 +15,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
+from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.decode import (
     ChunkDecoder,
     ReplyPart,
@@ -160,6 +161,17 @@ class TestARequest:
     )
     def test_tells_whether_json_is_wanted(self, kind: str, wants: bool) -> None:
         assert request(response_format={"type": kind}).wants_json is wants
+
+    def test_reads_the_order_of_calls(self) -> None:
+        rule: JsonObject = {"tool": "b", "needs": "a", "argument": "path"}
+        rules: JsonObject = {
+            "required_steps": ["a"],
+            "prerequisites": [rule],
+            "terminal_tools": ["b"],
+        }
+        read = request(tools=[tool("a"), tool("b")], temper={"workflow": rules})
+        assert read.workflow == Workflow(("a",), (Prerequisite("b", "a", "path"),), ("b",))
+        assert request(temper={}).workflow == NO_RULES
 
     def test_takes_time_linear_in_the_history(self) -> None:
         def body(size: int) -> str:

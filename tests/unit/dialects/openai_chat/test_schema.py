@@ -41,7 +41,12 @@ def deep(levels: int) -> JsonObject:
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": True}}},
         {"logprobs": True, "top_logprobs": 3, "logit_bias": {"5": -100}},
         {"store": False, "user": "u", "metadata": {"a": "b"}, "reasoning_effort": "low"},
-        {"functions": [], "function_call": None, "temper": {"x": 1}, "cache_prompt": True},
+        {
+            "functions": [],
+            "function_call": None,
+            "temper": {"workflow": None},
+            "cache_prompt": True,
+        },
         {"messages": [{"role": "developer", "content": [{"type": "text", "text": "x"}]}]},
         {"messages": [{"role": "system", "content": []}, {"role": "user", "name": "me"}]},
         {"messages": [{"role": "assistant", "content": None, "refusal": None, "audio": None}]},
@@ -149,6 +154,7 @@ def test_null_is_the_same_as_absent(name: str) -> None:
         ({"stream": "x" * 99}, f"stream: Expected true or false, got the string '{'x' * 40}...'."),
         ({"functions": [{}]}, "functions: Functions are offered as `tools` nowadays."),
         ({"temper": "x"}, "temper: Expected an object, got the string 'x'."),
+        ({"temper": {"workflows": {}}}, "temper.workflows: There is no such option."),
     ],
 )
 def test_the_first_wrong_member_is_named_and_explained(members: JsonObject, problem: str) -> None:

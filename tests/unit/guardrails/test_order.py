@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.guardrails.loops import Loop
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.order import Objection, object_to
+from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.verdict import Defect
+
+OFFER = Offer((), TextPolicy.ACCEPT, ())
+RULES = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
+READ = CompletedCall("read", {}, "", has_failed=False)
+
+
+def objection(name: str, offer: Offer, insistence: int = 0) -> Objection:
+    found = object_to(name, {}, offer, insistence=insistence)
+    assert found is not None
+    return found
+
+
+def test_without_rules_everything_is_allowed() -> None:
+    assert object_to("anything", {}, OFFER) is None
+
+
+def test_the_call_of_a_loop_is_objected_to_and_no_other() -> None:
+    offer = replace(OFFER, loop=Loop("look", {}, 3))
+    assert objection("look", offer).defect is Defect.LOOP
+    assert "3 times" in objection("look", offer).problem
+    assert object_to("look", {"x": 1}, offer) is None
+    assert object_to("go", {}, offer) is None
+
+
+def test_prerequisites_and_required_steps_come_first() -> None:
+    offer = replace(OFFER, workflow=RULES)
+    for name in ("edit", "done"):
+        assert objection(name, offer).defect is Defect.STEP_MISSING
+        assert "read" in objection(name, offer).problem
+        assert object_to(name, {}, replace(offer, completed=(READ,))) is None
+    assert object_to("read", {}, offer) is None
+
+
+def test_objections_become_firmer() -> None:
+    offer = replace(OFFER, workflow=RULES)
+    problems = [objection("done", offer, insistence).problem for insistence in range(4)]
+    assert len(set(problems)) == 3
+    assert problems[2] == problems[3]
+    assert "Stop" in problems[2]

@@ -1,0 +1,49 @@
+import pytest
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.guardrails.steps import missing_steps, unmet_prerequisites
+from proxy.guardrails.transcript import CompletedCall
+
+RULES = Workflow(
+    ("read", "test"),
+    (Prerequisite("edit", "read", "path"), Prerequisite("push", "test")),
+    ("done",),
+)
+
+
+def made(name: str, arguments: JsonObject | None = None, *, failed: bool = False) -> CompletedCall:
+    return CompletedCall(name, arguments or {}, "", failed)
+
+
+def test_steps_are_missing_until_they_succeeded() -> None:
+    assert missing_steps(RULES, []) == ("read", "test")
+    assert missing_steps(RULES, [made("test"), made("read", failed=True)]) == ("read",)
+    assert missing_steps(RULES, [made("test"), made("read")]) == ()
+
+
+@pytest.mark.parametrize(
+    ("completed", "is_met"),
+    [
+        ([], False),
+        ([made("read", {"path": "b"})], False),
+        ([made("read", {"path": "a"}, failed=True)], False),
+        ([made("read", {"path": "a"})], True),
+        ([CompletedCall("read", None, "", has_failed=False)], False),
+    ],
+)
+def test_a_prerequisite_may_demand_the_same_argument(
+    completed: list[CompletedCall], is_met: bool
+) -> None:
+    unmet = unmet_prerequisites("edit", {"path": "a"}, RULES, completed)
+    assert (unmet == ()) is is_met
+
+
+def test_an_argument_that_is_not_given_agrees_with_nothing() -> None:
+    assert unmet_prerequisites("edit", {}, RULES, [made("read", {})])
+
+
+def test_a_prerequisite_may_demand_the_call_alone() -> None:
+    assert unmet_prerequisites("push", {}, RULES, [made("read")])
+    assert not unmet_prerequisites("push", {}, RULES, [made("test")])
+    assert not unmet_prerequisites("read", {}, RULES, [])
