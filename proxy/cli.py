@@ -3,36 +3,63 @@
 It reads flags, prints, and turns errors into one sentence and an exit code; it decides nothing.
 """
 
+# What a command needs is imported when it runs: the web framework takes most of a second, and
+# nobody wants to wait for it in order to read a version or a wrong setting.
+
 import asyncio
+import contextlib
+import logging
+import signal
 import sys
+from collections.abc import Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import click
 from rich.console import Console
+from rich.text import Text
 
-from proxy.api.server import Address, run
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.demo.show import demonstrate
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.processes.llama_server import Stage
 from proxy.settings import Settings, load_settings
 
+if TYPE_CHECKING:
+    from proxy.api.server import Address
+    from proxy.demo.demonstration import Seen
+    from proxy.processes.llama_server import Stage
+
+logger = logging.getLogger(__name__)
+
+Flags: TypeAlias = dict[str, dict[str, object]]
+
 _FAILED = 1
-_console = Console(stderr=True, highlight=False)
+_READINESS_SECONDS = 30.0
+_BACKEND_PROBLEM = "the backend %s is %s: requests wait or fail; start it or correct its address"
+_INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 _CONFIG = click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Settings file; default: temper.toml in this folder, if there is one.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _version() -> str:
+    try:
+        return version("temper-proxy")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="New here? Try: temper demo",
+)
+@click.version_option(_version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
 
@@ -51,28 +78,37 @@ def main() -> None:
 @_JSON
 def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Path | None) -> None:
     """Serve an OpenAI-compatible API in front of a model."""
-    settings = _settings(config, flags)
+    given: Flags = {
+        "backend": {"url": flags["backend_url"]},
+        "model": {
+            "path": flags["model"],
+            "context_tokens": flags["context_tokens"],
+            "slots": flags["slots"],
+        },
+        "server": {"host": flags["host"], "port": flags["port"]},
+        "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
+        "logging": {"format": flags["log_format"]},
+    }
+    settings = _load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
-    try:
-        asyncio.run(run(settings, _show_stage, lambda address: _show_address(address, as_json)))
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    _run(_serve(settings, as_json=as_json), as_json=as_json)
 
 
 @main.command()
-@click.option("--port", type=int, default=8367, show_default=True, help="Port to serve on after.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8367,
+    show_default=True,
+    help="Port to serve on; a free one if it is taken.",
+)
 @click.option("--once", is_flag=True, help="Show the table and end, without serving on.")
-def demo(port: int, *, once: bool) -> None:
-    """Show what Temper does, with a small model whose answers are written by hand."""
+@_JSON
+def demo(port: int, *, once: bool, as_json: bool) -> None:
+    """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
-    try:
-        asyncio.run(demonstrate(Console(highlight=False), port=port, keeps_serving=not once))
-    except TemperError as error:
-        _fail(error, as_json=False)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    console = Console(stderr=as_json, highlight=False)
+    _run(_demonstrate(console, port, once=once, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -80,10 +116,7 @@ def demo(port: int, *, once: bool) -> None:
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration without starting anything."""
-    try:
-        settings = load_settings(config)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
+    settings = _load(config, {}, as_json=as_json)
     if as_json:
         _print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
     else:
@@ -100,39 +133,107 @@ def show_version(*, as_json: bool) -> None:
         click.echo(f"temper {_version()}")
 
 
-def _settings(config: Path | None, flags: dict[str, str | int | bool | Path | None]) -> Settings:
-    """Combine the flags with every other source; a flag that is None was not given."""
-    given: dict[str, dict[str, object]] = {
-        "backend": {"url": flags["backend_url"]},
-        "model": {
-            "path": flags["model"],
-            "context_tokens": flags["context_tokens"],
-            "slots": flags["slots"],
-        },
-        "server": {"host": flags["host"], "port": flags["port"]},
-        "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
-        "logging": {"format": flags["log_format"]},
-    }
+async def _serve(settings: Settings, *, as_json: bool) -> bool:
+    """Serve until a signal ends it, and look once whether the backend is there."""
+    from proxy.api.server import run
+
+    looking: set[asyncio.Task[None]] = set()
+
+    def show_address(address: "Address") -> None:
+        if as_json:
+            _print_json({"url": address.url, "backend": address.backend})
+        else:
+            _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+        looking.add(asyncio.create_task(_look_at_backend(address)))
+
+    await run(settings, _show_stage, show_address)
+    return True
+
+
+async def _look_at_backend(address: "Address") -> None:
+    """Warn an operator whose backend is not there; clients are told with every request."""
+    import httpx
+
+    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, trust_env=False) as client:
+        with contextlib.suppress(httpx.TransportError):  # Temper ends already
+            answer = await client.get(f"{address.url}/readyz")
+            if answer.is_error:
+                state = answer.json()["status"]
+                logger.warning(_BACKEND_PROBLEM, address.backend, state)
+
+
+async def _demonstrate(console: Console, port: int, *, once: bool, as_json: bool) -> bool:
+    from proxy.demo import show
+
+    console.print(show.INTRODUCTION, soft_wrap=True)
+    from proxy.demo.demonstration import demonstrate
+
+    with contextlib.ExitStack() as progress:
+        status = progress.enter_context(console.status("Starting ..."))
+
+        def show_step(step: str) -> None:
+            status.update(f"{step} ...")
+
+        def show_seen(seen: "Seen") -> None:
+            progress.close()
+            if as_json:
+                _print_json(show.document(seen.comparisons, seen.url))
+                return
+            console.print(show.table(seen.comparisons, console.width))
+            if not once:
+                _show_examples(console, seen, port)
+
+        return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
+
+
+def _run(work: Coroutine[None, None, bool], *, as_json: bool) -> None:
+    """Run `work` to its end; False from it means that a signal came before that."""
     try:
-        return load_settings(config, given)
+        is_done = asyncio.run(_until_terminated(work))
     except TemperError as error:
-        _fail(error, as_json=False)
+        _fail(error, as_json=as_json)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        is_done = False
+    if not is_done:
+        sys.exit(_INTERRUPTED)
 
 
-def _show_stage(stage: Stage) -> None:
-    sentences = {
-        Stage.STARTING: "Starting llama-server ...",
-        Stage.LOADING: "Loading the model ...",
-        Stage.READY: "The model is ready.",
-    }
-    _console.print(sentences[stage])
+async def _until_terminated(work: Coroutine[None, None, bool]) -> bool:
+    """Let SIGTERM cancel the work as Ctrl-C does, so that all that was started is stopped.
+
+    A server that is ready takes the signals over.
+    """
+    if (task := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
 
 
-def _show_address(address: Address, as_json: bool) -> None:  # noqa: FBT001 - made for a callback
-    if as_json:
-        _print_json({"url": address.url, "backend": address.backend})
-        return
-    _console.print(f"Temper serves [bold]{address.url}/v1[/bold] (backend {address.backend}).")
+def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
+    try:
+        return load_settings(config, flags)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+
+
+def _show_stage(stage: "Stage") -> None:
+    _say(f"llama-server: {stage.value} ...")
+
+
+def _show_examples(console: Console, seen: "Seen", port: int) -> None:
+    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
+    from proxy.demo.show import examples
+
+    if seen.port_was_taken:
+        console.print(f"\nPort {port} cannot be used, so another one was taken.")
+    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
+    for example in examples(seen.url):
+        console.print(f"\n{example.title}:", style="dim")
+        console.print(Text(example.command), soft_wrap=True)
+
+
+def _say(sentence: str) -> None:
+    """Tell the operator something; standard output is for results."""
+    click.echo(sentence, err=True)
 
 
 def _print_json(value: JsonObject) -> None:
@@ -140,16 +241,9 @@ def _print_json(value: JsonObject) -> None:
 
 
 def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
-    """End with one sentence on standard error."""
+    """End with one sentence on standard error, or with JSON on standard output."""
     if as_json:
         _print_json({"ok": False, "error": str(error)})
     else:
-        _console.print(f"[bold red]temper:[/bold red] {error}", markup=True, soft_wrap=True)
+        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
     sys.exit(_FAILED)
-
-
-def _version() -> str:
-    try:
-        return version("temper-proxy")
-    except PackageNotFoundError:
-        return "unknown (not installed)"

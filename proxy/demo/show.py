@@ -1,181 +1,148 @@
-"""`temper demo`: six requests to a real llama-server, bare and through Temper, side by side."""
+"""What `temper demo` prints, for people and for programs; it is given what was seen."""
 
-import asyncio
-import contextlib
-import importlib.util
-import socket
-import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import httpx
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from proxy.api.app import Serving, create_app
-from proxy.api.server import listen, serving, url_of
-from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
-from proxy.demo.scenarios import SCENARIOS, SCRIPTS, request_for
-from proxy.errors import InvalidConfiguration
-from proxy.processes.llama_server import (
-    LaunchPlan,
-    RunningServer,
-    Stage,
-    choose_program,
-    start_llama_server,
+from proxy.conversation.json import JsonObject
+from proxy.demo.answers import Answer, Comparison, Kind
+
+INTRODUCTION = (
+    "A real llama-server runs a hand-written model, which is not a language model: this shows\n"
+    "what Temper does with such answers, not how often a real model gives them.\n"
 )
 
-_CONTEXT_TOKENS = 4096
-_ANSWER_SECONDS = 60.0
-_GRACE_SECONDS = 2.0
-_CHAT = "/v1/chat/completions"
-_INTRODUCTION = (
-    "A real llama-server runs a [bold]hand-written[/bold] model, which is not a language model: "
-    "this shows what Temper does with such answers, not how often a real model gives them.\n"
-)
+_WIDEST = 120
+_COLUMNS = {  # and their share of the width
+    "what goes wrong": 11,
+    "what the model writes": 20,
+    "without Temper": 11,
+    "with Temper": 25,
+}
+
+# only as much of a tool as a line for pasting needs
+_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a client got: the answer in words, whether it was a call, and what Temper reports."""
+class Example:
+    """A command to try: what it shows, and the command, which may be pasted into a shell."""
 
-    text: str
-    is_call: bool
-    report: str
-
-    def rendered(self) -> Text:
-        """Return it as a cell of the table."""
-        cell = Text(self.text, "green" if self.is_call else "red")
-        return cell.append(f"\n({self.report})", "dim") if self.report else cell
+    title: str
+    command: str
 
 
-async def demonstrate(console: Console, *, port: int, keeps_serving: bool = True) -> None:
-    """Show the table, then serve on until a signal ends it.
-
-    A taken `port` is replaced by a free one. Raises `ProcessFailed` kinds of errors, also where
-    the `embedded` extra is missing.
-    """
-    console.print(_INTRODUCTION)
-    with tempfile.TemporaryDirectory(prefix="temper-demo-") as folder:
-        async with contextlib.AsyncExitStack() as stack:
-            with console.status("Writing the model ...") as status:
-                program = choose_program(None, has_embedded=_has_embedded())
-                model = await asyncio.to_thread(_write_model, Path(folder) / "demo.gguf")
-                plan = LaunchPlan(program, model, _CONTEXT_TOKENS, slots=2, alias="demo")
-
-                def show_stage(stage: Stage) -> None:
-                    status.update(f"llama-server: {stage.value} ...")
-
-                starting = start_llama_server(plan, on_stage=show_stage)
-                running = await stack.enter_async_context(starting)
-            await _serve_and_show(console, running, port, keeps_serving=keeps_serving)
+def table(comparisons: Sequence[Comparison], width: int) -> Group:
+    """Return everything that was seen, side by side, and what it amounts to."""
+    rows = Table(show_lines=True, width=min(width, _WIDEST))
+    for heading, ratio in _COLUMNS.items():
+        rows.add_column(heading, ratio=ratio, overflow="fold")
+    for comparison in comparisons:
+        written = comparison.scenario.written
+        rows.add_row(
+            Text(comparison.scenario.title, "bold"),
+            Text(written, "dim"),
+            _cell(comparison.without, written),
+            _cell(comparison.through, written),
+        )
+    return Group(rows, Text(summary(comparisons), "bold"))
 
 
-async def _serve_and_show(
-    console: Console, running: RunningServer, port: int, *, keeps_serving: bool
-) -> None:
-    backend = LlamaServer(Connection(running.base_url, running.api_key))
-    with contextlib.closing(_listen(port)) as listening:
-        url = url_of(listening)
-        app = create_app(backend, Serving())
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(backend.close)
-            server = await stack.enter_async_context(serving(app, listening, _GRACE_SECONDS))
-            console.print(await _compare(console, running, url))
-            if keeps_serving:
-                _print_next_steps(console, url)
-                await server
+def summary(comparisons: Sequence[Comparison]) -> str:
+    """Count the calls that a program could run as they are."""
+    without, through = _usable(comparisons)
+    every = len(comparisons)
+    return f"Usable calls: {without} of {every} without Temper, {through} of {every} with Temper."
 
 
-async def _compare(console: Console, running: RunningServer, url: str) -> Table:
-    """Ask everything twice and return the table."""
-    table = Table(show_lines=True, title_justify="left")
-    for heading in ("what goes wrong", "the model wrote", "without Temper", "with Temper"):
-        table.add_column(heading, ratio=3, overflow="fold")
-    bare = {"authorization": f"Bearer {running.api_key}"}
-    with console.status("Asking ...") as status:
-        for scenario in SCENARIOS:
-            status.update(f"Asking: {scenario.prompt}")
-            without = await _ask(running.base_url, scenario.prompt, bare)
-            through = await _ask(url, scenario.prompt, {})
-            table.add_row(
-                Text(scenario.title, "bold"),
-                Text(scenario.written, "dim"),
-                without.rendered(),
-                through.rendered(),
-            )
-    return table
+def document(comparisons: Sequence[Comparison], url: str) -> JsonObject:
+    """Return everything that was seen, for programs."""
+    without, through = _usable(comparisons)
+    usable: JsonObject = {"without": without, "with": through, "of": len(comparisons)}
+    return {
+        "model": "hand-written, not a language model",
+        "url": url,
+        "usable_calls": usable,
+        "requests": [
+            {
+                "title": comparison.scenario.title,
+                "prompt": comparison.scenario.prompt,
+                "written": comparison.scenario.written,
+                "without": _members(comparison.without),
+                "with": _members(comparison.through),
+            }
+            for comparison in comparisons
+        ],
+    }
 
 
-async def _ask(url: str, prompt: str, headers: dict[str, str]) -> Shown:
-    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as client:
-        answer = await client.post(url + _CHAT, json=request_for(prompt), headers=headers)
-    return shown(json.parse(answer.content), _report(answer.headers))
+def examples(url: str) -> Iterator[Example]:
+    """Yield commands that show a call, a stream, and a header that changes what text is worth."""
+    policy = "-H 'x-temper-text-policy: accept' "
+    yield Example("A call that the model wrote as text", _curl(url, "What is the weather in Lyon?"))
+    yield Example(
+        "A tool that does not exist, asked again and streamed",
+        _curl(url, "Forecast for Oslo, please.", stream=True),
+    )
+    yield Example(
+        "Text instead of a call, accepted as an answer",
+        _curl(url, "Is it raining in Rome?", headers=policy),
+    )
 
 
-def _report(headers: httpx.Headers) -> str:
-    """Say what Temper did, from the headers of its answer."""
-    if "x-temper-attempts" not in headers:
-        return ""
-    asked = int(headers["x-temper-attempts"])
-    done = [] if asked == 1 else [f"asked {asked} times"]
-    done += [part for part in headers.get("x-temper-repairs", "").split(";") if part]
-    return ", ".join(done)
+def _curl(url: str, prompt: str, *, stream: bool = False, headers: str = "") -> str:
+    """Write two lines that a shell takes as one; prompts and tool have no apostrophe."""
+    body: JsonObject = {"messages": [{"role": "user", "content": prompt}], "tools": [_TOOL]}
+    body |= {"stream": True} if stream else {}
+    return (
+        f"curl -sNw '\\n' {url}/v1/chat/completions {headers}\\\n"
+        f" -H 'content-type: application/json' -d '{json.dump_text(body)}'"
+    )
 
 
-def shown(document: JsonValue, report: str) -> Shown:
-    """Read what a client sees in a chat completion, or in an error."""
-    message = _at(document, "choices", 0, "message")
-    name = _at(message, "tool_calls", 0, "function", "name")
-    if isinstance(name, str):
-        arguments = _at(message, "tool_calls", 0, "function", "arguments")
-        return Shown(f"call {name}({arguments})", is_call=True, report=report)
-    text = _at(message, "content")
-    error = _at(document, "error", "message")
-    said = f"text: {text}" if error is None else f"error: {error}"
-    return Shown(said, is_call=False, report=report)
+def _cell(answer: Answer, written: str) -> Text:
+    cell = Text(_in_words(answer, written), "green" if answer.is_usable else "red")
+    return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
-def _at(value: JsonValue, *path: str | int) -> JsonValue:
-    """Follow a path into a JSON value; None where it leads nowhere."""
-    for step in path:
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            return None
-    return value
+def _in_words(answer: Answer, written: str) -> str:
+    match answer.kind:
+        case Kind.CALL:
+            return answer.words
+        case Kind.UNUSABLE_CALL:
+            return f"a call that cannot be run: {answer.words}"
+        case Kind.TEXT if answer.words == written:
+            return "no call, only this text"
+        case Kind.TEXT:
+            return f"no call, only text: {answer.words}"
+        case Kind.ERROR:
+            return f"no call, but an error: {answer.words}"
 
 
-def _listen(port: int) -> socket.socket:
-    try:
-        return listen("127.0.0.1", port)
-    except InvalidConfiguration:
-        return listen("127.0.0.1", 0)
+def _usable(comparisons: Sequence[Comparison]) -> tuple[int, int]:
+    without = sum(comparison.without.is_usable for comparison in comparisons)
+    through = sum(comparison.through.is_usable for comparison in comparisons)
+    return without, through
 
 
-def _has_embedded() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("xllamacpp", "gguf", "numpy"))
-
-
-def _write_model(path: Path) -> Path:
-    from proxy.demo.scripted_model import build_scripted_model  # needs the embedded extra
-
-    build_scripted_model(path, SCRIPTS, context_tokens=_CONTEXT_TOKENS)
-    return path
-
-
-def _print_next_steps(console: Console, url: str) -> None:
-    """Print lines that can be pasted; `soft_wrap` keeps them in one piece."""
-    console.print("\nTemper serves on. Try it (Ctrl-C ends it):\n", style="bold")
-    for prompt, is_stream in ((SCENARIOS[0].prompt, False), (SCENARIOS[3].prompt, True)):
-        body = json.dump_text(request_for(prompt, stream=is_stream))
-        line = f"curl -sN {url}{_CHAT} -H 'content-type: application/json' -d '{body}'"
-        console.print(line, soft_wrap=True, markup=False)
-        console.print()
-    console.print(f"curl -s {url}/v1/models", soft_wrap=True, markup=False)
+def _members(answer: Answer) -> JsonObject:
+    return {
+        "kind": answer.kind.value,
+        "usable": answer.is_usable,
+        "answer": answer.words,
+        "effort": answer.effort,
+    }

@@ -1,0 +1,100 @@
+"""`temper serve` as operators run it: with a model of its own, without a backend, and its end."""
+
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionToolUnionParam
+
+from proxy.conversation import json
+from tests.fakes.command import processes_with, temper
+from tests.fakes.scripts import TOOLS
+
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+
+
+def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:
+    """Return the addresses of Temper and of its backend, as told to programs."""
+    assert process.stdout is not None
+    told = json.parse(process.stdout.readline())
+    assert isinstance(told, dict)
+    return str(told["url"]), httpx.URL(str(told["backend"]))
+
+
+def is_listening(url: httpx.URL) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((url.host, url.port or 0)) == 0
+
+
+@pytest.fixture
+def own_model(scripted_model: Path, tmp_path: Path) -> Path:
+    """The scripted model under a name by which its server can be told from others."""
+    path = tmp_path / "own.gguf"
+    path.symlink_to(scripted_model)
+    return path
+
+
+def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_model: Path) -> None:
+    arguments = ("serve", "--model", str(own_model), "--port", "0", "--json")
+    with temper(*arguments, TEMPER_SERVER__GRACE_SECONDS="1") as process:
+        url, backend = announced(process)
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            completion = client.chat.completions.create(
+                model="own", messages=[{"role": "user", "content": "[[bare]]"}], tools=OFFERED
+            )
+            (call,) = completion.choices[0].message.tool_calls or []
+            assert call.type == "function"
+            assert json.parse(call.function.arguments) == {"city": "Graz"}
+            assert is_listening(backend)
+
+            stream = client.chat.completions.create(
+                model="own", messages=[{"role": "user", "content": "[[forever]]"}], stream=True
+            )
+            first = next(iter(stream))
+            assert first.choices[0].delta.role == "assistant"
+            process.send_signal(signal.SIGTERM)
+            with suppress(openai.APIError, httpx.TransportError):  # unless it ends just in time
+                list(stream)
+        process.communicate()
+    assert process.returncode == 0
+    assert not is_listening(backend)
+    assert processes_with(str(own_model)) == []
+
+
+def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
+    with temper("serve", "--model", str(own_model), "--port", "0") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "llama-server: starting ...\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert processes_with(str(own_model)) == []
+
+
+def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_from_starting() -> (
+    None
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
+        url, _ = announced(process)
+        body = {"messages": [{"role": "user", "content": "Hello"}]}
+        with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/readyz").status_code == 503
+            answer = client.post("/v1/chat/completions", json=body)
+        assert process.stderr is not None
+        warning = next(line for line in process.stderr if "warning" in line)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert answer.status_code == 502
+    assert nowhere in answer.json()["error"]["message"]
+    assert f"the backend {nowhere} is unreachable" in warning
+    assert process.returncode == 0

@@ -1,0 +1,170 @@
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli import main
+from proxy.conversation import json
+
+URL = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def untouched_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Run in an empty folder, and undo what a command does to the logging of its process."""
+    monkeypatch.chdir(tmp_path)
+    root, ours = logging.getLogger(), logging.getLogger("proxy")
+    before = (root.handlers, root.level, ours.level)
+    yield
+    root.handlers = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def temper(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def config(text: str) -> str:
+    Path("some.toml").write_text(text, encoding="utf-8")
+    return "some.toml"
+
+
+def document(result: Result) -> json.JsonObject:
+    value = json.parse(result.stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def test_the_version_is_told_in_words_and_as_json() -> None:
+    told = document(temper("version", "--json"))["temper"]
+    assert temper("version").stdout == f"temper {told}\n"
+    assert temper("--version").stdout == f"temper {told}\n"
+
+
+def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
+    result = temper("--help")
+    assert "..." not in result.stdout.partition("Commands:")[2]
+    assert "Try: temper demo" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "check", "version"])
+def test_every_option_says_what_it_is_for(command: str) -> None:
+    assert isinstance(main, click.Group)
+    options = [one for one in main.commands[command].params if isinstance(one, click.Option)]
+    assert all(option.help for option in options)
+    assert "--json" in {name for option in options for name in option.opts}
+
+
+def test_a_sound_configuration_passes() -> None:
+    file = config('[server]\nport = 1234\napi_key = "sesame"\n')
+    result = temper("check", "--config", file)
+    assert (result.exit_code, result.stdout) == (0, "The configuration is valid.\n")
+
+    result = temper("check", "--config", file, "--json")
+    found = document(result)
+    assert (result.exit_code, found["ok"]) == (0, True)
+    assert isinstance(found["settings"], dict)
+    assert isinstance(found["settings"]["server"], dict)
+    assert found["settings"]["server"]["port"] == 1234
+    assert "sesame" not in result.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_wrong_configuration_fails_with_every_problem_and_its_place(command: str) -> None:
+    file = config('[server]\nprt = 1\nport = "x"\n')
+    result = temper(command, "--config", file)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("temper: ")
+    assert "did you mean server.port? (some.toml)" in result.stderr
+    assert "not 'x' (some.toml)" in result.stderr
+
+    result = temper(command, "--config", file, "--json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert document(result)["ok"] is False
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: str) -> None:
+    result = temper(command, "--config", "no.toml", "--json")
+    assert result.exit_code == 1
+    assert document(result)["error"] == "no.toml: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--backend-url", "nowhere"), "backend.url: should be an address"),
+        (("--port", "70000"), "server.port: should be less"),
+        (("--host", "0.0.0.0"), "a key is required"),
+        (("--context-tokens", "1"), "model.context_tokens: should be greater"),
+        (("--slots", "0"), "model.slots: should be greater"),
+        (("--text-policy", "loud"), "guardrails.text_policy: should be 'respond'"),
+        (("--log-format", "xml"), "logging.format: should be 'text'"),
+        (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
+    ],
+)
+def test_a_flag_with_a_wrong_value_is_refused_by_the_name_of_its_setting(
+    flags: tuple[str, ...], problem: str
+) -> None:
+    result = temper("serve", *flags)
+    assert result.exit_code == 1
+    assert problem in result.stderr
+
+
+@pytest.mark.parametrize("flags", [("serve", "--frobnicate"), ("serve", "this"), ("dance",)])
+def test_what_is_no_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -> None:
+    result = temper(*flags)
+    assert result.exit_code == 2
+    assert "--help" in result.stderr
+
+
+def test_serving_nothing_says_what_there_is_to_serve() -> None:
+    result = temper("serve", "--port", "0")
+    assert result.exit_code == 1
+    for way_out in ("--backend-url", "--model", "temper demo"):
+        assert way_out in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no[/such].gguf", "no[/such].gguf does not exist: check the path"),
+        (".", "is a folder"),
+        ("text.gguf", "is not a GGUF file"),
+    ],
+)
+def test_a_model_file_that_is_none_is_refused_in_one_sentence(name: str, problem: str) -> None:
+    Path("text.gguf").write_text("once upon a time", encoding="utf-8")
+    result = temper("serve", "--port", "0", "--model", name, "--strict")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert problem in result.stderr
+
+    result = temper("serve", "--port", "0", "--model", name, "--json")
+    assert problem in str(document(result)["error"])
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = temper("serve", "--backend-url", URL, "--port", port)
+    assert result.exit_code == 1
+    assert f"127.0.0.1:{port}" in result.stderr
+    assert "--port" in result.stderr
+
+
+def test_the_demonstration_refuses_a_port_that_cannot_be() -> None:
+    result = temper("demo", "--port", "70000")
+    assert result.exit_code == 2
+    assert "0<=x<=65535" in result.stderr
+
+
+def test_signals_are_given_back_when_a_command_has_ended() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert temper("serve", "--port", "0").exit_code == 1
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
