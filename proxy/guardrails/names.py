@@ -18,7 +18,8 @@ _PREFIXES = (
 def resolve(written: str, tools: Sequence[Tool]) -> Tool | None:
     """Find the tool of that name; a near miss counts only if exactly one tool fits.
 
-    A near miss differs by a namespace prefix, by letter case, or by `-` for `_`.
+    A near miss differs by a namespace prefix, by letter case, or by `-` for `_`. Some models
+    write the tool's own name for the namespace.
     """
     for tool in tools:
         if tool.name == written:
@@ -32,4 +33,7 @@ def _fold(name: str) -> str:
     stripped = name.strip()
     for prefix in _PREFIXES:
         stripped = stripped.removeprefix(prefix)
+    namespace, _, name = stripped.partition(".")
+    if namespace == name:
+        stripped = name
     return stripped.casefold().replace("-", "_")

@@ -1,8 +1,11 @@
 """A reply that is a call, or a list of calls, in plain JSON and nothing else."""
 
 from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.envelope import read_all_calls
-from proxy.guardrails.rescue.syntax import Place, Reading
+from proxy.guardrails.rescue.envelope import read_all_calls, read_calls
+from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+
+_CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|tool_call_end|>"))
 
 
 class BareJson:
@@ -17,3 +20,22 @@ class BareJson:
         """Read the JSON of which `opening` is the first bracket."""
         cursor.rewind()
         return (yield from read_all_calls(cursor, is_marked=False))
+
+
+class UnopenedJson:
+    """Plain JSON on lines of its own at the end of the reply, with a closing mark but no other."""
+
+    name = "unopened_json"
+    openings = ("\n{",)
+    place = Place.ANYWHERE
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the JSON that begins with the last character of `opening`, and the mark behind."""
+        cursor.rewind()
+        yield from cursor.whitespace()
+        found = yield from read_calls(cursor, is_marked=False, is_silent=True)
+        yield from cursor.whitespace()
+        if isinstance(found, NotACall) or not (yield from cursor.one_of(_CLOSERS)):
+            return NotACall(Reason.NOT_A_CALL)
+        return Calls(found.calls)

@@ -60,6 +60,11 @@ class Cursor:
         """Return the literal that comes next, "" if none does, None if it is undecided."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
+    def glimpse(self, length: int) -> tuple[str, bool]:
+        """Return up to `length` characters that come next, and whether these are all to come."""
+        text = self._text[self._position : self._position + length]
+        return text, self._is_finished or len(text) == length
+
     def advance(self, length: int) -> None:
         """Pass `length` characters that are known to be there."""
         self._position += length

@@ -4,37 +4,69 @@ It knows every spelling of the envelope (`name` and `arguments`, `function`, `to
 and nothing about the marks around it.
 """
 
+import re
 from collections.abc import Sequence
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.values import Problem, Unreadable, read_value
+from proxy.guardrails.rescue.values import Problem, Style, Unreadable, Value, read_value
 
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "kwargs")
-NAME_KEYS = ("name", "tool", "function")
+NAME_KEYS = ("name", "tool", "tool_name", "function")
 _WRAPPER_KEYS = ("function", "tool_calls")
-_MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, "tool_calls", "id", "type", "index"))
+_OTHER_KEYS = ("tool_calls", "tool_call_id", "id", "type", "index")
+_MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
+_SIGHT = 64
+_EXTRA_CLOSERS = re.compile(r"[}\]\s]+")
 
 
-def read_calls(cursor: Cursor, *, is_marked: bool) -> Waiting[Calls | NotACall]:
-    """Read one JSON value that is a call or a list of calls; a call's arguments are echoed."""
-    value = yield from read_value(cursor, _Announcer(cursor, is_marked=is_marked))
+def read_calls(
+    cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (), is_silent: bool = False
+) -> Waiting[Calls | NotACall]:
+    """Read one JSON value that is a call or a list of calls; a call's arguments are echoed.
+
+    `ends` are the marks before which the last closing bracket may be missing. Of a list that
+    breaks off within an item, the items before it count. Nothing is echoed if `is_silent`.
+    """
+    if not (yield from _can_begin(cursor)):
+        return NotACall(Reason.NOT_A_CALL)
+    announcer = _Announcer(cursor, is_marked=is_marked, is_silent=is_silent)
+    value = yield from read_value(cursor, announcer, Style(ends))
+    if isinstance(value, Unreadable) and value.items:
+        value = Value(list(value.items), is_closed=False)
     if isinstance(value, Unreadable):
         is_other = value.problem is Problem.UNWANTED
         return NotACall(Reason.NOT_A_CALL if is_other else Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
+    if not calls and not value.is_closed and isinstance(value.value, list):
+        calls = calls_in(value.value[:-1], is_marked=is_marked)
     return Calls(calls, value.is_closed) if calls else NotACall(Reason.NOT_A_CALL)
 
 
-def read_all_calls(cursor: Cursor, *, is_marked: bool) -> Waiting[Calls | NotACall]:
-    """Read calls or lists of calls, one behind the other, and the white space behind them."""
+def _can_begin(cursor: Cursor) -> Waiting[bool]:
+    """Tell whether what stands in the first bracket can begin a call or a list of calls."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT)
+        inside = text[1:].lstrip()
+        if inside or is_all:
+            return text[:1] == "{" or inside[:1] in ("{", "[", "]", "/")
+        yield
+
+
+def read_all_calls(
+    cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()
+) -> Waiting[Calls | NotACall]:
+    """Read calls or lists of calls, one behind the other, and the white space behind them.
+
+    Closing brackets written once too often are passed.
+    """
     found = Calls(())
     yield from cursor.whitespace()
     char = yield from cursor.peek()
     while char and char in "{[" and found.closed:
-        more = yield from read_calls(cursor, is_marked=is_marked)
+        more = yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         if isinstance(more, NotACall):
             return more
         found = Calls(found.calls + more.calls, more.closed)
@@ -44,7 +76,10 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool) -> Waiting[Calls | NotACa
             cursor.advance(1)
             yield from cursor.whitespace()
             char = yield from cursor.peek()
-    return found if found.calls else NotACall(Reason.NOT_A_CALL)
+    if not found.calls:
+        return NotACall(Reason.NOT_A_CALL)
+    yield from cursor.take(_EXTRA_CLOSERS)
+    return found
 
 
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
@@ -80,9 +115,17 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     if not keys:
         return (WrittenCall(name, {}),) if is_marked else ()
     arguments = members[keys[0]]
-    if not is_marked and not _can_be_an_object(arguments):
+    if not is_marked and not (_can_be_an_object(arguments) and _is_no_definition(item)):
         return ()
-    return (WrittenCall(name, {} if arguments is None else arguments),)
+    return (WrittenCall(name, {} if arguments is None else _without_repetition(name, arguments)),)
+
+
+def _without_repetition(name: str, arguments: JsonValue) -> JsonValue:
+    """Return the arguments of a call that was written into its own arguments once more."""
+    if not isinstance(arguments, dict) or len(arguments) != 2 or arguments.get("name") != name:
+        return arguments
+    inner = next((arguments[key] for key in ARGUMENT_KEYS if key in arguments), None)
+    return inner if isinstance(inner, dict) else arguments
 
 
 def _name_in(item: JsonObject) -> str:
@@ -95,6 +138,11 @@ def _name_in(item: JsonObject) -> str:
     return ""
 
 
+def _is_no_definition(item: JsonObject) -> bool:
+    """Tell apart a call from the description of a tool, which has a function and parameters."""
+    return isinstance(item.get("function"), dict) or not item.keys() <= {"function", "parameters"}
+
+
 def _can_be_an_object(arguments: JsonValue) -> bool:
     if isinstance(arguments, str):
         return arguments.lstrip().startswith("{")
@@ -104,8 +152,9 @@ def _can_be_an_object(arguments: JsonValue) -> bool:
 class _Announcer:
     """Tells the cursor where arguments begin, and ends the reading of what cannot be a call."""
 
-    def __init__(self, cursor: Cursor, *, is_marked: bool) -> None:
+    def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
         self._cursor = cursor
+        self._is_silent = is_silent
         self._is_marked = is_marked
         self._arguments: Sequence[str | None] | None = None
 
@@ -115,7 +164,7 @@ class _Announcer:
             return True
         if not self._is_marked and key not in _MEMBERS:
             return False
-        name = _name_in(members)
+        name = "" if self._is_silent else _name_in(members)
         if key in ARGUMENT_KEYS and name and self._cursor.stands_at("{"):
             self._cursor.start_arguments(name)
             self._arguments = path

@@ -1,13 +1,15 @@
-"""A code fence at the end of the reply that holds nothing but calls in JSON."""
+"""A code fence at the end of the reply that holds nothing but calls in JSON or Python."""
 
 import re
 
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.envelope import read_all_calls
+from proxy.guardrails.rescue.pythonic import read_python_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 
 _LANGUAGE = re.compile(r"[\w+.-]+", re.ASCII)
-_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls"))
+_PYTHON = "tool_code"  # Gemma's word for it
+_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", _PYTHON))
 _FENCE = "```"
 
 
@@ -27,7 +29,10 @@ class FencedJson:
             language = yield from cursor.take(_LANGUAGE)
             if language not in _LANGUAGES:
                 return NotACall(Reason.NOT_A_CALL)
-            more = yield from read_all_calls(cursor, is_marked=False)
+            if language == _PYTHON:
+                more = yield from read_python_calls(cursor)
+            else:
+                more = yield from read_all_calls(cursor, is_marked=False)
             if isinstance(more, NotACall):
                 return more
             is_closed = yield from cursor.literal(opening)

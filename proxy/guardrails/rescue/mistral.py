@@ -25,7 +25,7 @@ class Mistral:
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read the calls behind one mark."""
         yield from cursor.whitespace()
-        while (yield from cursor.literal(opening)):
+        if (yield from cursor.literal(opening)):
             yield from cursor.whitespace()
         char = yield from cursor.peek()
         if char in ("{", "["):

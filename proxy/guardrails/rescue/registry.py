@@ -2,19 +2,49 @@
 
 from collections.abc import Iterable
 
-from proxy.guardrails.rescue.bare_json import BareJson
+from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart
+from proxy.guardrails.rescue.apertus import Apertus
+from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
+from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
 from proxy.guardrails.rescue.fenced_json import FencedJson
+from proxy.guardrails.rescue.function_tags import FunctionTags
+from proxy.guardrails.rescue.gemma import BareGemma, BareGemmaInText, Gemma
 from proxy.guardrails.rescue.hermes import Hermes
+from proxy.guardrails.rescue.invoke import Invoke
+from proxy.guardrails.rescue.kimi_k3 import KimiK3
+from proxy.guardrails.rescue.marked_json import FAMILIES
 from proxy.guardrails.rescue.mistral import Mistral
+from proxy.guardrails.rescue.named_json import DEEPSEEK, HARMONY, HARMONY_START, KIMI, PLAMO
+from proxy.guardrails.rescue.pythonic import MarkedPython, PythonList, PythonReply
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
 from proxy.guardrails.rescue.syntax import Syntax
 
 SYNTAXES: tuple[Syntax, ...] = (
     Hermes(),
     QwenCoder(),
+    ArgumentPairs(),
+    Invoke(),
+    FunctionTags(),
+    Gemma(),
     Mistral(),
+    KIMI,
+    KimiK3(),
+    DEEPSEEK,
+    HARMONY,
+    HARMONY_START,
+    PLAMO,
+    *FAMILIES,
+    MarkedPython(),
+    Apertus(),
+    Addressed(),
+    AddressedAtStart(),
     FencedJson(),
     BareJson(),
+    UnopenedJson(),
+    PythonReply(),
+    PythonList(),
+    BareGemma(),
+    BareGemmaInText(),
 )
 
 

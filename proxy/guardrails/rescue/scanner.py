@@ -7,8 +7,9 @@ LISTENING  prose, up to the next opening. White space, control tokens and what m
 READING    behind an opening, the syntaxes that share it read. Refused text is prose and is not
            searched again: that keeps the work linear.
 BEHIND     behind a call. What follows decides whether it was one: a marked call must not go on as
-           a sentence, one without closing mark must be followed by another or by the end, an
-           unmarked one must be the end of the reply and name offered tools only.
+           a sentence unless it began with a control token, one without closing mark must be
+           followed by another or by the end, an unmarked one must be the end of the reply and name
+           offered tools only.
 DROPPING   inside a result that the model invented after its own call.
 
 What is decided depends on the text alone, never on the pieces in which it arrives.
@@ -23,15 +24,20 @@ from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.openings import (
+    CONTROL_BEGINNINGS,
     INVENTED_RESULTS,
+    LONGEST_CLOSER,
     SPECIAL_TOKENS,
-    STRAY_CLOSERS,
+    closer_in,
     openings_of,
 )
-from proxy.guardrails.rescue.surroundings import Surroundings
+from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES, Surroundings
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
 
 _SPACE = " \t\r\n"
+# Text that holds more openings and control tokens than this is noise: it is searched no further.
+_PATIENCE = 500
+_NOTHING = Literals(())
 
 
 @dataclass(slots=True)
@@ -68,6 +74,7 @@ class Scanner:
         self._cursor = Cursor()
         self._surroundings = Surroundings()
         self._state: _State = _Listening(is_untouched=True)
+        self._patience = _PATIENCE
         self._held: list[str] = []
         self._spoken: list[str] = []
         self._findings: list[Finding] = []
@@ -75,14 +82,16 @@ class Scanner:
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what has become certain."""
         self._cursor.feed(text)
-        self._run()
+        while self._step():
+            pass
         return self._report()
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
         self._cursor.finish()
-        if not (cut_off and isinstance(self._state, Attempt)):
-            self._run()
+        breaks_off = cut_off and isinstance(self._state, Attempt)
+        while not breaks_off and self._step():
+            pass
         match self._state:
             case Attempt():
                 self._cursor.pass_rest()
@@ -99,10 +108,6 @@ class Scanner:
         self._held.clear()
         return self._report()
 
-    def _run(self) -> None:
-        while self._step():
-            pass
-
     def _step(self) -> bool:
         """Go on by one decision; False where that needs more text."""
         state = self._state
@@ -115,6 +120,10 @@ class Scanner:
         return self._drop(state.end)
 
     def _listen(self, state: _Listening) -> bool:
+        if not self._patience:
+            self._spoken += [*self._held, self._cursor.pass_until(_NOTHING)]
+            self._held.clear()
+            return False
         if state.is_untouched:
             literals = self._openings.first
             self._say(self._cursor.pass_space())
@@ -124,6 +133,7 @@ class Scanner:
         literal = self._cursor.here(literals)
         if literal is None or self._cursor.is_exhausted:
             return False
+        self._patience -= 1
         if literal in SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
             self._hold(literal)
@@ -181,9 +191,11 @@ class Scanner:
         literal = self._cursor.here(self._openings.behind_call)
         if literal is None or self._cursor.is_exhausted:
             return False
-        if literal and literal not in STRAY_CLOSERS:
+        closer = closer_in(literal, self._cursor.glimpse(LONGEST_CLOSER)[0])
+        literal = literal or closer
+        if literal and not closer:
             self._certify(state, is_mark_next=literal not in SPECIAL_TOKENS)
-        if literal in SPECIAL_TOKENS or literal in STRAY_CLOSERS:
+        if literal in SPECIAL_TOKENS or closer:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
         elif literal in INVENTED_RESULTS and state.pending is None:
@@ -208,11 +220,19 @@ class Scanner:
         if found is None:
             self._surroundings.pass_prose(gap)
             self._state = _Listening()
+        elif found.closed and self._is_beyond_doubt(found):
+            self._accept(found)
+            state.pending = None
         elif found.is_marked:
             reason = Reason.IN_SENTENCE if found.closed else Reason.NOT_CLOSED
             self._refuse(reason, found.source + gap)
         else:
             self._refuse(None, found.source + gap)
+
+    def _is_beyond_doubt(self, found: Found) -> bool:
+        """Tell whether a sentence may follow: control tokens are not written in passing."""
+        following, _ = self._cursor.glimpse(1)
+        return found.source.startswith(CONTROL_BEGINNINGS) and following not in CLOSING_QUOTES
 
     def _drop(self, end: Literals) -> bool:
         self._cursor.pass_until(end)

@@ -7,6 +7,7 @@ _INDENT = " \t"
 _TICK = "`"
 _FENCE_LENGTH = 3
 _QUOTES = frozenset("\"'“«")
+CLOSING_QUOTES = frozenset("\"'”»`")
 
 
 class Surroundings:
@@ -31,9 +32,9 @@ class Surroundings:
 
     def pass_prose(self, text: str) -> None:
         """Take note of prose."""
-        first, *others = text.split("\n")
-        self._pass_within_line(first)
-        for line in others:
+        lines = text.split("\n") if _TICK in text else text.rsplit("\n", 1)
+        self._pass_within_line(lines[0])
+        for line in lines[1:]:
             self._begin_line()
             self._pass_within_line(line)
         if text:

@@ -15,6 +15,7 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         ("default_api:get_weather", "get_weather"),
         (" Get_Weather ", "get_weather"),
         ("get_time", "get-time"),
+        ("get_weather.get_weather", "get_weather"),
         ("send", "send"),
         ("Send", "Send"),
     ],
@@ -25,6 +26,6 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
     assert tool.name == meant
 
 
-@pytest.mark.parametrize("written", ["SEND", "launch_rocket", "", "get_weather_now"])
+@pytest.mark.parametrize("written", ["SEND", "launch_rocket", "", "get_weather_now", "x.send"])
 def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
     assert resolve(written, TOOLS) is None

@@ -1,5 +1,5 @@
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.bare_json import BareJson
+from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from tests.fakes.arrivals import read_syntax
 
@@ -17,4 +17,13 @@ def test_an_answer_that_happens_to_be_json_is_given_up_early() -> None:
     result = read_syntax(BareJson(), '{"answer": [1, 2, 3]}')
     assert result == (NotACall(Reason.NOT_A_CALL), "[1, 2, 3]}")
     assert read_syntax(BareJson(), '{"name": "ping"}')[0] == NotACall(Reason.NOT_A_CALL)
-    assert read_syntax(BareJson(), "[see above]")[0] == NotACall(Reason.BROKEN)
+    assert read_syntax(BareJson(), "[see above]")[0] == NotACall(Reason.NOT_A_CALL)
+
+
+def test_json_on_its_own_line_needs_a_closing_mark() -> None:
+    assert read_syntax(UnopenedJson(), f"\n{PING}\n</tool_call>") == (Calls((CALL,)), "")
+    assert read_syntax(UnopenedJson(), f"\n{PING}\n")[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(UnopenedJson(), '\n{"answer": 1}</tool_call>') == (
+        NotACall(Reason.NOT_A_CALL),
+        "1}</tool_call>",
+    )

@@ -139,3 +139,12 @@ def test_work_is_linear_in_single_characters(is_begun: bool) -> None:
             next(reading)
 
     assert is_linear(work, lambda size: "a</" * (size // 3), 6_000)
+
+
+def test_what_comes_next_can_be_looked_at_without_passing_it() -> None:
+    cursor = Cursor("abc")
+    assert cursor.glimpse(2) == ("ab", True)
+    assert cursor.glimpse(5) == ("abc", False)
+    cursor.finish()
+    assert cursor.glimpse(5) == ("abc", True)
+    assert cursor.stands_at("abc")

@@ -14,6 +14,8 @@ ENVELOPES: list[JsonValue] = [
     {"arguments": {"a": 1}, "name": "add"},
     {"tool": "add", "args": {"a": 1}},
     {"function": "add", "input": {"a": 1}},
+    {"tool_name": "add", "tool_call_id": "0", "parameters": {"a": 1}},
+    {"name": "add", "arguments": {"name": "add", "arguments": {"a": 1}}},
     {"function": {"name": "add", "kwargs": {"a": 1}}},
     {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}},
     {"function": {"name": "add"}, "arguments": {"a": 1}},
@@ -152,3 +154,46 @@ def test_the_arguments_of_the_first_call_are_echoed_if_its_name_is_known(
             next(reading, None)
             echoed += cursor.take_echo()
         assert (cursor.arguments_name, echoed) == (name, echo)
+
+
+def test_a_function_with_parameters_and_no_more_describes_a_tool() -> None:
+    item: JsonValue = {"function": "add", "parameters": {}}
+    assert calls_in(item, is_marked=False) == ()
+    assert calls_in(item, is_marked=True) == (WrittenCall("add", {}),)
+
+
+def test_arguments_that_only_resemble_a_call_stay() -> None:
+    others: list[JsonValue] = [{"name": "add", "arguments": 1}, {"name": "x", "arguments": {}}]
+    for arguments in others:
+        item: JsonValue = {"name": "add", "arguments": arguments}
+        assert calls_in(item, is_marked=True) == (WrittenCall("add", arguments),)
+
+
+@pytest.mark.parametrize(
+    "end", [', {"name": "now"', ', {"name": "now", "arguments": {"b": "c', ","]
+)
+def test_the_whole_items_of_a_list_that_breaks_off_are_calls(end: str) -> None:
+    text = f'[{{"name": "add", "arguments": {{"a": 1}}}}{end}'
+    result, _ = read(lambda c: read_all_calls(c, is_marked=False), text)
+    assert result == Calls((CALL,), closed=False)
+
+
+@pytest.mark.parametrize("text", ["[see", "[ 1]", "[]", '["x"]', "["])
+def test_other_lists_are_left_at_their_first_bracket(text: str) -> None:
+    result, rest = read(lambda c: read_calls(c, is_marked=True), text)
+    assert result == NotACall(Reason.NOT_A_CALL)
+    assert rest == ("" if text == "[]" else text)
+
+
+def test_closing_brackets_may_stand_once_too_often() -> None:
+    text = '{"name": "add", "arguments": {"a": 1}}}] </x>'
+    result = read(lambda c: read_all_calls(c, is_marked=True), text)
+    assert result == (Calls((CALL,)), "</x>")
+
+
+def test_a_silent_reading_echoes_nothing() -> None:
+    cursor = Cursor('{"name": "add", "arguments": {"a": 1}}', is_finished=True)
+    cursor.begin()
+    with pytest.raises(StopIteration):
+        next(read_calls(cursor, is_marked=False, is_silent=True))
+    assert cursor.arguments_name is None

@@ -38,3 +38,9 @@ def test_the_end_of_the_last_fence_may_be_missing() -> None:
 )
 def test_other_code_is_no_call(text: str) -> None:
     assert read_syntax(FencedJson(), text)[0] == NotACall(Reason.NOT_A_CALL)
+
+
+def test_a_fence_may_hold_python_calls_if_it_says_so() -> None:
+    result = read_syntax(FencedJson(), '```tool_code\nprint(ping(host="a"))\n```')
+    assert result == (Calls((WrittenCall("ping", {"host": "a"}),)), "")
+    assert read_syntax(FencedJson(), "```tool_code\nx = 1\n```")[0] == NotACall(Reason.NOT_A_CALL)

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.literals import Literals, literals_of
 
 TAGS = Literals(("<call>", "<calls>", "[A]"))
 
@@ -67,3 +67,7 @@ def test_against_an_obvious_oracle() -> None:
             ]
             assert literals.find(text, start, is_finished=True) == min([*complete, 4])
             assert literals.find(text, start, is_finished=False) == min([*complete, *begun, 4])
+
+
+def test_the_same_literals_are_prepared_once() -> None:
+    assert literals_of("a", "b") is literals_of("a", "b")

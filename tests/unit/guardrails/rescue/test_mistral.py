@@ -44,7 +44,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
         ("[TOOL_CALLS] is a mark", Reason.NOT_A_CALL),
         ("[TOOL_CALLS]send", Reason.NOT_A_CALL),
         ("[TOOL_CALLS]send[ARGS]", Reason.NOT_A_CALL),
-        ("[TOOL_CALLS][ARGS]{}", Reason.BROKEN),
+        ("[TOOL_CALLS][ARGS]{}", Reason.NOT_A_CALL),
         ("[TOOL_CALLS]send[ARGS][1]", Reason.NOT_A_CALL),
         ("[TOOL_CALLS]send[ARGS]{oh no}", Reason.BROKEN),
         ('[TOOL_CALLS][{"name": "send", "arguments": {"text": "cut', Reason.BROKEN),

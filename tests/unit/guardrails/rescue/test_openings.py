@@ -1,7 +1,7 @@
 from proxy.guardrails.rescue.bare_json import BareJson
 from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.mistral import Mistral
-from proxy.guardrails.rescue.openings import Openings, openings_of
+from proxy.guardrails.rescue.openings import Openings, closer_in, openings_of
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
 
 BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()
@@ -27,3 +27,11 @@ def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
 
 def test_the_same_syntaxes_are_prepared_once() -> None:
     assert openings_of((BARE, HERMES)) is openings_of((BARE, HERMES))
+
+
+def test_a_closing_mark_may_be_half_at_the_end_of_the_reply() -> None:
+    assert closer_in("</tool_call>", "</tool_call>x") == "</tool_call>"
+    assert closer_in("<tool_call>", "<tool_call>") == ""
+    assert closer_in("", "</tool_c") == "</tool_c"
+    assert closer_in("", "<") == ""
+    assert closer_in("", "</b") == ""

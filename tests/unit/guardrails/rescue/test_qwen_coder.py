@@ -40,9 +40,31 @@ def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
     assert read_syntax(QwenCoder(), text)[0] == edit(text="\n  x < y\n")
 
 
-def test_the_last_of_equal_parameters_counts() -> None:
-    parameters = "<parameter=a>1</parameter><parameter=a>2</parameter>"
-    assert read_syntax(QwenCoder(), f"<function=edit>{parameters}</function>")[0] == edit(a="2")
+def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
+    parameters = "<parameter=a>1</parameter><parameter=a>{}</parameter>"
+    text = f"<function=edit>{parameters}</function>"
+    assert read_syntax(QwenCoder(), text.format(1))[0] == edit(a="1")
+    assert read_syntax(QwenCoder(), text.format(2))[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("body", "closed"),
+    [('{"a": 1}</function>', True), ('\n{"a": 1</function>', True), ('{"a": 1}', False)],
+)
+def test_all_arguments_may_be_one_json_object(body: str, closed: bool) -> None:
+    result = read_syntax(QwenCoder(), f"<function=edit>{body}")
+    assert result == (Calls(edit(a=1).calls, closed), "")
+
+
+def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
+    value = "a</parameter> b"
+    text = f"<function=edit><parameter=a>{value}</parameter></function>"
+    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+
+
+def test_seed_has_a_wrapper_of_its_own() -> None:
+    text = "<seed:tool_call><function=edit></function></seed:tool_call>"
+    assert read_syntax(QwenCoder(), text) == (edit(), "")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +120,8 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong(
         ("<function=edit<parameter=a>", Reason.NOT_A_CALL),
         ("<function=edit>", Reason.BROKEN),
         ("<function=edit>\n</tool_call>", Reason.BROKEN),
-        ('<function=edit>{"a": 1}</function>', Reason.BROKEN),
+        ('<function=edit>{"a": 1', Reason.BROKEN),
+        ('<function=edit>{"a": oh}</function>', Reason.BROKEN),
         ("<function=edit><parameter=>1</parameter></function>", Reason.BROKEN),
         ("<function=edit><parameter=a>cut", Reason.BROKEN),
         ("<function=edit><parameter=a>cut</para", Reason.BROKEN),

@@ -1,6 +1,85 @@
 import pytest
 
+from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Found
 from proxy.guardrails.rescue.registry import SYNTAXES, in_order
+from tests.fakes.arrivals import chunkings, scan
+
+BAR, LINE = "\uff5c", "\u2581"
+OBJECT = '{"at": "x"}'
+JSON = f'{{"name": "look", "arguments": {OBJECT}}}'
+# One call to `look` in every marked syntax.
+GENUINE = [
+    f"<tool_call>{JSON}</tool_call>",
+    f"<tool_call>{JSON}",
+    "<tool_call><function=look><parameter=at>x</parameter></function></tool_call>",
+    f"<function=look>{OBJECT}</function>",
+    "<tool_call>look<arg_key>at</arg_key><arg_value>x</arg_value></tool_call>",
+    '<invoke name="look"><parameter name="at">x</parameter></invoke>',
+    f'<{BAR}DSML{BAR}tool_calls><{BAR}DSML{BAR}invoke name="look">'
+    f'<{BAR}DSML{BAR}parameter name="at">'
+    f"x</{BAR}DSML{BAR}parameter></{BAR}DSML{BAR}invoke></{BAR}DSML{BAR}tool_calls>",
+    '<function name="look"><param name="at">x</param></function>',
+    '<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|>',
+    f"[TOOL_CALLS]look[ARGS]{OBJECT}",
+    f"[TOOL_CALLS][{JSON}]",
+    f"<|tool_call_begin|>look:0<|tool_call_argument_begin|>{OBJECT}<|tool_call_end|>",
+    '<|open|>call tool="look"<|sep|><|open|>argument key="at" type="string"<|sep|>x'
+    "<|close|>argument<|sep|><|close|>call<|sep|>",
+    f"<{BAR}tool{LINE}call{LINE}begin{BAR}>look<{BAR}tool{LINE}sep{BAR}>{OBJECT}"
+    f"<{BAR}tool{LINE}call{LINE}end{BAR}>",
+    f"<|channel|>commentary to=functions.look<|message|>{OBJECT}<|call|>",
+    f"<|START_ACTION|>[{JSON}]<|END_ACTION|>",
+    f"<|python_tag|>{JSON}",
+    "<|python_tag|>look(at='x')",
+    "<|tool_call_start|>[look(at='x')]<|tool_call_end|>",
+    '<function_calls>look(at="x")</function_calls>',
+    f'<|tools_prefix|>[{{"look": {OBJECT}}}]<|tools_suffix|>',
+]
+QUOTATIONS = [
+    ("Write `", "`."),
+    ("For example:\n```\n", "\n```\n"),
+    ("```xml\n", "\n```\nis how."),
+    ('It said "', '".'),
+    ("Never write '", "'!"),
+    ("As in “", "”."),
+    ("```python\nx = 1\n", ""),
+    ("- `", "`\n- x"),
+    ("> `", "`"),
+    ("~~ `a` and `", "`"),
+]
+
+
+def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
+    findings = scan(pieces or [text], SYNTAXES, ("look",))
+    return [finding for finding in findings if isinstance(finding, Found)]
+
+
+@pytest.mark.parametrize("text", GENUINE)
+@pytest.mark.parametrize("before", ["", "Let me look. "])
+def test_a_genuine_call_is_found_however_it_arrives(before: str, text: str) -> None:
+    whole = scan([before + text], SYNTAXES, ("look",))
+    found = [finding for finding in whole if isinstance(finding, Found)]
+    assert [(call.name, call.arguments) for one in found for call in one.calls] == [
+        ("look", {"at": "x"})
+    ]
+    expected = [finding for finding in whole if not isinstance(finding, ArgumentsText)]
+    for pieces in chunkings(before + text):
+        findings = scan(pieces, SYNTAXES, ("look",))
+        assert [one for one in findings if not isinstance(one, ArgumentsText)] == expected
+
+
+@pytest.mark.parametrize("text", GENUINE)
+@pytest.mark.parametrize(("before", "behind"), QUOTATIONS)
+def test_a_quoted_call_is_never_found(before: str, text: str, behind: str) -> None:
+    assert calls_in(before + text + behind) == []
+
+
+@pytest.mark.parametrize("text", ["[look(at='x')]", "call:look{at:x}", f"\n{JSON}\n</tool_call>"])
+def test_a_call_without_mark_is_found_at_the_end_only(text: str) -> None:
+    assert len(calls_in(text)) == 1
+    assert len(calls_in(f"So:\n{text}")) == 1
+    assert calls_in(f"{text}\nis it.") == []
+    assert calls_in(text.replace("look", "search")) == []
 
 
 def test_every_syntax_has_a_name_of_its_own_and_openings() -> None:
@@ -10,7 +89,8 @@ def test_every_syntax_has_a_name_of_its_own_and_openings() -> None:
 
 def test_a_profiles_syntaxes_come_first_and_the_others_keep_their_order() -> None:
     names = [syntax.name for syntax in in_order(["mistral", "bare_json"])]
-    assert names == ["mistral", "bare_json", "hermes", "qwen_coder", "fenced_json"]
+    others = [syntax.name for syntax in SYNTAXES if syntax.name not in names[:2]]
+    assert names == ["mistral", "bare_json", *others]
     assert in_order([]) == SYNTAXES
 
 

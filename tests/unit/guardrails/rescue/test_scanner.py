@@ -205,8 +205,40 @@ def test_a_call_without_closing_tag_before_prose_is_prose() -> None:
 def test_a_call_with_missing_brackets_counts_only_at_the_end() -> None:
     text = f"<tool_call>{LOOK[:-1]}"
     assert found_in(text) == [look(text, closed=False)]
-    broken = f"{text}</tool_call>"
+    broken = f"<tool_call>{LOOK[:-2]}</tool_call>"
     assert found_in(broken) == [Refused(Reason.BROKEN), Prose(broken)]
+
+
+def test_one_bracket_may_be_missing_before_the_closing_tag() -> None:
+    text = f"<tool_call>{LOOK[:-1]}</tool_call>"
+    assert found_in(text) == [look(text)]
+
+
+def test_a_closing_tag_may_break_off_at_the_end() -> None:
+    for end in ("</", "</tool_ca"):
+        assert found_in(f"<tool_call>{LOOK}{end}") == [look(f"<tool_call>{LOOK}", closed=False)]
+    assert found_in(f"{CALL}<") == [Refused(Reason.IN_SENTENCE), Prose(f"{CALL}<")]
+
+
+def test_what_began_with_a_control_token_is_a_call_although_a_sentence_follows() -> None:
+    text = f"<|tool_call|>{LOOK}"
+    found = look(f"{text} ", "granite")
+    assert found_in(f"So {text} I think.") == [Prose("So"), found, Prose("I think.")]
+    assert found_in(f"`{text}`") == [Prose("`"), Refused(Reason.QUOTED), Prose(f"{text}`")]
+
+
+def test_text_full_of_openings_is_searched_only_for_a_while() -> None:
+    noise = "<tool_call> x "
+    assert found_in_whole(noise * 400 + CALL)[-1] == look()
+    assert found_in_whole(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
+
+
+def found_in_whole(text: str) -> list[Finding]:
+    found = joined(find_calls(text, SYNTAXES, TOOLS))
+    last = [item for item in found if not isinstance(item, Refused)][-1]
+    if isinstance(last, Prose):
+        last = Prose(last.text[-len("<tool_call> x ") * 100 - len(CALL) :])
+    return [last]
 
 
 # Replies that were cut off.
@@ -359,9 +391,9 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
         Prose("So:"),
         now(),
     ]
-    assert find_calls("[1", SYNTAXES, TOOLS, cut_off=True) == [
+    assert find_calls('[{"a', SYNTAXES, TOOLS, cut_off=True) == [
         Refused(Reason.CUT_OFF),
-        Prose("[1"),
+        Prose('[{"a'),
     ]
 
 
@@ -395,6 +427,8 @@ def test_a_reading_that_never_ends_is_refused_at_the_end() -> None:
         *("<tool_call>", "<tool_call>{", "<function=a>", "[TOOL_CALLS]", "<tool_call>[1,"),
         *('<tool_call>{"name":"x","arguments":{"a":"', "<tool_call><function=a><parameter=b>"),
         *(CALL, NOW, f"{CALL} x\n", "</tool_call>", "</function>\n", "<tool_response>"),
+        *("\n[look(", "\n{", "<|tool_call>call:look{a:", "<tool_call>look<arg_key>", "<|im_end|>"),
+        *('<invoke name="look">', "<|python_tag|>look(a='", "[TOOL_CALLS]", " to=functions.look"),
     ],
 )
 @pytest.mark.parametrize("start", ["", '<tool_call>{"name":"x","arguments":{"a":"'])

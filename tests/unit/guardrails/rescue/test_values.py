@@ -9,7 +9,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.values import (
     DEPTH_LIMIT,
+    PYTHON,
     Problem,
+    Style,
     Unreadable,
     Value,
     read_value,
@@ -69,6 +71,23 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         (r"'it\'s \"so\"'", 'it\'s "so"'),
         (r'"\u12 \uD83D \uDE00 \ud83d\u0041"', r"\u12 \uD83D \uDE00 \ud83d\u0041"),
         (r'"\uzzzz"', r"\uzzzz"),
+        ('{"a": 1 "b": 2}', {"a": 1, "b": 2}),
+        ('{"a": "x"\n"b": "y" }', {"a": "x", "b": "y"}),
+        ('[{"a": 1} {"b": [1] }, "c" "d"]', [{"a": 1}, {"b": [1]}, "c", "d"]),
+        ('{ // one\n"a": /* two */ 1 /* three */, // four\n}', {"a": 1}),
+        ('{"a": "he said "no""}', {"a": 'he said "no"'}),
+        ('{"a": "x = y["k"]", "b": [1]}', {"a": 'x = y["k"]', "b": [1]}),
+        ('{"a": {"b": "he said "no", then left"}}', {"a": {"b": 'he said "no", then left'}}),
+        ('{"a": ["x "y" z", "w", true]}', {"a": ['x "y" z', "w", True]}),
+        ('{"a": "b/c "d"/e"}', {"a": 'b/c "d"/e'}),
+        ("{'a': 'it's'}", {"a": "it's"}),
+        ('{"a": """x "y"\nz"""}', {"a": 'x "y"\nz'}),
+        (
+            '{<|"|>a<|"|>: <|"|>say "no"<|"|>, b: <escape>x\\n<escape>}',
+            {"a": 'say "no"', "b": "x\\n"},
+        ),
+        ("{&quot;a&quot;: &quot;b&quot;}", {"a": "b"}),
+        ('{{"a": 1}', {"a": 1}),
     ],
 )
 def test_what_can_mean_only_one_thing_is_read_and_reported(text: str, value: JsonValue) -> None:
@@ -120,6 +139,9 @@ def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue)
         '{"a": 1,',
         "[1,",
         "[1, [",
+        '{"a": <escape>b',
+        '{"a": "b "c", d',
+        '{"a": "b",',
     ],
 )
 def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
@@ -142,13 +164,17 @@ def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
         "--1",
         "{1: 2}",
         '{"a" 1}',
-        '{"a": 1 "b": 2}',
-        '{"a": "he said "no""}',
         "[1 2]",
         "[,]",
         "{,}",
         "[1}",
         '{"a": 1]',
+        '{"a": 1 b: 2}',
+        '{"a": 1 /',
+        '{"a", "b"}',
+        "{{{",
+        "<b>",
+        "[1 {}]",
         "(1, 2)",
         "[1] 2",
         "}",
@@ -218,3 +244,61 @@ def test_work_is_linear_for_floods(unit: str) -> None:
 
     assert is_linear(read_whole, text, 10_000)
     assert is_linear(read_whole, lambda size: "[" + text(size)[3:], 10_000)
+
+
+def styled(text: str, style: Style) -> tuple[Value | Unreadable, str]:
+    return read(lambda cursor: read_value(cursor, None, style), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(a=1, b='x', c=None)", {"a": 1, "b": "x", "c": None}),
+        ("()", {}),
+        ("(a=(1, 2), b={'x', 'y'}, c={'k': 'v'})", {"a": [1, 2], "b": ["x", "y"], "c": {"k": "v"}}),
+        ("(a='sed -n '1,2p' file', b=\"[x('y')]\")", {"a": "sed -n '1,2p' file", "b": "[x('y')]"}),
+        ("(a=['f('x')', 'z'])", {"a": ["f('x')", "z"]}),
+        ("(a='f('x'))')", {"a": "f('x'))"}),
+    ],
+)
+def test_python_has_tuples_sets_and_keyword_arguments(text: str, value: JsonValue) -> None:
+    assert styled(text + " rest", PYTHON) == (Value(value, is_strict=False), " rest")
+
+
+@pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
+def test_positional_arguments_mean_nothing(text: str) -> None:
+    assert isinstance(styled(text, PYTHON)[0], Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{a:New York,b:10:30,c:true,d:5}", {"a": "New York", "b": "10:30", "c": True, "d": 5}),
+        ("{a:[x y,z]}", {"a": ["x y", "z"]}),
+    ],
+)
+def test_text_may_be_bare(text: str, value: JsonValue) -> None:
+    assert styled(text, Style(has_bare_text=True)) == (Value(value, is_strict=False), "")
+    assert isinstance(styled("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
+
+
+def test_one_bracket_may_be_missing_before_a_mark() -> None:
+    style = Style(ends=("</x>",))
+    value = Value({"a": "b"}, is_strict=False)
+    assert styled('{"a": "b"</x>', style) == (value, "</x>")
+    assert styled('{"a": "b" </x>', style) == (value, "</x>")
+    assert isinstance(styled('{"a": {"b": "c"</x>', style)[0], Unreadable)
+    assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
+
+
+def test_a_string_in_doubt_does_not_go_on_behind_a_mark() -> None:
+    style = Style(ends=("</x>",))
+    text = '{"a": "b "c"}</x> {"d": "e"}</x>'
+    assert styled('{"a": "b "c}</x> and "d"', style)[1] == '"d"'
+    assert styled(text, style) == (Value({"a": 'b "c'}, is_strict=False), '</x> {"d": "e"}</x>')
+
+
+def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:
+    key = "k" * 300
+    assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
+    assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})

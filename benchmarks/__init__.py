@@ -1,0 +1,1 @@
+"""Measurements that are no tests: how much is rescued, and how fast."""

@@ -1,0 +1,76 @@
+"""Temper's reading of single replies, for a scorer that compares it with what was expected.
+
+`rescue` knows nothing about the model; `rescue_told` is told its family.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import TextDelta
+from proxy.conversation.tools import Tool, WrittenCall
+from proxy.guardrails import names
+from proxy.guardrails.arguments import BrokenArguments, check
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.rescue.registry import in_order
+
+SYNTAXES_OF = {
+    "gemma": ("gemma", "bare_gemma"),
+    "glm": ("argument_pairs",),
+    "qwen3-coder": ("qwen_coder",),
+    "deepseek-v3": ("deepseek", "invoke"),
+    "minimax": ("invoke",),
+    "mistral": ("mistral",),
+    "kimi": ("kimi", "kimi_k3"),
+    "lfm2": ("marked_python", "lfm2"),
+    "llama3-pythonic": ("python_list",),
+    "granite": ("granite",),
+}
+
+
+class Rescued(TypedDict):
+    """What the scorer wants to know."""
+
+    tool_calls: list[JsonObject]
+    content: str
+
+
+def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
+    """Read a reply as Temper does: calls to offered tools, their arguments coerced."""
+    return rescue_first(raw, tools, ())
+
+
+def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[str]) -> Rescued:
+    """Read a reply with the syntaxes of these names before the others."""
+    offered = tuple(_tool(tool) for tool in tools or ())
+    reader = ReplyReader(Offer(offered, TextPolicy.ACCEPT, in_order(first)))
+    reader.read(TextDelta(raw))
+    _, reply = reader.finish("stop")
+    calls = [found for call in reply.calls if (found := _checked(call, offered))]
+    return {"tool_calls": calls, "content": reply.text}
+
+
+def rescue_told(
+    raw: str, tools: Sequence[JsonObject] | None, case: Mapping[str, JsonValue]
+) -> Rescued:
+    """Read a reply with the syntaxes of its family first."""
+    family = str(case["family"])
+    known = (first for start, first in SYNTAXES_OF.items() if family.startswith(start))
+    return rescue_first(raw, tools, next(known, ()))
+
+
+def _tool(tool: JsonObject) -> Tool:
+    function = tool.get("function")
+    members = function if isinstance(function, dict) else tool
+    schema = members.get("parameters")
+    return Tool(str(members.get("name")), schema if isinstance(schema, dict) else {}, b"")
+
+
+def _checked(call: WrittenCall, offered: Sequence[Tool]) -> JsonObject | None:
+    tool = names.resolve(call.name, offered)
+    if tool is None:
+        return None
+    checked = check(tool, call.arguments, may_close=True)
+    value = call.arguments if isinstance(checked, BrokenArguments) else checked.value
+    return {"name": tool.name, "arguments": value}

@@ -1,0 +1,30 @@
+"""`to=user<|message|>...`: text that a model addresses to the user, markup included."""
+
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
+
+_ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
+_RECIPIENT = "to=user<|message|>"
+
+
+class Addressed:
+    """Not a call but its opposite: what stands in such a message is shown, never run."""
+
+    name = "addressed"
+    openings: tuple[str, ...] = (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}")
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Pass the whole message."""
+        yield from cursor.take_until(_ENDS)
+        return NotACall(Reason.QUOTED)
+
+
+class AddressedAtStart(Addressed):
+    """The same where a reply begins within the header."""
+
+    name = "addressed_at_start"
+    openings = (_RECIPIENT,)
+    place = Place.REPLY_START

@@ -1,0 +1,102 @@
+"""`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
+
+GLM writes it; LongCat, Hunyuan and others use the same grammar with other words.
+"""
+
+import re
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+
+_PREFIXES = ("", "longcat_", "ifm|")
+_NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
+_SPACE = re.compile(r"\s+")
+_SEPARATOR = "<tool_sep>"
+
+
+class ArgumentPairs:
+    """A name, then keys and values in tags by turns."""
+
+    name = "argument_pairs"
+    openings = tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read one call."""
+        return (yield from _Call(cursor, opening).read())
+
+
+class _Call:
+    """Reads one call from behind its opening."""
+
+    def __init__(self, cursor: Cursor, opening: str) -> None:
+        prefix = opening.removeprefix("<").removesuffix("tool_call>")
+        self._cursor = cursor
+        self._opening = opening
+        self._closer = f"</{opening[1:]}"
+        self._key, self._key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
+        self._value, self._value_end = f"<{prefix}arg_value>", f"</{prefix}arg_value>"
+        self._type, self._type_end = f"<{prefix}arg_type>", f"</{prefix}arg_type>"
+        self._arguments: JsonObject = {}
+
+    def read(self) -> Reading:
+        cursor = self._cursor
+        yield from cursor.whitespace()
+        name = yield from cursor.take(_NAME)
+        yield from cursor.whitespace()
+        if name and (yield from cursor.literal(_SEPARATOR)):
+            yield from cursor.whitespace()
+        while name and (yield from cursor.literal(self._key)):
+            if not (yield from self._pair()):
+                return NotACall(Reason.BROKEN)
+            yield from cursor.whitespace()
+        is_closed = bool(name) and (yield from cursor.literal(self._closer))
+        if not is_closed and not self._arguments:
+            return NotACall(Reason.NOT_A_CALL)
+        return Calls((WrittenCall(name, self._arguments),), is_closed)
+
+    def _pair(self) -> Waiting[bool]:
+        key = (yield from self._until(self._key_end, self._value)).strip()
+        yield from self._cursor.whitespace()
+        if (yield from self._cursor.literal(self._type)):
+            yield from self._until(self._type_end, self._value)
+            yield from self._cursor.whitespace()
+        if not key or not (yield from self._cursor.literal(self._value)):
+            return False
+        value = yield from self._text()
+        if value is None or self._arguments.get(key, value) != value:
+            return False  # cut off, or two values of which one would have to be guessed
+        self._arguments[key] = value
+        return True
+
+    def _until(self, end: str, other: str) -> Waiting[str]:
+        text = yield from self._cursor.take_until(literals_of(end, other))
+        yield from self._cursor.literal(end)
+        return text
+
+    def _text(self) -> Waiting[str | None]:
+        """Read a value; a mark in it ends it only if something follows that fits."""
+        marks = literals_of(self._value_end, self._key, self._closer)
+        pieces: list[str] = []
+        while True:
+            pieces.append((yield from self._cursor.take_until(marks)))
+            if (yield from self._cursor.is_next(self._key)):
+                return "".join(pieces)
+            if (yield from self._cursor.is_next(self._closer)):
+                return "".join(pieces)
+            if not (yield from self._cursor.literal(self._value_end)):
+                return None
+            space = yield from self._cursor.take(_SPACE)
+            if (yield from self._fits()):
+                return "".join(pieces)
+            pieces += (self._value_end, space)
+
+    def _fits(self) -> Waiting[bool]:
+        for mark in (self._key, self._closer, self._opening):
+            if (yield from self._cursor.is_next(mark)):
+                return True
+        return not (yield from self._cursor.peek())

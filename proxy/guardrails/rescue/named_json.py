@@ -1,0 +1,125 @@
+"""Calls that are a name and a JSON object of arguments, each behind a mark of its own.
+
+Kimi, DeepSeek, PLaMo and gpt-oss (harmony) write it, with different marks.
+"""
+
+# ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
+
+import re
+from dataclasses import dataclass
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.values import Style, Unreadable, read_value
+
+_NAME = re.compile(r"[\w./:-]+")
+_NUMBER = re.compile(r":\d+$")
+_FENCE = "```"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands around a name and its arguments; one of `required` is necessary."""
+
+    required: tuple[str, ...]
+    closers: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    before_name: str = ""
+
+
+class NamedJson:
+    """A name, marks, a JSON object and closing marks."""
+
+    is_marked = True
+
+    def __init__(
+        self, name: str, openings: tuple[str, ...], marks: Marks, place: Place = Place.ANYWHERE
+    ) -> None:
+        self.name = name
+        self.openings = openings
+        self.place = place
+        self._required = frozenset(marks.required)
+        self._marks = Literals((*marks.required, *marks.optional))
+        self._ends = marks.closers
+        self._closers = Literals(marks.closers)
+        self._before = marks.before_name
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read one call, its closing marks included."""
+        yield from cursor.whitespace()
+        if self._before and (yield from cursor.literal(self._before)):
+            yield from cursor.whitespace()
+        name = _NUMBER.sub("", (yield from cursor.take(_NAME)))
+        if not name or not (yield from self._pass_marks(cursor)):
+            return NotACall(Reason.NOT_A_CALL)
+        if (yield from self._closing(cursor)):
+            return Calls((WrittenCall(name, {}),))
+        if not (yield from cursor.is_next("{")):
+            return NotACall(Reason.NOT_A_CALL)
+        cursor.start_arguments(name)
+        value = yield from read_value(cursor, None, Style(self._ends))
+        cursor.end_arguments()
+        if isinstance(value, Unreadable):
+            return NotACall(Reason.BROKEN)
+        is_closed = yield from self._closing(cursor)
+        return Calls((WrittenCall(name, value.value),), value.is_closed and is_closed)
+
+    def _pass_marks(self, cursor: Cursor) -> Waiting[bool]:
+        passed: set[str] = set()
+        yield from cursor.whitespace()
+        while mark := (yield from cursor.one_of(self._marks)):
+            passed.add(mark)
+            yield from cursor.whitespace()
+        return not passed.isdisjoint(self._required)
+
+    def _closing(self, cursor: Cursor) -> Waiting[bool]:
+        """Pass closing marks; tell whether there was one."""
+        yield from cursor.whitespace()
+        if (yield from cursor.literal(_FENCE)):
+            yield from cursor.whitespace()
+        is_closed = False
+        while (yield from cursor.one_of(self._closers)):
+            is_closed = True
+        return is_closed
+
+
+KIMI = NamedJson(
+    "kimi",
+    ("<|tool_call_begin|>",),
+    Marks(("<|tool_call_argument_begin|>",), ("<|tool_call_end|>",)),
+)
+DEEPSEEK = NamedJson(
+    "deepseek",
+    ("<｜tool▁call▁begin｜>",),
+    Marks(
+        ("<｜tool▁sep｜>", "```json"),
+        ("<｜tool▁call▁end｜>",),
+        optional=("```",),
+        before_name="function<｜tool▁sep｜>",
+    ),
+)
+PLAMO = NamedJson(
+    "plamo",
+    ("<|plamo:begin_tool_name:plamo|>",),
+    Marks(
+        ("<|plamo:begin_tool_arguments:plamo|>",),
+        ("<|plamo:end_tool_arguments:plamo|>", "<|plamo:end_tool_request:plamo|>"),
+        optional=("<|plamo:end_tool_name:plamo|>", "<|plamo:constrain|>json", "<|plamo:msg|>"),
+    ),
+)
+_HEADER_END = "<|message|>"
+_HARMONY = Marks(
+    (_HEADER_END,),
+    ("<|call|>", "<|end|>", "<|channel|>final", _HEADER_END),
+    optional=(
+        *("<|channel|>commentary", "<|channel|>analysis", "<|channel|>"),
+        *("<|constrain|>json", "<|constrain|>", "json", "code"),
+    ),
+)
+_RECIPIENT = "to=functions."
+_BEFORE_RECIPIENT = ("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " ")
+# A reply can begin within the header; elsewhere "to" would hold back too many words.
+HARMONY = NamedJson("harmony", tuple(before + _RECIPIENT for before in _BEFORE_RECIPIENT), _HARMONY)
+HARMONY_START = NamedJson("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)

@@ -1,0 +1,140 @@
+"""Calls written as Python: `f(a=1, b="x")`, alone or in a list."""
+
+import re
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.values import PYTHON, Style, Unreadable, Value, read_value
+
+_NAME = re.compile(r"[\w.-]+")
+_SEPARATORS = re.compile(r"[\s,;]+")
+_PRINT = "print"
+_PRINTED = Style(is_python=True, outer=")")
+_SIGHT = 128
+_LIST = re.compile(r"\[\s*[A-Za-z_][\w.-]*\(")
+_LIST_BEGINS = re.compile(r"\[\s*(?:[A-Za-z_][\w.-]*)?")
+
+
+def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Waiting[WrittenCall | NotACall]:
+    """Read one call with keyword arguments, or with one object of arguments."""
+    name = yield from cursor.take(_NAME)
+    if name.removeprefix("-")[:1].isdigit() or not (yield from cursor.is_next("(")):
+        return NotACall(Reason.NOT_A_CALL)
+    if name == _PRINT and style is PYTHON:
+        return (yield from _printed(cursor))
+    return (yield from read_python_arguments(cursor, name, style))
+
+
+def read_python_arguments(
+    cursor: Cursor, name: str, style: Style = PYTHON
+) -> Waiting[WrittenCall | NotACall]:
+    """Read arguments in parentheses, of which the first comes next."""
+    is_object = yield from _is_object(cursor)
+    value = yield from read_value(cursor, None, style)
+    if is_object:
+        yield from cursor.whitespace()
+        is_closed = yield from cursor.literal(")")
+    else:
+        is_closed = isinstance(value, Value) and value.is_closed
+    if isinstance(value, Unreadable) or not isinstance(value.value, dict) or not is_closed:
+        return NotACall(Reason.BROKEN)
+    return WrittenCall(name.removesuffix(".call"), value.value)
+
+
+def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
+    """Read a list of calls, or calls one behind the other, and the white space behind them."""
+    yield from cursor.whitespace()
+    is_list = yield from cursor.literal("[")
+    calls: list[WrittenCall] = []
+    yield from cursor.whitespace()
+    while _NAME.match((yield from cursor.peek())):
+        call = yield from read_python_call(cursor)
+        if isinstance(call, NotACall):
+            return call
+        calls.append(call)
+        yield from cursor.take(_SEPARATORS)
+    if not calls:
+        return NotACall(Reason.NOT_A_CALL)
+    is_closed = not is_list or (yield from cursor.literal("]"))
+    yield from cursor.whitespace()
+    return Calls(tuple(calls), is_closed)
+
+
+def _begins_list(cursor: Cursor) -> Waiting[bool]:
+    """Tell whether a list of calls comes next, without passing anything."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT)
+        if is_all or _LIST_BEGINS.fullmatch(text) is None:
+            return _LIST.match(text) is not None
+        yield
+
+
+def _printed(cursor: Cursor) -> Waiting[WrittenCall | NotACall]:
+    cursor.advance(1)
+    call = yield from read_python_call(cursor, _PRINTED)
+    if isinstance(call, WrittenCall) and not (yield from cursor.literal(")")):
+        return NotACall(Reason.BROKEN)
+    return call
+
+
+def _is_object(cursor: Cursor) -> Waiting[bool]:
+    is_object = yield from cursor.is_next("({")
+    if is_object:
+        cursor.advance(1)
+    return is_object
+
+
+_CLOSERS = {
+    "<|tool_call_start|>": "<|tool_call_end|>",
+    "<|python_start|>": "<|python_end|>",
+    "<function_calls>": "</function_calls>",
+    "<|python_tag|>": "",
+    "[Calling tool: ": "]",
+    "[Calling tool:": "]",
+}
+
+
+class MarkedPython:
+    """Python calls behind an unmistakable mark."""
+
+    name = "marked_python"
+    place = Place.ANYWHERE
+    is_marked = True
+
+    openings = tuple(_CLOSERS)
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the calls behind one mark, up to its closing mark."""
+        found = yield from read_python_calls(cursor)
+        closer = _CLOSERS[opening]
+        if isinstance(found, NotACall) or not closer:
+            return found
+        is_closed = yield from cursor.one_of(literals_of(closer))
+        return Calls(found.calls, bool(is_closed))
+
+
+class PythonList:
+    """A list of Python calls at the end of the reply, on lines of its own."""
+
+    name = "python_list"
+    openings: tuple[str, ...] = ("\n[",)
+    place = Place.ANYWHERE
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the list that begins with the last character of `opening`."""
+        cursor.rewind()
+        cursor.advance(len(opening) - 1)
+        if not (yield from _begins_list(cursor)):
+            return NotACall(Reason.NOT_A_CALL)
+        return (yield from read_python_calls(cursor))
+
+
+class PythonReply(PythonList):
+    """The same where it is the whole reply."""
+
+    name = "python_reply"
+    openings = ("[",)
+    place = Place.REPLY_START

@@ -1,0 +1,70 @@
+import pytest
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from tests.fakes.arrivals import read_syntax
+
+
+def fetch(*, closed: bool = True, **arguments: JsonValue) -> Calls:
+    return Calls((WrittenCall("fetch", dict(arguments)),), closed)
+
+
+def pair(key: str, value: str, prefix: str = "") -> str:
+    return (
+        f"<{prefix}arg_key>{key}</{prefix}arg_key>\n<{prefix}arg_value>{value}</{prefix}arg_value>"
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "longcat_", "ifm|"])
+@pytest.mark.parametrize("separator", ["\n", "", "<tool_sep>\n"])
+def test_keys_and_values_stand_in_turns(prefix: str, separator: str) -> None:
+    pairs = pair("a", "1 <b> 2", prefix) + "\n" + pair("b", " x ", prefix)
+    text = f"<{prefix}tool_call>fetch{separator}{pairs}\n</{prefix}tool_call>"
+    assert read_syntax(ArgumentPairs(), f"{text} x") == (fetch(a="1 <b> 2", b=" x "), " x")
+
+
+def test_a_name_alone_counts_only_with_a_closing_tag() -> None:
+    assert read_syntax(ArgumentPairs(), "<tool_call>fetch</tool_call>")[0] == fetch()
+    result = read_syntax(ArgumentPairs(), "<tool_call>fetch")[0]
+    assert result == NotACall(Reason.NOT_A_CALL)
+
+
+def test_a_type_between_key_and_value_is_passed() -> None:
+    text = "<ifm|tool_call>fetch<ifm|arg_key>a</ifm|arg_key><ifm|arg_type>string</ifm|arg_type>"
+    text += "<ifm|arg_value>1</ifm|arg_value></ifm|tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="1")
+
+
+@pytest.mark.parametrize("end", ["", "<tool_call>", "\n"])
+def test_the_closing_tag_may_be_missing(end: str) -> None:
+    text = f"<tool_call>fetch{pair('a', '1')}{end}"
+    assert read_syntax(ArgumentPairs(), text) == (fetch(a="1", closed=False), end.strip())
+
+
+def test_the_end_of_a_value_may_be_missing() -> None:
+    text = "<tool_call>fetch<arg_key>a</arg_key><arg_value>1<arg_key>b</arg_key><arg_value>2"
+    assert read_syntax(ArgumentPairs(), f"{text}</tool_call>")[0] == fetch(a="1", b="2")
+
+
+def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
+    text = f"<tool_call>fetch{pair('a', 'x</arg_value> y')}</tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="x</arg_value> y")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<tool_call> is a tag", Reason.NOT_A_CALL),
+        ("<tool_call>", Reason.NOT_A_CALL),
+        ('<tool_call>{"name": "x"}', Reason.NOT_A_CALL),
+        ("<tool_call>fetch<arg_key>a", Reason.BROKEN),
+        ("<tool_call>fetch<arg_key></arg_key><arg_value>1</arg_value></tool_call>", Reason.BROKEN),
+        ("<tool_call>fetch<arg_key>a</arg_key> 1</tool_call>", Reason.BROKEN),
+        ("<tool_call>fetch<arg_key>a</arg_key><arg_value>1", Reason.BROKEN),
+        (f"<tool_call>fetch{pair('a', '1')}{pair('a', '2')}</tool_call>", Reason.BROKEN),
+    ],
+)
+def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(reason)

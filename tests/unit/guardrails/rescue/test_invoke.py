@@ -1,0 +1,115 @@
+import pytest
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.invoke import Invoke
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from tests.fakes.arrivals import read_syntax
+
+BAR = "\uff5c"
+
+
+def pack(**arguments: JsonValue) -> WrittenCall:
+    return WrittenCall("pack", dict(arguments))
+
+
+def invocation(namespace: str = "", parameters: str = "") -> str:
+    return f'<{namespace}invoke name="pack">{parameters}</{namespace}invoke>'
+
+
+def parameter(text: str, namespace: str = "", more: str = "") -> str:
+    return f'<{namespace}parameter name="box"{more}>{text}</{namespace}parameter>'
+
+
+@pytest.mark.parametrize(
+    "namespace", ["", "antml:", "atem:", "steptml:", f"{BAR}DSML{BAR}", f"{BAR}DSML{BAR} "]
+)
+def test_tags_may_stand_in_a_namespace(namespace: str) -> None:
+    text = invocation(namespace, f"\n{parameter('a<b>c', namespace)}\n")
+    assert read_syntax(Invoke(), f"{text} x") == (Calls((pack(box="a<b>c"),)), " x")
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("<function_calls>", "</function_calls>"),
+        ("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
+        (f"<{BAR}DSML{BAR}tool_calls><eos>\n", f"</{BAR}DSML{BAR}tool_calls>"),
+        (
+            f"<{BAR}tool_calls_begin{BAR}><{BAR}tool_call_begin{BAR}>function<{BAR}tool_sep{BAR}>",
+            f"<{BAR}tool_call_end{BAR}><{BAR}tool_calls_end{BAR}>",
+        ),
+    ],
+)
+def test_a_wrapper_may_hold_several_calls(start: str, end: str) -> None:
+    text = start + invocation() + "\n" + invocation("", parameter("1")) + end
+    assert read_syntax(Invoke(), text) == (Calls((pack(), pack(box="1"))), "")
+
+
+def test_the_end_of_the_wrapper_may_be_missing() -> None:
+    text = "<function_calls>" + invocation("", parameter("1"))
+    assert read_syntax(Invoke(), text) == (Calls((pack(box="1"),), closed=False), "")
+
+
+def test_an_attribute_tells_what_is_no_string() -> None:
+    def boxed(text: str, kind: str) -> Calls | NotACall:
+        written = parameter(text, "", f' string="{kind}"')
+        return read_syntax(Invoke(), invocation("", written))[0]
+
+    assert boxed("[1, 2]", "false") == Calls((pack(box=[1, 2]),))
+    assert boxed("[1, 2]", "true") == Calls((pack(box="[1, 2]"),))
+    assert boxed('["a"', "false") == Calls((pack(box='["a"'),))
+    assert boxed("oh", "false") == Calls((pack(box="oh"),))
+
+
+@pytest.mark.parametrize(
+    ("written", "more", "expected"),
+    [
+        ('{"box": 1}', ' string="false"', pack(box=1)),
+        (' {"box": 1}', "", pack(box=1)),
+        ("{oh", "", pack(arguments="{oh")),
+        ("oh", "", pack(arguments="oh")),
+        ("5", ' string="false"', pack(arguments=5)),
+    ],
+)
+def test_a_single_parameter_may_hold_all_arguments(
+    written: str, more: str, expected: WrittenCall
+) -> None:
+    text = f'<parameter name="arguments"{more}>{written}</parameter>'
+    assert read_syntax(Invoke(), invocation("", text))[0] == Calls((expected,))
+
+
+def test_tags_may_be_named_like_their_parameters() -> None:
+    assert read_syntax(Invoke(), invocation("", "<box>a</box>\n<lid>b</lid>"))[0] == Calls(
+        (pack(box="a", lid="b"),)
+    )
+    mark = "]<]minimax[>["
+    text = f'{mark}<tool_call>\n{mark}<invoke name="pack">{mark}<box>a{mark}</box>'
+    text += f"{mark}</invoke>\n{mark}</tool_call>"
+    assert read_syntax(Invoke(), text) == (Calls((pack(box="a"),)), "")
+
+
+def test_a_call_without_arguments_counts_only_in_a_wrapper() -> None:
+    assert read_syntax(Invoke(), invocation())[0] == NotACall(Reason.NOT_A_CALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<function_calls> x", Reason.NOT_A_CALL),
+        ("<function_calls><bos><eos><s></s><bos>" + invocation(), Reason.NOT_A_CALL),
+        ("<function_calls><invoke name=>", Reason.NOT_A_CALL),
+        ('<invoke name="pack"><bo x>1</bo></invoke>', Reason.BROKEN),
+        ('<invoke name="pack"><box>1', Reason.BROKEN),
+        ('<invoke name="pack">[1]</invoke>', Reason.BROKEN),
+        ('<invoke name="pack">{"a": 1} x', Reason.BROKEN),
+        ('<invoke name="pack">' + parameter("1") + parameter("2") + "</invoke>", Reason.BROKEN),
+    ],
+)
+def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(Invoke(), text)[0] == NotACall(reason)
+
+
+def test_an_opening_that_is_no_call_is_given_up_at_once() -> None:
+    result = read_syntax(Invoke(), "<tool_call>\n<function_calls>x")
+    assert result == (NotACall(Reason.NOT_A_CALL), "\n<function_calls>x")

@@ -1,0 +1,83 @@
+import pytest
+
+from proxy.guardrails.rescue.strings import Around, Quoted, read_between, read_string
+from tests.fakes.arrivals import is_linear, read
+
+OBJECT = Around("}")
+INNER = Around("}", "}")
+LIST = Around("]", "}", is_list=True)
+MARKED = Around("}", ends=("</x>",))
+
+
+def string_in(text: str, around: Around) -> tuple[Quoted, str]:
+    return read(lambda cursor: read_string(cursor, text[0], around), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "rest"),
+    [
+        ('"a" b', Around(), " b"),
+        ('"a" b', Around("}", is_key=True), " b"),
+        ('"a"} x', OBJECT, "} x"),
+        ('"a" }', OBJECT, " }"),
+        ('"a", "b": 1', OBJECT, ', "b": 1'),
+        ('"a", b: 1', OBJECT, ", b: 1"),
+        ('"a" "b": 1', OBJECT, ' "b": 1'),
+        ('"a",}', OBJECT, ",}"),
+        ('"a" // x', OBJECT, " // x"),
+        ('"a", // x', OBJECT, ", // x"),
+        ('"a"}}', INNER, "}}"),
+        ('"a"} , "c": 1', INNER, '} , "c": 1'),
+        ('"a"] }', LIST, "] }"),
+        ('"a", 1', LIST, ", 1"),
+        ('"a", true]', LIST, ", true]"),
+        ('"a" "b"', LIST, ' "b"'),
+        ('"a"</x>', MARKED, "</x>"),
+        ('"a"', OBJECT, ""),
+        ('"a" ', OBJECT, " "),
+        ('"a",', OBJECT, ","),
+        ('"a"}', INNER, "}"),
+        ('"a")', Around(")"), ")"),
+    ],
+)
+def test_a_string_ends_where_what_follows_fits(text: str, around: Around, rest: str) -> None:
+    assert string_in(text, around) == (Quoted("a"), rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "value"),
+    [
+        ('"a "b" c"}', OBJECT, 'a "b" c'),
+        ('"a "b", c"}', OBJECT, 'a "b", c'),
+        ('"a "b"! c", "d": 1', OBJECT, 'a "b"! c'),
+        ('"f({"b"} c)"}}', INNER, 'f({"b"} c)'),
+        ('"a "b", c and d"]}', LIST, 'a "b", c and d'),
+        ('"a"b"]}', LIST, 'a"b'),
+        ('"a "b"</y>"}', MARKED, 'a "b"</y>'),
+        ('"a "b"/c"}', OBJECT, 'a "b"/c'),
+    ],
+)
+def test_other_quotation_marks_belong_to_the_string(text: str, around: Around, value: str) -> None:
+    quoted, _ = string_in(text, around)
+    assert quoted == Quoted(value, is_strict=False)
+
+
+@pytest.mark.parametrize("text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""'])
+def test_a_string_without_end_is_not_whole(text: str) -> None:
+    assert not string_in(text, OBJECT)[0].is_whole
+
+
+def test_literal_text_goes_up_to_its_mark() -> None:
+    result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
+    assert result == (Quoted('a"\\n', is_strict=False), "b")
+
+
+@pytest.mark.parametrize("unit", ['" ', '"}', '",', '"a', '" "', '"\\', '",a'])
+def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
+    def read_whole_string(text: str) -> None:
+        from proxy.guardrails.rescue.cursor import Cursor
+
+        cursor = Cursor(text, is_finished=True)
+        list(read_string(cursor, '"', INNER))
+
+    assert is_linear(read_whole_string, lambda size: '"' + unit * (size // 2), 8_000)
