@@ -361,6 +361,13 @@ FRAGMENTS = (
     *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
 )
 LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
+HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
+HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
+
+
+def words_of(text: str) -> str:
+    """Leave out what may be left out behind a call: also half a closing mark at the very end."""
+    return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
 @settings(deadline=None, max_examples=200)
@@ -381,7 +388,7 @@ def test_nothing_is_lost_and_chunks_make_no_difference_in_any_mixture(
         for finding in findings
         if isinstance(finding, Prose | Found)
     )
-    assert LEFT_OUT.sub("", kept) == LEFT_OUT.sub("", text)
+    assert words_of(kept) == words_of(text)
     if not any(isinstance(finding, Found) for finding in findings):
         assert kept == text
 
