@@ -1,7 +1,5 @@
 """The composition root of the HTTP side: routes, limits and error pages around one backend."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -41,25 +39,11 @@ class Serving:
     forwards_authorization: bool = False
 
 
-def create_app(
-    backend: Backend,
-    serving: Serving,
-    running: Callable[[], AbstractAsyncContextManager[None]] | None = None,
-) -> FastAPI:
-    """Make the application; `running` is entered while it serves, to close what it uses."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if running is None:
-            yield
-        else:
-            async with running():
-                yield
-
+def create_app(backend: Backend, serving: Serving) -> FastAPI:
+    """Make the application; whoever opened the backend closes it."""
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
-        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -92,12 +76,16 @@ def _add_error_pages(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this kind only
         return _framework_problem(request, error, tuple(sorted(app.openapi()["paths"]))).response()
 
+    async def bug(_: Request, __: Exception) -> Response:
+        return describe(TemperError()).response()
+
     app.add_exception_handler(TemperError, temper_error)
     app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, bug)  # which is raised again, for the server's log
 
 
 def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:
-    path = request.url.path
+    path = request.scope["path"]  # as it was routed; a URL would also hold what Host says
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return not_found(path, paths)

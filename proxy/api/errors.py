@@ -118,7 +118,9 @@ def _unavailable(message: str, code: str) -> Problem:
 
 def _refusal(error: errors.BackendRefused) -> Problem:
     """Pass a backend's own error on: its status where it speaks to the client, else 502."""
-    headers = {"retry-after": error.retry_after} if error.retry_after else {}
+    # a header's bytes come as text, and beyond ASCII there is no way back
+    is_usable = error.retry_after and error.retry_after.isascii()
+    headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500
     if not client_erred and error.status not in _SERVER_STATUSES_KEPT:
         return Problem(502, "server_error", str(error), "backend_error", headers=headers)

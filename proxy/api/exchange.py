@@ -16,6 +16,7 @@ from proxy.backends.client import Backend
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReplyEvent,
+    ReplyFinished,
     ReplyStarted,
     TextDelta,
     ToolCalled,
@@ -26,7 +27,7 @@ from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, I
 from proxy.engine import converse
 from proxy.errors import TemperError
 from proxy.facts import attempts, outcome, repairs
-from proxy.inference.turn import Turn
+from proxy.inference.turn import State, Turn
 from proxy.observability.logs import RequestLog, log_request
 
 _CLIENT_LEFT = 499
@@ -108,7 +109,7 @@ class Exchange:
                 ),
                 output_tokens=_count(usage.get("completion_tokens")),
                 attempts=attempts(happened),
-                outcome=outcome(happened),
+                outcome=outcome(happened) if self._turn.state is State.DONE else None,
                 repairs=repairs(happened),
             )
         )
@@ -169,14 +170,19 @@ class _StreamEncoder:
     def __init__(self, chunks: ChunkEncoder, turn: Turn) -> None:
         self._chunks = chunks
         self._turn = turn
+        self._is_over = False
 
     def encode(self, event: ReplyEvent) -> bytes:
         """Return the chunk of an event."""
+        self._is_over = isinstance(event, ReplyFinished)
         return self._chunks.encode(event)
 
     def keep_alive(self) -> bytes:
-        """Return a chunk without content: some clients do not count comments as life."""
-        return self._chunks.keep_alive()
+        """Return a chunk without content: some clients do not count comments as life.
+
+        Nothing may follow the finish reason, so there is none behind it.
+        """
+        return b"" if self._is_over else self._chunks.keep_alive()
 
     def end(self) -> bytes:
         """Return the report and the end mark."""
@@ -188,6 +194,7 @@ class _StreamEncoder:
 
     def fail(self, error: TemperError) -> bytes:
         """Return an error event, and no end mark: SDKs raise on it."""
+        self._is_over = True
         return self._chunks.error(describe(error).body())
 
 

@@ -5,11 +5,11 @@ import re
 import secrets
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
-from proxy.errors import NotAuthorized, RequestTooLarge
+from proxy.errors import InvalidRequest, NotAuthorized, RequestTooLarge
 
 _OPEN_PATHS = ("/healthz", "/readyz", "/health")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -58,9 +58,12 @@ class Limits:
 async def read_body(request: Request, limit: int) -> bytes:
     """Read the body of a request; raises `RequestTooLarge` beyond `limit` bytes.
 
-    A declared length is judged before a byte is read. Raises starlette's `ClientDisconnect` if
-    the client leaves meanwhile.
+    A declared length is judged before a byte is read. A compressed body is an `InvalidRequest`:
+    its size would be known too late. Raises starlette's `ClientDisconnect` if the client leaves.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise InvalidRequest("Send the body uncompressed.", "content-encoding")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise RequestTooLarge(limit)
@@ -72,6 +75,3 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise RequestTooLarge(limit)
         pieces.append(piece)
     return b"".join(pieces)
-
-
-__all__ = ["ClientDisconnect", "Limits", "read_body"]

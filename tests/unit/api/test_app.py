@@ -1,6 +1,4 @@
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -53,22 +51,22 @@ def test_other_failures_of_the_framework_have_the_same_body() -> None:
     assert b'"message":"short and stout"' in client.answer
 
 
-def test_what_runs_with_the_application_ends_with_it() -> None:
-    moments: list[str] = []
+def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
+    app = create_app(ScriptedBackend(), Serving())
 
-    @asynccontextmanager
-    async def running() -> AsyncGenerator[None, None]:
-        moments.append("begun")
-        yield
-        moments.append("ended")
+    async def broken() -> None:
+        raise ZeroDivisionError("secret")
 
-    async def live() -> None:
-        for app in (
-            create_app(ScriptedBackend(), Serving(), running),
-            create_app(ScriptedBackend(), Serving()),
-        ):
-            async with app.router.lifespan_context(app):
-                moments.append("serving")
+    app.add_api_route("/broken", broken)
+    client = HandMadeClient(path="/broken")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(client.call(app))
+    assert client.status == 500
+    assert b'"type":"server_error"' in client.answer
+    assert b"secret" not in client.answer
 
-    asyncio.run(live())
-    assert moments == ["begun", "serving", "ended", "serving"]
+
+def test_a_route_is_told_as_it_was_asked_for_whatever_the_host_header_says() -> None:
+    client = call(HandMadeClient(path="//nope", headers={"host": "["}))
+    assert client.status == 404
+    assert b"There is no //nope." in client.answer

@@ -90,6 +90,11 @@ def test_headers_tell_clients_what_to_do(error: TemperError, name: str, value: s
     assert describe(error).headers[name] == value
 
 
+def test_a_header_that_could_not_be_written_is_left_out() -> None:
+    error = errors.BackendRefused("b", 429, "slow", retry_after="später")
+    assert describe(error).headers == {}
+
+
 def test_a_backends_own_type_of_error_is_kept() -> None:
     assert describe(errors.BackendRefused("b", 400, "no", kind="their_error")).kind == "their_error"
     assert describe(errors.BackendRefused("b", 503, "no")).kind == "server_error"

@@ -1,8 +1,10 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
 
 import pytest
+from starlette.types import Message
 
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.streaming import Pace
@@ -16,6 +18,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question, Request
 from proxy.errors import BackendUnavailable, TemperError
+from proxy.facts import Outcome
 from proxy.inference.preparation import Policy, prepare
 from proxy.observability.logs import RequestLog
 from tests.fakes.asgi import HandMadeClient
@@ -111,6 +114,61 @@ def test_a_client_that_left_is_recorded_as_such(is_stream: bool) -> None:
     client = HandMadeClient()
     client.leaves.set()
     assert exchange(client, SilentBackend(), is_stream=is_stream).status == 499
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_outcome_is_recorded_only_of_what_came_to_an_end(is_stream: bool) -> None:
+    broken: list[ReplyEvent | TemperError] = [TextDelta("He"), BackendUnavailable("b", "broke")]
+    assert (
+        exchange(HandMadeClient(), ScriptedBackend([broken]), is_stream=is_stream).outcome is None
+    )
+    whole = exchange(HandMadeClient(), ScriptedBackend([HELLO]), is_stream=is_stream)
+    assert whole.outcome is Outcome.CLEAN
+
+
+class SlowToEnd(ScriptedBackend):
+    """Takes its time between the finish reason and the end of its reply."""
+
+    def __init__(self, pause: asyncio.Event) -> None:
+        super().__init__([HELLO])
+        self._pause = pause
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        async for event in super().ask(question, headers):
+            yield event
+        await self._pause.wait()
+
+
+@dataclass
+class CountingClient(HandMadeClient):
+    """Ends a pause when it has got something empty twice, which is what a ping becomes."""
+
+    pause: asyncio.Event = field(default_factory=asyncio.Event)
+    empty: int = 0
+
+    async def send(self, message: Message) -> None:
+        await super().send(message)
+        self.empty += message["type"] == "http.response.body" and not message["body"]
+        if self.empty == 2:
+            self.pause.set()
+
+
+def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
+    client = CountingClient()
+    request = replace(make_request(tools=()), stream=True)
+    turn = prepare(request, Policy(), CountedIds())
+    one = Exchange(request, turn, SlowToEnd(client.pause), Pace(keep_alive=0.01))
+
+    async def run() -> None:
+        async with asyncio.timeout(5):
+            await one.answer(client.scope, client.receive, client.send, {})
+
+    asyncio.run(run())
+    behind = client.answer.partition(b'"finish_reason":"stop"')[2]
+    assert b'"choices"' not in behind
+    assert behind.endswith(b"data: [DONE]\n\n")
 
 
 def test_what_the_backend_did_not_say_is_filled_in() -> None:

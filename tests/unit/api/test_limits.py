@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.limits import Limits, read_body
-from proxy.errors import RequestTooLarge
+from proxy.errors import InvalidRequest, RequestTooLarge
 from tests.fakes.asgi import HandMadeClient
 
 
@@ -79,3 +79,14 @@ def test_a_body_beyond_the_limit_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(RequestTooLarge) as raised:
         read(HandMadeClient(b"123456", headers=headers), 5)
     assert raised.value.limit == 5
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity, br"])
+def test_a_compressed_body_is_refused(encoding: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        read(HandMadeClient(b"12345", headers={"content-encoding": encoding}), 5)
+    assert raised.value.param == "content-encoding"
+
+
+def test_a_body_may_say_that_it_is_not_compressed() -> None:
+    assert read(HandMadeClient(b"12345", headers={"content-encoding": "Identity"}), 5) == b"12345"

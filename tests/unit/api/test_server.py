@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_a_taken_port_is_an_error_with_a_remedy() -> None:
         with pytest.raises(InvalidConfiguration, match="--port") as raised:
             listen("127.0.0.1", port)
         assert raised.value.setting == "server.port"
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "203.0.113.7"])
+def test_an_address_of_another_machine_is_an_error_with_a_remedy(host: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="--host") as raised:
+        listen(host, 0)
+    assert raised.value.setting == "server.host"
+
+
+def test_a_small_piece_of_an_answer_does_not_wait_for_the_one_before_it() -> None:
+    with (
+        contextlib.closing(listen("127.0.0.1", 0)) as listening,
+        contextlib.closing(socket.create_connection(listening.getsockname())),
+    ):
+        connection, _ = listening.accept()
+        with contextlib.closing(connection):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
 def test_settings_become_what_the_application_takes() -> None:

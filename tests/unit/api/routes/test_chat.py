@@ -1,4 +1,5 @@
 import asyncio
+import logging
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_a_bad_request_asks_nobody(body: bytes, status: int) -> None:
     client, backend = call(body)
     assert client.status == status
     assert backend.questions == []
+
+
+def test_a_bad_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy.requests")
+    call(b"{")
+    (record,) = caplog.records
+    logged = record.__dict__["request"]
+    assert (logged.id, logged.status, logged.attempts) == ("req_test", 400, 0)
 
 
 def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:

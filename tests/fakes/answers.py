@@ -1,0 +1,147 @@
+"""What a client got, in one shape for a stream and for a whole body.
+
+Reading a stream checks on the way what every stream must keep: see `_check`.
+"""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import httpx
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+REPORT = "x-temper"
+
+
+@dataclass
+class Answer:
+    """An answer; `report` holds Temper's facts, `chunks` the chunks of a stream as they came."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+    identity: JsonObject = field(default_factory=dict)
+    text: str | None = None
+    reasoning: str = ""
+    calls: list[JsonObject] = field(default_factory=list)
+    reason: JsonValue = None
+    usage: JsonValue = None
+    error: JsonObject | None = None
+    report: dict[str, str] = field(default_factory=dict)
+    chunks: list[JsonObject] = field(default_factory=list)
+    is_done: bool = False
+
+    @property
+    def called(self) -> list[tuple[JsonValue, JsonValue]]:
+        """The names and parsed arguments of the calls."""
+        functions = [cast("JsonObject", call["function"]) for call in self.calls]
+        return [(one["name"], json.parse(cast("str", one["arguments"]))) for one in functions]
+
+    @property
+    def deltas(self) -> list[JsonObject]:
+        """The deltas of a stream, those of the role and of the end included."""
+        return [
+            cast("JsonObject", one["delta"]) for chunk in self.chunks for one in _choices(chunk)
+        ]
+
+    @property
+    def pieces(self) -> list[JsonValue]:
+        """The pieces in which a stream brought the text."""
+        return [delta["content"] for delta in self.deltas if delta.get("content")]
+
+
+def read_answer(response: httpx.Response) -> Answer:
+    """Read a finished response of either kind."""
+    answer = Answer(response.status_code, response.headers, response.content)
+    if response.headers["content-type"].startswith("text/event-stream"):
+        _read_stream(answer)
+    else:
+        _read_body(answer)
+    return answer
+
+
+def _read_body(answer: Answer) -> None:
+    document = json.parse(answer.body)
+    assert isinstance(document, dict)
+    if "error" in document:
+        answer.error = cast("JsonObject", document["error"])
+        return
+    (choice,) = _choices(document)
+    message = cast("JsonObject", choice["message"])
+    assert message["role"] == "assistant"
+    answer.identity = _identity(document, "chat.completion")
+    answer.text = cast("str | None", message["content"])
+    answer.reasoning = cast("str", message.get("reasoning_content", ""))
+    answer.calls = cast("list[JsonObject]", message.get("tool_calls", []))
+    answer.reason = choice["finish_reason"]
+    answer.usage = document["usage"]
+    answer.report = {
+        name.removeprefix(f"{REPORT}-"): value
+        for name, value in answer.headers.items()
+        if name.startswith(REPORT) and name != "x-temper-backend"
+    }
+    answer.is_done = True
+
+
+def _read_stream(answer: Answer) -> None:
+    *events, rest = answer.body.decode().split("\n\n")
+    assert rest == ""
+    for event in events:
+        if event.startswith(f": {REPORT} "):
+            facts = event.removeprefix(f": {REPORT} ").split("; ")
+            answer.report = dict(fact.split("=", 1) for fact in facts)
+        elif event == "data: [DONE]":
+            answer.is_done = True
+        else:
+            assert event.startswith("data: ")
+            _read_chunk(answer, json.parse(event.removeprefix("data: ")))
+    _check(answer)
+
+
+def _read_chunk(answer: Answer, chunk: JsonValue) -> None:
+    assert isinstance(chunk, dict)
+    assert answer.error is None, "something followed the error"
+    if "error" in chunk:
+        answer.error = cast("JsonObject", chunk["error"])
+        return
+    answer.chunks.append(chunk)
+    identity = _identity(chunk, "chat.completion.chunk")
+    assert identity == (answer.identity or identity)
+    answer.identity = identity
+    answer.usage = chunk.get("usage", answer.usage)
+    for choice in _choices(chunk):
+        assert choice["index"] == 0
+        assert answer.reason is None, "something followed the finish reason"
+        answer.reason = choice["finish_reason"]
+        _read_delta(answer, cast("JsonObject", choice["delta"]))
+
+
+def _read_delta(answer: Answer, delta: JsonObject) -> None:
+    if isinstance(content := delta.get("content"), str):
+        answer.text = (answer.text or "") + content
+    answer.reasoning += cast("str", delta.get("reasoning_content", ""))
+    for call in cast("list[JsonObject]", delta.get("tool_calls", [])):
+        assert call.pop("index") == len(answer.calls)
+        answer.calls.append(call)
+
+
+def _check(answer: Answer) -> None:
+    """Check what clients rely on: the role first and once, one end, and `[DONE]` only if good."""
+    roles = ["role" in delta for delta in answer.deltas]
+    assert roles[:1] == [True]
+    assert sum(roles) == 1
+    assert answer.is_done is (answer.error is None)
+    assert answer.is_done is (answer.reason is not None)
+    assert answer.body.endswith(b"data: [DONE]\n\n") is answer.is_done
+    assert b"\nid:" not in answer.body
+
+
+def _choices(document: JsonObject) -> list[JsonObject]:
+    return cast("list[JsonObject]", document["choices"])
+
+
+def _identity(document: JsonObject, kind: str) -> JsonObject:
+    assert document["object"] == kind
+    names = ("id", "created", "model", "system_fingerprint")
+    return {name: document[name] for name in names if name in document}

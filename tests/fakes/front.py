@@ -1,0 +1,123 @@
+"""Temper on a real socket with a scripted backend on another, and a client in front of both."""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from proxy.api.app import Serving, create_app
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection, Timeouts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.answers import Answer, read_answer
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.sockets import Listening, listening
+
+CHAT = "/v1/chat/completions"
+
+# without certificates: loading them would take longer than most tests do
+_PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def plain_transport() -> httpx.AsyncHTTPTransport:
+    """Make a transport for plain HTTP that is cheap to open."""
+    return httpx.AsyncHTTPTransport(verify=_PLAIN)
+
+
+@dataclass(frozen=True)
+class Front:
+    """What a test speaks to; `backend` answers nothing where the test brought its own."""
+
+    client: httpx.AsyncClient
+    backend: ScriptedBackend
+    server: Listening
+
+    async def ask(
+        self,
+        request: JsonObject,
+        *,
+        stream: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask for a chat completion and read the whole answer."""
+        asked: JsonObject = {**request, "stream": stream} if stream else request
+        return await self.send(json.dump(asked), headers)
+
+    async def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+        """Post a body as it is to the chat endpoint."""
+        own = {"content-type": "application/json", **(headers or {})}
+        return read_answer(await self.client.post(CHAT, content=body, headers=own))
+
+
+@asynccontextmanager
+async def temper(
+    *scripts: Script | bytes,
+    serving: Serving | None = None,
+    timeouts: Timeouts | None = None,
+    load_wait: float = 0.0,
+    api_key: str = "",
+) -> AsyncGenerator[Front, None]:
+    """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
+    backend = ScriptedBackend(*scripts)
+    async with listening(backend) as behind:
+        connection = Connection(behind.url, api_key, timeouts=timeouts, transport=plain_transport())
+        engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
+        async with in_front_of(engine, serving, backend) as front:
+            yield front
+
+
+@asynccontextmanager
+async def temper_before(
+    url: str, *, serving: Serving | None = None, timeouts: Timeouts | None = None
+) -> AsyncGenerator[Front, None]:
+    """Run Temper in front of whatever there is at `url`."""
+    engine = LlamaServer(Connection(url, timeouts=timeouts, transport=plain_transport()))
+    async with in_front_of(engine, serving, ScriptedBackend()) as front:
+        yield front
+
+
+@asynccontextmanager
+async def in_front_of(
+    engine: LlamaServer, serving: Serving | None, backend: ScriptedBackend
+) -> AsyncGenerator[Front, None]:
+    """Run Temper in front of an engine, which is closed at the end."""
+    try:
+        async with (
+            listening(create_app(engine, serving or Serving())) as server,
+            httpx.AsyncClient(
+                base_url=server.url, transport=plain_transport(), trust_env=False, timeout=10
+            ) as client,
+        ):
+            yield Front(client, backend, server)
+    finally:
+        await engine.close()
+
+
+TOOLS: list[JsonValue] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Tell the weather.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                "required": ["city"],
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "get_time", "parameters": None}},
+]
+
+
+def request(**others: JsonValue) -> JsonObject:
+    """Make a request with two tools; an argument adds or replaces a member."""
+    plain: JsonObject = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
+        "tools": TOOLS,
+    }
+    return {**plain, **others}

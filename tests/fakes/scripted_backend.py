@@ -1,0 +1,163 @@
+"""A look-alike of llama-server: plays the answers a test wrote and remembers what it was asked.
+
+An ASGI application, meant for a real socket (`tests.fakes.sockets`), so that a caller who hangs
+up is noticed as a real server notices it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+
+class Ending(Enum):
+    """Ends an answer in the middle: the connection is closed, or nothing comes any more."""
+
+    BREAKS = "breaks"
+    NEVER = "never"
+
+
+Step: TypeAlias = bytes | asyncio.Event | Ending
+
+
+@dataclass(frozen=True)
+class Script:
+    """One answer; at an event it waits until the test sets it, also before the status is sent."""
+
+    steps: tuple[Step, ...]
+    status: int = 200
+    headers: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({"content-type": "text/event-stream"})
+    )
+
+
+def refuses(status: int, error: JsonValue, *, headers: Mapping[str, str] | None = None) -> Script:
+    """Answer with an error object under a status."""
+    return Script((json.dump({"error": error}),), status, headers or {})
+
+
+@dataclass
+class Asked:
+    """One question; `left` is set when the asker hung up before the answer was complete."""
+
+    body: bytes
+    headers: Headers
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def fields(self) -> JsonObject:
+        """The parsed body."""
+        value = json.parse(self.body)
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def raw(self) -> dict[str, bytes]:
+        """The members of the body as they were written."""
+        return json.split_object(self.body)
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The messages as they were written."""
+        return json.split_array(self.raw["messages"])
+
+    @property
+    def tools(self) -> list[bytes]:
+        """The tools as they were written."""
+        return json.split_array(self.raw["tools"])
+
+
+class ScriptedBackend:
+    """The server; the n-th question gets the n-th script, and there must be no further one."""
+
+    def __init__(self, *scripts: Script | bytes) -> None:
+        self.questions: list[Asked] = []
+        self.health = 200
+        self.models: JsonValue = {"object": "list", "data": []}
+        self._scripts = [
+            Script((script,)) if isinstance(script, bytes) else script for script in scripts
+        ]
+        self._arrivals: asyncio.Queue[Asked] = asyncio.Queue()
+        self._probes: asyncio.Queue[int] = asyncio.Queue()
+
+    async def asked(self) -> Asked:
+        """Wait for the next question that nobody has waited for yet."""
+        async with asyncio.timeout(5):
+            return await self._arrivals.get()
+
+    async def probed(self) -> None:
+        """Wait until somebody has asked for the health."""
+        async with asyncio.timeout(5):
+            await self._probes.get()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        match scope["path"]:
+            case "/v1/chat/completions":
+                await self._chat(scope, receive, send)
+            case "/health":
+                self._probes.put_nowait(self.health)
+                await _play(Script((b"{}",), self.health), send)
+            case "/v1/models":
+                await _play(Script((json.dump(self.models),)), send)
+            case _:
+                await _play(refuses(404, "no such route"), send)
+
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Asked(await _body(receive), Headers(scope=scope))
+        self.questions.append(asked)
+        number = len(self.questions)
+        is_scripted = number <= len(self._scripts)
+        script = self._scripts[number - 1] if is_scripted else refuses(418, "not in the script")
+        self._arrivals.put_nowait(asked)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_watch, receive, asked, group.cancel_scope)
+            await _play(script, send)
+            group.cancel_scope.cancel()
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _watch(receive: Receive, asked: Asked, playing: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    asked.left.set()
+    playing.cancel()
+
+
+async def _play(script: Script, send: Send) -> None:
+    head: Message | None = {
+        "type": "http.response.start",
+        "status": script.status,
+        "headers": [(name.encode(), value.encode()) for name, value in script.headers.items()],
+    }
+    for step in script.steps:
+        match step:
+            case asyncio.Event():
+                await step.wait()
+            case Ending.BREAKS:
+                return
+            case Ending.NEVER:
+                await anyio.sleep_forever()
+            case bytes():
+                if head is not None:
+                    await send(head)
+                    head = None
+                await send({"type": "http.response.body", "body": step, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,57 @@
+"""ASGI applications on real sockets, in the test's own event loop, without uvicorn's clockwork."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from proxy.api.server import listen, url_of
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server that runs while the test does."""
+
+    url: str
+    state: ServerState
+
+    @asynccontextmanager
+    async def connected(
+        self,
+    ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """Open a bare connection, for what an HTTP client would never send."""
+        reader, writer = await asyncio.open_connection(*self.url.removeprefix("http://").split(":"))
+        try:
+            async with asyncio.timeout(5):
+                yield reader, writer
+        finally:
+            writer.close()
+
+    async def settle(self) -> None:
+        """Wait until no request is being worked on; fails if that takes long."""
+        async with asyncio.timeout(5):
+            await asyncio.gather(*self.state.tasks)
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp) -> AsyncGenerator[Listening, None]:
+    """Serve `app` on a free port; at the end every request must have come to its own end."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    with listen("127.0.0.1", 0) as listener:
+        await server.startup(sockets=[listener])
+        running = Listening(url_of(listener), server.server_state)
+        try:
+            yield running
+        finally:
+            for one in server.servers:
+                one.close()
+            for connection in list(running.state.connections):
+                connection.shutdown()
+            await running.settle()

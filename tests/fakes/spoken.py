@@ -1,0 +1,72 @@
+"""Whole replies as a llama-server streams them, written short."""
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+ID = "chatcmpl-of-the-backend"
+CREATED = 1_700_000_123
+MODEL = "tiny-model.gguf"
+FINGERPRINT = "b1-abcdef"
+USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: JsonValue) -> bytes:
+    """Write a server-sent event."""
+    return b"data: " + json.dump(value) + b"\n\n"
+
+
+def part(choices: list[JsonValue], **others: JsonValue) -> bytes:
+    """Write a chunk with the identity of the backend."""
+    chunk: JsonObject = {
+        "choices": choices,
+        "created": CREATED,
+        "id": ID,
+        "model": MODEL,
+        "system_fingerprint": FINGERPRINT,
+        "object": "chat.completion.chunk",
+    }
+    return event({**chunk, **others})
+
+
+def delta(content: JsonObject) -> bytes:
+    """Write a chunk with a delta."""
+    return part([{"finish_reason": None, "index": 0, "delta": content}])
+
+
+START = delta({"role": "assistant", "content": None})
+
+
+def text(*pieces: str) -> bytes:
+    """Write deltas of text."""
+    return b"".join(delta({"content": piece}) for piece in pieces)
+
+
+def end(reason: str = "stop") -> bytes:
+    """Write the end of a reply: finish reason, usage, end mark."""
+    finish = part([{"finish_reason": reason, "index": 0, "delta": {}}])
+    return finish + part([], usage=USAGE) + DONE
+
+
+def says(*pieces: str, reason: str = "stop") -> bytes:
+    """Write a reply of text."""
+    return START + text(*pieces) + end(reason)
+
+
+def call_delta(
+    name: str, *arguments: str, index: int = 0, call_id: str | None = "call_backend"
+) -> bytes:
+    """Write the deltas of a structured call, its arguments in pieces."""
+    head: JsonObject = {"name": name, "arguments": ""}
+    first: JsonObject = {"index": index, "type": "function", "function": head}
+    if call_id is not None:
+        first["id"] = call_id
+    rest: list[JsonObject] = [
+        {"index": index, "function": {"arguments": piece}} for piece in arguments
+    ]
+    return b"".join(delta({"tool_calls": [call]}) for call in [first, *rest])
+
+
+def calls(name: str, *arguments: str) -> bytes:
+    """Write a reply of one structured call, its arguments in pieces."""
+    return START + call_delta(name, *arguments) + end("tool_calls")

@@ -1,0 +1,302 @@
+"""What clients get for what models write: HTTP in, HTTP out, streamed and whole."""
+
+import asyncio
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from tests.fakes import spoken
+from tests.fakes.front import Front, request, temper
+from tests.fakes.scripted_backend import Script, refuses
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+PARIS = '{"city": "Paris"}'
+LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
+CALLED: list[tuple[JsonValue, JsonValue]] = [("get_weather", {"city": "Paris"})]
+CLEAN = {"attempts": "1", "outcome": "clean"}
+UNPARSABLE: JsonObject = {
+    "code": 500,
+    "message": "The model produced output that does not match the expected peg-native format",
+    "type": "server_error",
+}
+
+
+def with_policy(policy: str) -> dict[str, str]:
+    return {"x-temper-text-policy": policy}
+
+
+async def test_a_good_call_is_passed_on(*, stream: bool) -> None:
+    async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.called, answer.text, answer.reason) == (
+        CALLED,
+        stream_text(stream),
+        "tool_calls",
+    )
+    assert answer.calls[0]["id"] == "call_backend"
+    assert answer.report == CLEAN
+
+
+def stream_text(stream: bool) -> str | None:
+    """Return what stands for no text: a stream begins with an empty one."""
+    return "" if stream else None
+
+
+async def test_a_call_that_leaked_into_the_text_is_rescued(*, stream: bool) -> None:
+    async with temper(says("Let me see.\n", *LEAKED)) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.text, answer.called, answer.reason) == ("Let me see.", CALLED, "tool_calls")
+    assert answer.report == {"attempts": "1", "outcome": "repaired", "repairs": "rescued=hermes"}
+    assert "tool_call>" not in answer.body.decode()
+
+
+async def test_parallel_calls_keep_their_order_and_have_ids_of_their_own(*, stream: bool) -> None:
+    london = '{"city": "London"}'
+    reply = (
+        spoken.START
+        + spoken.call_delta("get_weather", PARIS, call_id="same")
+        + spoken.call_delta("get_weather", london, index=1, call_id=None)
+        + spoken.end("tool_calls")
+    )
+    async with temper(reply) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert answer.called == [*CALLED, ("get_weather", {"city": "London"})]
+    ids = {str(call["id"]) for call in answer.calls}
+    assert len(ids) == 2
+    assert "" not in ids
+
+
+async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None:
+    async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.text, answer.reason) == ("Really, it is.", "stop")
+    assert answer.report == {"attempts": "2", "outcome": "retried"}
+    assert len(front.backend.questions) == 2
+
+
+@pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
+async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool) -> None:
+    headers = with_policy("accept") if is_by_header else None
+    policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.ACCEPT)
+    async with temper(says("It is ", "sunny."), serving=Serving(policy)) as front:
+        answer = await front.ask(request(), stream=stream, headers=headers)
+    assert (answer.text, answer.reason, answer.report) == ("It is sunny.", "stop", CLEAN)
+    assert len(front.backend.questions[0].tools) == 2
+    if stream:
+        assert len(answer.pieces) > 1
+
+
+@pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
+async def test_prose_is_refused_where_a_call_is_required(
+    *, stream: bool, is_by_header: bool
+) -> None:
+    headers = with_policy("require") if is_by_header else None
+    policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.REQUIRE)
+    scripts = (says("No."), says("I said no."), says("Never."))
+    async with temper(*scripts, serving=Serving(policy)) as front:
+        answer = await front.ask(request(), stream=stream, headers=headers)
+    assert (answer.text, answer.called, answer.reason) == ("Never.", [], "stop")
+    assert answer.report == {"attempts": "3", "outcome": "exhausted"}
+
+
+async def test_the_message_of_respond_is_streamed_while_it_is_written() -> None:
+    gate = asyncio.Event()
+    opened = spoken.START + spoken.call_delta("respond", '{"message": "It is ')
+    rest = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": 'sunny."}'}}]})
+    script = Script((opened, gate, rest, spoken.end("tool_calls")))
+    async with temper(script) as front:
+        body = json.dump(request(stream=True))
+        async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
+            seen = ""
+            async with asyncio.timeout(5):
+                async for piece in response.aiter_text():
+                    seen += piece
+                    if "It is " in seen:
+                        gate.set()
+    assert '"content":"sunny."' in seen
+    assert "respond" not in seen
+
+
+async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
+    message = calls("respond", '{"mess', 'age": "It is', " su", 'nny."}')
+    async with temper(message) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.text, answer.calls, answer.reason) == ("It is sunny.", [], "stop")
+    assert answer.report == CLEAN
+    assert "respond" not in answer.body.decode()
+    if stream:
+        assert len(answer.pieces) == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        (calls("get_wether_now", PARIS), "is not a tool"),
+        (calls("get_weather", '{"days": 3}'), "/city"),
+        (calls("get_weather", '{"city": {'), "could not be read"),
+    ],
+    ids=["name", "schema", "json"],
+)
+async def test_the_model_is_told_what_was_wrong_and_nothing_earlier_is_altered(
+    *, stream: bool, bad: bytes, complaint: str
+) -> None:
+    async with temper(bad, calls("get_weather", PARIS)) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.called, answer.report["outcome"]) == (CALLED, "retried")
+    first, second = front.backend.questions
+    assert second.messages[: len(first.messages)] == first.messages
+    assert complaint in second.messages[-1].decode()
+    assert second.raw["tools"] == first.raw["tools"]
+    assert b'"name":"respond"' in first.tools[-1]
+
+
+async def test_what_the_client_saw_stays_and_only_the_call_is_asked_for_again() -> None:
+    bad = spoken.START + spoken.text("I will look.") + spoken.call_delta("get_weather", "{}")
+    again = spoken.START + spoken.text("Sorry!") + spoken.call_delta("get_weather", PARIS)
+    end = spoken.end("tool_calls")
+    async with temper(bad + end, again + end) as front:
+        answer = await front.ask(request(), stream=True, headers=with_policy("accept"))
+    assert (answer.text, answer.called) == ("I will look.", CALLED)
+    assert answer.reason == "tool_calls"
+
+
+async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> None:
+    forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
+    bad = calls("get_weather", "{}")
+    async with temper(bad, bad, says(*forced)) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.called, answer.report["attempts"]) == (CALLED, "3")
+    first, _, last = front.backend.questions
+    assert last.raw["tools"] == first.raw["tools"]
+    assert last.fields["tool_choice"] == "none"
+    assert last.messages[: len(first.messages)] == first.messages
+    format_ = last.fields["response_format"]
+    assert isinstance(format_, dict)
+    assert format_["type"] == "json_schema"
+    assert "get_weather" in json.dump_text(format_)
+    assert "respond" in json.dump_text(format_)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [refuses(500, UNPARSABLE), spoken.START + spoken.event({"error": UNPARSABLE})],
+    ids=["status", "streamed"],
+)
+async def test_what_the_server_cannot_parse_is_asked_for_raw(
+    *, stream: bool, failure: Script | bytes
+) -> None:
+    async with temper(failure, says(LEAKED)) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.status, answer.called) == (200, CALLED)
+    assert "peg-native" not in answer.body.decode()
+    first, second = front.backend.questions
+    assert (first.fields["tool_choice"], second.fields["tool_choice"]) == ("auto", "none")
+    assert "response_format" not in second.fields
+    assert second.raw["messages"] == first.raw["messages"]
+    assert second.raw["tools"] == first.raw["tools"]
+
+
+async def test_a_failing_later_attempt_costs_nothing_that_was_there(*, stream: bool) -> None:
+    async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.status, answer.text) == (200, "It is sunny.")
+
+
+async def test_a_cut_off_call_is_never_completed(*, stream: bool) -> None:
+    cut = spoken.START + spoken.call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+    async with temper(cut) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.calls, answer.reason) == ([], "length")
+
+
+async def test_an_exhausted_strict_ladder_is_an_error() -> None:
+    bad = calls("get_weather", "{}")
+    strict = Serving(Policy(is_strict=True))
+    async with temper(bad, bad, says("{}"), serving=strict) as front:
+        answer = await front.ask(request())
+    assert answer.status == 502
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.error is not None
+    assert answer.error["code"] == "tool_call_unrepairable"
+
+
+async def test_an_exhausted_strict_ladder_ends_a_stream_with_an_error() -> None:
+    bad = calls("get_weather", "{}")
+    async with temper(bad, bad, says("{}"), serving=Serving(Policy(is_strict=True))) as front:
+        answer = await front.ask(request(), stream=True)
+    assert answer.error is not None
+    assert answer.error["code"] == "tool_call_unrepairable"
+    assert not answer.is_done
+
+
+async def test_guardrails_can_be_switched_off_for_one_request(*, stream: bool) -> None:
+    async with temper(says(LEAKED)) as front:
+        off = {"x-temper-guardrails": "off"}
+        answer = await front.ask(request(), stream=stream, headers=off)
+    assert (answer.text, answer.calls, answer.report) == (LEAKED, [], CLEAN)
+    assert len(front.backend.questions[0].tools) == 2
+
+
+@pytest.mark.parametrize("others", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
+async def test_without_tools_everything_is_passed_on(
+    *, stream: bool, others: dict[str, JsonValue]
+) -> None:
+    async with temper(says("An example: ", LEAKED)) as front:
+        answer = await front.ask(request(**others), stream=stream)
+    assert (answer.text, answer.calls) == (f"An example: {LEAKED}", [])
+    assert "respond" not in front.backend.questions[0].body.decode()
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+)
+async def test_a_demanded_call_is_enforced_here(*, stream: bool, choice: JsonValue) -> None:
+    forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
+    async with temper(says("No."), calls("get_time", "{}"), says(forced)) as front:
+        asked = request(tool_choice=choice)
+        answer = await front.ask(asked, stream=stream)
+    assert answer.called == (CALLED if isinstance(choice, dict) else [("get_time", {})])
+    assert "respond" not in front.backend.questions[0].body.decode()
+    assert {question.fields["tool_choice"] for question in front.backend.questions} <= {
+        "auto",
+        "none",
+    }
+
+
+async def test_one_call_is_enough_where_parallel_calls_are_unwelcome(*, stream: bool) -> None:
+    two = spoken.call_delta("get_weather", PARIS) + spoken.call_delta("get_time", "{}", index=1)
+    async with temper(spoken.START + two + spoken.end("tool_calls")) as front:
+        answer = await front.ask(request(parallel_tool_calls=False), stream=stream)
+    assert answer.called == CALLED
+
+
+async def test_thoughts_are_passed_on(*, stream: bool) -> None:
+    thought = spoken.delta({"reasoning_content": "Hm."})
+    reply = spoken.START + thought + spoken.call_delta("get_weather", PARIS)
+    async with temper(reply + spoken.end("tool_calls")) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.reasoning, answer.called) == ("Hm.", CALLED)
+
+
+async def test_many_clients_are_served_at_once() -> None:
+    count = 40
+
+    async def one(front: Front, number: int) -> None:
+        asked = request(messages=[{"role": "user", "content": f"number {number}"}])
+        answer = await front.ask(asked, stream=bool(number % 2))
+        assert answer.called == CALLED
+
+    gate = asyncio.Event()
+    script = Script((gate, calls("get_weather", PARIS)))
+    async with temper(*[script] * count) as front:
+        asking = asyncio.gather(*(one(front, number) for number in range(count)))
+        for _ in range(count):
+            await front.backend.asked()
+        gate.set()
+        await asking

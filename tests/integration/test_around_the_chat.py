@@ -1,0 +1,185 @@
+"""Keys, routes, models and health: everything around the chat endpoint."""
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes.front import CHAT, request, temper, temper_before
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+
+pytestmark = pytest.mark.anyio
+
+KEY = "the-key"
+LOCKED = Serving(api_key=KEY)
+ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{model_id}", "/health", "/readyz")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": ""},
+        {"authorization": KEY},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer wrong"},
+        {"authorization": f"Bearer {KEY}x"},
+        {"authorization": f"Basic {KEY}"},
+        {"authorization": "Bearer wrong", "x-api-key": KEY},
+        {"x-api-key": "wrong"},
+        {"cookie": f"key={KEY}"},
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/models", "/nowhere", "/openapi.json"])
+async def test_without_the_key_nothing_is_answered(headers: dict[str, str], path: str) -> None:
+    async with temper(serving=LOCKED) as front:
+        response = await front.client.post(path, content=b"{", headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.headers["x-request-id"].startswith("req_")
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+    assert KEY not in response.text
+
+
+async def test_a_key_in_the_address_is_no_key() -> None:
+    async with temper(serving=LOCKED) as front:
+        response = await front.client.get(f"/v1/models?api_key={KEY}&key={KEY}")
+    assert response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer  {KEY}"}, {"x-api-key": KEY}],
+)
+async def test_with_the_key_everything_is(*, headers: dict[str, str], stream: bool) -> None:
+    async with temper(says("Hi."), serving=LOCKED) as front:
+        answer = await front.ask(request(tools=None), stream=stream, headers=headers)
+    assert answer.text == "Hi."
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
+async def test_probes_need_no_key(path: str) -> None:
+    async with temper(serving=LOCKED) as front:
+        assert (await front.client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/chat",
+        "/v1/chat/completions/",
+        "//v1/chat/completions",
+        "/v1//chat/completions",
+        "/V1/chat/completions",
+        "/v1/chat/completions/../../slots",
+        "/v1/%2e%2e/slots",
+        "/slots",
+        "/tools",
+        "/models/load",
+        "/cors-proxy",
+        "/docs",
+        "/redoc",
+        "/a%0d%0ab",
+        "/%ff%00",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_what_is_not_in_the_table_is_not_there(path: str, method: str) -> None:
+    async with temper() as front:
+        response = await front.client.request(method, front.server.url + path)
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
+    assert all(route in error["message"] for route in ROUTES)
+    assert front.backend.questions == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", CHAT, "POST"),
+        ("PUT", CHAT, "POST"),
+        ("OPTIONS", CHAT, "POST"),
+        ("POST", "/v1/models", "GET"),
+        ("DELETE", "/v1/models/x", "GET"),
+        ("POST", "/health", "GET"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allowed: str) -> None:
+    async with temper() as front:
+        response = await front.client.request(method, path)
+    assert response.status_code == 405
+    assert response.headers["allow"] == allowed
+    assert response.json()["error"]["code"] == "method_not_allowed"
+    assert "access-control-allow-origin" not in response.headers
+
+
+MODEL: JsonObject = {"id": "org/tiny:q4", "object": "x", "created": 5, "meta": {"n_ctx": 2048}}
+
+
+async def test_models_are_those_of_the_backend() -> None:
+    async with temper() as front:
+        front.backend.models = {"object": "list", "data": [MODEL]}
+        listed = (await front.client.get("/v1/models")).json()
+        shown = (await front.client.get("/v1/models/org/tiny:q4")).json()
+    expected = {**MODEL, "object": "model", "owned_by": "temper"}
+    assert listed == {"object": "list", "data": [expected]}
+    assert shown == expected
+
+
+async def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
+    async with temper() as front:
+        front.backend.models = {"object": "list", "data": [MODEL]}
+        response = await front.client.get("/v1/models/other")
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert "org/tiny:q4" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "readiness", "status"),
+    [(200, "ready", 200), (503, "loading", 503), (500, "unreachable", 503)],
+)
+async def test_probes_tell_how_the_backend_feels(
+    upstream: int, readiness: str, status: int
+) -> None:
+    async with temper() as front:
+        front.backend.health = upstream
+        alive = await front.client.get("/healthz")
+        ready = await front.client.get("/readyz")
+        health = await front.client.get("/health")
+    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+    assert (ready.status_code, ready.json()["status"]) == (status, readiness)
+    assert health.status_code == status
+    if status == 503:
+        assert health.headers["retry-after"] == "5"
+    if readiness == "loading":
+        assert health.json()["error"]["message"] == "Loading model"
+
+
+async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
+    async with listening(ScriptedBackend()) as gone:
+        url = gone.url
+    async with temper_before(url) as front:
+        assert (await front.client.get("/healthz")).status_code == 200
+        ready = await front.client.get("/readyz")
+        health = await front.client.get("/health")
+    assert (ready.status_code, ready.json()["status"]) == (503, "unreachable")
+    assert health.status_code == 503
+    assert health.json()["error"]["code"] == "backend_unavailable"
+
+
+async def test_the_api_describes_itself() -> None:
+    async with temper() as front:
+        document = json.parse((await front.client.get("/openapi.json")).content)
+    assert isinstance(document, dict)
+    paths = document["paths"]
+    assert isinstance(paths, dict)
+    assert set(ROUTES) <= set(paths)

@@ -1,0 +1,295 @@
+"""What a client is told when the backend fails: a status while there is time, then an event."""
+
+import asyncio
+import logging
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.transport import Timeouts
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import Front, request, temper, temper_before
+from tests.fakes.raw_backend import Caller, raw_backend
+from tests.fakes.raw_backend import Script as Behaviour
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = request(tools=None)
+QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
+LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+BEGUN = spoken.START + spoken.text("It is")
+
+
+def error(status: int, **others: JsonValue) -> Script:
+    plain: JsonObject = {"code": status, "message": "no luck", "type": "their_error"}
+    return refuses(status, {**plain, **others})
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "code"),
+    [
+        (error(400), 400, None),
+        (error(401), 401, None),
+        (error(403), 403, None),
+        (error(404), 404, None),
+        (error(429), 429, None),
+        (error(500), 502, "backend_error"),
+        (error(500, message="Failed to parse tools: x"), 400, None),
+        (error(501), 501, None),
+        (error(503), 503, None),
+        (error(504), 504, None),
+        (error(302), 502, "backend_error"),
+        (refuses(503, LOADING), 503, "model_loading"),
+        (spoken.event({"error": {"code": 429, "message": "no luck"}}), 429, None),
+        (b"", 502, "backend_protocol_error"),
+        (b"<html>Hello</html>", 502, "backend_protocol_error"),
+        (b'{"choices": 5}', 502, "backend_protocol_error"),
+        (b"{}", 502, "backend_protocol_error"),
+        (b"data: [DONE]\n\n", 502, "backend_protocol_error"),
+        (b"data: {]\n\n", 502, "backend_protocol_error"),
+        (b"data: \xff\xfe\n\n", 502, "backend_protocol_error"),
+    ],
+)
+async def test_an_early_failure_has_its_own_status(
+    *, script: Script | bytes, status: int, code: str | None, stream: bool
+) -> None:
+    async with temper(script) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.status == status
+    assert answer.error is not None
+    assert answer.error["code"] == code
+    assert answer.headers["content-type"] == "application/json"
+    assert len(front.backend.questions) == 1
+
+
+async def test_a_reply_in_one_piece_is_read_although_a_stream_was_asked_for(
+    *, stream: bool
+) -> None:
+    whole = b'{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"Hi."}}]}'
+    async with temper(Script((whole,), headers={"content-type": "text/plain"})) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("Hi.", "stop")
+
+
+async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stream: bool) -> None:
+    overflow = error(
+        400,
+        type="exceed_context_size_error",
+        message="the request exceeds the available context size",
+        n_prompt_tokens=33009,
+        n_ctx=2048,
+    )
+    async with temper(overflow) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert answer.status == 400
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+    assert answer.error["type"] == "invalid_request_error"
+    assert (answer.error["n_prompt_tokens"], answer.error["n_ctx"]) == (33009, 2048)
+    assert "maximum context length is 2048 tokens" in str(answer.error["message"])
+    assert "exceeds the available context size" in str(answer.error["message"])
+
+
+@pytest.mark.parametrize(
+    ("status", "written", "expected"),
+    [(429, "7", "7"), (503, "Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT")],
+)
+async def test_when_to_come_back_is_passed_on(status: int, written: str, expected: str) -> None:
+    busy = refuses(status, {"message": "busy"}, headers={"retry-after": written})
+    async with temper(busy) as front:
+        answer = await front.ask(PLAIN)
+    assert (answer.status, answer.headers["retry-after"]) == (status, expected)
+
+
+async def test_a_header_that_cannot_be_passed_on_is_left_out() -> None:
+    busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
+    async with temper(busy) as front:
+        answer = await front.ask(PLAIN)
+    assert answer.status == 429
+    assert "retry-after" not in answer.headers
+
+
+async def test_a_loading_model_says_when_to_come_back() -> None:
+    async with temper(refuses(503, LOADING)) as front:
+        answer = await front.ask(PLAIN)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_a_request_waits_while_the_model_is_loaded(*, stream: bool) -> None:
+    async with temper(refuses(503, LOADING), says("Hi."), load_wait=5) as front:
+        front.backend.health = 503
+        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+        await front.backend.asked()
+        await front.backend.probed()
+        front.backend.health = 200
+        answer = await asking
+    assert answer.text == "Hi."
+
+
+async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
+    async with listening(ScriptedBackend()) as gone:
+        url = gone.url
+    async with temper_before(url) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        models = await front.client.get("/v1/models")
+    assert answer.status == models.status_code == 502
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_unavailable"
+    assert url in str(answer.error["message"])
+
+
+async def hang_up(caller: Caller) -> None:
+    await caller.request()
+
+
+async def babble(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(b"SSH-2.0-OpenSSH_9.9 \x00\xff\r\n\r\n")
+
+
+async def stop_short(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\ndata: {")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code"),
+    [
+        (hang_up, "backend_unavailable"),
+        (babble, "backend_protocol_error"),
+        (stop_short, "backend_unavailable"),
+    ],
+)
+async def test_what_is_no_http_server_is_a_bad_gateway(
+    *, behaviour: Behaviour, code: str, stream: bool
+) -> None:
+    async with raw_backend(behaviour) as backend, temper_before(backend.url) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.status == 502
+    assert answer.error is not None
+    assert answer.error["code"] == code
+    assert "SSH" not in answer.body.decode()
+    assert backend.connections == 1
+
+
+async def test_a_backend_that_never_answers_times_out(*, stream: bool) -> None:
+    async with temper(Script((Ending.NEVER,)), timeouts=QUICK) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert answer.status == 504
+        assert answer.error is not None
+        assert answer.error["code"] == "backend_timeout"
+        async with asyncio.timeout(5):
+            await front.backend.questions[0].left.wait()
+
+
+async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
+    serving = Serving(pace=Pace(deadline=0.05))
+    async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
+        answer = await front.ask(request(), stream=stream)
+        async with asyncio.timeout(5):
+            await front.backend.questions[1].left.wait()
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_timeout"
+    assert answer.status == (200 if stream else 504)
+
+
+LATE = [
+    pytest.param((BEGUN,), "backend_unavailable", id="end without a reason"),
+    pytest.param((BEGUN, Ending.BREAKS), "backend_unavailable", id="broken connection"),
+    pytest.param((BEGUN, b"data: {]\n\n"), "backend_protocol_error", id="nonsense"),
+    pytest.param((BEGUN, spoken.event({"error": {"message": "x"}})), "backend_error", id="error"),
+    pytest.param((BEGUN, Ending.NEVER), "backend_timeout", id="silence"),
+]
+
+
+@pytest.mark.parametrize(("steps", "code"), LATE)
+async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
+    steps: tuple[bytes | Ending, ...], code: str
+) -> None:
+    async with temper(Script(steps), timeouts=QUICK) as front:
+        answer = await front.ask(PLAIN, stream=True)
+    assert (answer.status, answer.text) == (200, "It is")
+    assert answer.error is not None
+    assert answer.error["code"] == code
+    assert not answer.is_done
+    assert answer.body.endswith(b"}}\n\n")
+
+
+@pytest.mark.parametrize(("steps", "code"), LATE)
+async def test_half_an_answer_is_an_error_where_it_was_asked_for_whole(
+    steps: tuple[bytes | Ending, ...], code: str
+) -> None:
+    async with temper(Script(steps), timeouts=QUICK) as front:
+        answer = await front.ask(PLAIN)
+    assert answer.status >= 500
+    assert answer.error is not None
+    assert answer.error["code"] == code
+
+
+async def test_a_call_that_broke_off_is_never_passed_on(*, stream: bool) -> None:
+    half = spoken.START + spoken.call_delta("get_weather", '{"city": "Paris"}')
+    async with temper(Script((half, Ending.BREAKS))) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert answer.calls == []
+    assert answer.error is not None
+
+
+async def test_a_missing_end_mark_behind_the_finish_reason_does_not_matter(*, stream: bool) -> None:
+    async with temper(says("Hi.").removesuffix(spoken.DONE)) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.is_done) == ("Hi.", True)
+
+
+async def test_a_failed_request_is_logged_without_an_outcome(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.requests")
+    async with temper(error(500)) as front:
+        await front.ask(PLAIN)
+    (logged,) = [record.__dict__["request"] for record in caplog.records]
+    assert (logged.status, logged.outcome, logged.attempts) == (502, None, 1)
+
+
+async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
+    """Read a stream while nothing comes from behind; open the gate at so many events."""
+    body = {**PLAIN, "stream": True}
+    seen = ""
+    async with (
+        asyncio.timeout(5),
+        front.client.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
+        assert response.status_code == 200
+        async for piece in response.aiter_text():
+            seen += piece
+            if seen.count("\n\n") >= lines:
+                gate.set()
+    return seen
+
+
+@pytest.mark.parametrize("before", [(), (BEGUN,)], ids=["before the reply", "within the reply"])
+async def test_a_silent_backend_does_not_make_a_silent_stream(before: tuple[bytes, ...]) -> None:
+    gate = asyncio.Event()
+    rest = spoken.text(" sunny.") + spoken.end()
+    script = Script((*before, gate, spoken.START + rest if not before else rest))
+    async with temper(script, serving=Serving(pace=Pace(keep_alive=0.01))) as front:
+        seen = await in_silence(front, gate, 5)
+    events = [line for line in seen.split("\n\n") if line]
+    assert '"delta":{"role":"assistant","content":""}' in events[0]
+    assert seen.count('"role"') == 1
+    assert sum('"delta":{},"finish_reason":null' in event for event in events) >= 2
+    assert "sunny" in seen
+    assert events[-1] == "data: [DONE]"
+
+
+async def test_a_failure_after_silence_is_an_event() -> None:
+    gate = asyncio.Event()
+    script = Script((gate, b"<html>"))
+    async with temper(script, serving=Serving(pace=Pace(keep_alive=0.01))) as front:
+        seen = await in_silence(front, gate, 2)
+    assert '"code":"backend_protocol_error"' in seen
+    assert "[DONE]" not in seen

@@ -1,0 +1,240 @@
+"""No request, however broken, is worth more than a 400: never a 5xx, never a question."""
+
+import gzip
+import logging
+import random
+from collections.abc import AsyncGenerator, Iterator
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.front import CHAT, TOOLS, Front, request, temper
+from tests.fakes.spoken import says
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
+
+BROKEN = {
+    "nothing": b"",
+    "blank": b" \r\n\t",
+    "cut off": b'{"messages":[{"role":"user"',
+    "array": b"[1]",
+    "string": b'"messages"',
+    "null": b"null",
+    "trailing": b"{" + MESSAGES + b"}}",
+    "two documents": b"{" + MESSAGES + b"} {}",
+    "comment": b"{" + MESSAGES + b"/* hi */}",
+    "single quotes": b"{'messages': []}",
+    "NaN": b"{" + MESSAGES + b',"x":NaN}',
+    "infinity": b"{" + MESSAGES + b',"x":-Infinity}',
+    "a number with a leading zero": b"{" + MESSAGES + b',"x":01}',
+    "a huge integer": b"{" + MESSAGES + b',"x":' + b"9" * 5000 + b"}",
+    "a key twice": b"{" + MESSAGES + b',"a":1,"a":2}',
+    "a key twice, once escaped": b"{" + MESSAGES + b',"\\u006dessages":[]}',
+    "a key twice, far inside": b"{" + MESSAGES + b',"x":[{"y":{"a":1,"a":1}}]}',
+    "a lone surrogate": b"{" + MESSAGES + b',"x":"\\ud800"}',
+    "a lone low surrogate": b"{" + MESSAGES + b',"x":"\\udc00"}',
+    "an encoded surrogate": b"{" + MESSAGES + b',"x":"\xed\xa0\x80"}',
+    "bad UTF-8": b"{" + MESSAGES + b',"x":"\xff"}',
+    "overlong UTF-8": b"{" + MESSAGES + b',"x":"\xc0\xaf"}',
+    "a control character": b"{" + MESSAGES + b',"x":"\x00"}',
+    "a byte order mark": b"\xef\xbb\xbf{" + MESSAGES + b"}",
+    "UTF-16": (b"{" + MESSAGES + b"}").decode().encode("utf-16"),
+    "UTF-32": (b"{" + MESSAGES + b"}").decode().encode("utf-32"),
+    "deep arrays": b"{" + MESSAGES + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep objects": b"{" + MESSAGES + b',"x":' + b'{"a":' * 100_000,
+    "gzip": gzip.compress(b"{" + MESSAGES + b"}"),
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+async def test_what_is_not_one_json_object_is_refused_with_the_place(body: bytes) -> None:
+    async with temper() as front:
+        answer = await front.send(body)
+    assert answer.status == 400
+    assert answer.error is not None
+    assert set(answer.error) == {"message", "type", "param", "code"}
+    assert answer.error["type"] == "invalid_request_error"
+    assert answer.error["param"] == "body"
+    assert answer.error["code"] is None
+    assert front.backend.questions == []
+
+
+USER: JsonObject = {"role": "user", "content": "Hi"}
+CALL: JsonObject = {"id": "1", "function": {"name": "a", "arguments": "{}"}}
+
+
+def function(**members: JsonValue) -> JsonValue:
+    return [{"type": "function", "function": {"name": "a", **members}}]
+
+
+def part(**members: JsonValue) -> JsonValue:
+    return [{"role": "user", "content": [{"type": "image_url", **members}]}]
+
+
+WRONG: list[tuple[JsonObject, str]] = [
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": {"0": USER}}, "messages"),
+    ({"messages": "Hi"}, "messages"),
+    ({"messages": [USER, None]}, "messages.1"),
+    ({"messages": [{"content": "Hi"}]}, "messages.0.role"),
+    ({"messages": [{"role": None}]}, "messages.0.role"),
+    ({"messages": [{"role": ["user"]}]}, "messages.0.role"),
+    ({"messages": [{**USER, "content": 5}]}, "messages.0.content"),
+    ({"messages": [{**USER, "content": {"text": "Hi"}}]}, "messages.0.content"),
+    ({"messages": [{**USER, "content": ["Hi"]}]}, "messages.0.content.0"),
+    ({"messages": [{**USER, "content": [{"text": "Hi"}]}]}, "messages.0.content.0.type"),
+    ({"messages": [{**USER, "content": [{"type": "text"}]}]}, "messages.0.content.0"),
+    ({"messages": [{**USER, "name": 5}]}, "messages.0.name"),
+    ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "messages.0.tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [5]}]}, "messages.0.tool_calls.0"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": None}]}]},
+        "messages.0.tool_calls.0.function",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": {}}]}]},
+        "messages.0.tool_calls.0.function.name",
+    ),
+    ({"messages": [{"role": "tool", "tool_call_id": 5}]}, "messages.0.tool_call_id"),
+    ({"messages": part(image_url={"url": "http://169.254.169.254/"})}, "messages.0.content.0"),
+    ({"messages": part(image_url={"url": "file:///etc/passwd"})}, "messages.0.content.0"),
+    ({"messages": part(image_url="https://example.com/a.png")}, "messages.0.content.0"),
+    ({"model": 5}, "model"),
+    ({"tools": {}}, "tools"),
+    ({"tools": "get_weather"}, "tools"),
+    ({"tools": [None]}, "tools.0"),
+    ({"tools": [{}]}, "tools.0.type"),
+    ({"tools": [{"type": "function"}]}, "tools.0.function"),
+    ({"tools": function(name="")}, "tools.0.function.name"),
+    ({"tools": function(name="a\nb")}, "tools.0.function.name"),
+    ({"tools": function(name=5)}, "tools.0.function.name"),
+    ({"tools": function(parameters="{}")}, "tools.0.function.parameters"),
+    ({"tools": function(parameters=[])}, "tools.0.function.parameters"),
+    ({"tools": function(strict="yes")}, "tools.0.function.strict"),
+    ({"tools": [*TOOLS, TOOLS[0]]}, "tools.2.function.name"),
+    ({"tool_choice": "get_weather"}, "tool_choice"),
+    ({"tool_choice": 5}, "tool_choice"),
+    ({"tool_choice": {}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "gone"}}},
+        "tool_choice.function.name",
+    ),
+    ({"tools": None, "tool_choice": "required"}, "tool_choice"),
+    ({"functions": [{"name": "a"}]}, "functions"),
+    ({"parallel_tool_calls": "false"}, "parallel_tool_calls"),
+    ({"stream": "true"}, "stream"),
+    ({"stream": 1}, "stream"),
+    ({"stream_options": True}, "stream_options"),
+    ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"max_tokens": "10"}, "max_tokens"),
+    ({"max_completion_tokens": []}, "max_completion_tokens"),
+    ({"temperature": "0"}, "temperature"),
+    ({"temperature": True}, "temperature"),
+    ({"top_p": {}}, "top_p"),
+    ({"n": 0}, "n"),
+    ({"n": 2}, "n"),
+    ({"seed": 1.5}, "seed"),
+    ({"stop": 5}, "stop"),
+    ({"stop": ["a", None]}, "stop.1"),
+    ({"logprobs": 1}, "logprobs"),
+    ({"logit_bias": []}, "logit_bias"),
+    ({"response_format": "json"}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema", "json_schema": 5}}, "response_format.json_schema"),
+    ({"temper": []}, "temper"),
+]
+
+
+@pytest.mark.parametrize(("change", "param"), WRONG, ids=[json.dump_text(one[0]) for one in WRONG])
+async def test_the_first_wrong_member_is_named(
+    *, change: JsonObject, param: str, stream: bool
+) -> None:
+    asked: JsonObject = request(stream=stream)
+    async with temper() as front:
+        answer = await front.send(json.dump({**asked, **change}))
+    assert answer.status == 400
+    assert answer.error is not None
+    assert str(answer.error["param"]).startswith(param)
+    assert str(answer.error["message"]).startswith(str(answer.error["param"]))
+    assert front.backend.questions == []
+
+
+async def test_a_compressed_body_is_refused_unread() -> None:
+    async with temper() as front:
+        body = gzip.compress(json.dump(request()))
+        answer = await front.send(body, {"content-encoding": "gzip"})
+    assert answer.status == 400
+    assert answer.error is not None
+    assert answer.error["param"] == "content-encoding"
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n"
+    async with (
+        temper(serving=Serving(max_body_bytes=1000)) as front,
+        front.server.connected() as (reader, writer),
+    ):
+        writer.write(head)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413), (100_000, 413)])
+async def test_a_body_without_a_length_is_counted(size: int, status: int) -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for start in range(0, size, 300):
+            yield b" " * min(300, size - start)
+
+    async with temper(says("Hi."), serving=Serving(max_body_bytes=1000)) as front:
+        response = await front.client.post(CHAT, content=pieces())
+        again = await front.ask(request(tools=None))
+    assert response.status_code == status
+    assert again.text == "Hi."
+
+
+async def test_a_refused_request_has_its_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.requests")
+    async with temper() as front:
+        await front.send(b"{", {"x-request-id": "broken-1"})
+    (record,) = caplog.records
+    logged = record.__dict__["request"]
+    assert (logged.id, logged.status, logged.outcome) == ("broken-1", 400, None)
+
+
+def mutations(count: int, seed: int) -> Iterator[bytes]:
+    """Break a good request in many ways: other values anywhere, other bytes anywhere."""
+    chance = random.Random(seed)
+    whole = json.dump(request(stream=True, stop=["x"], stream_options={"include_usage": True}))
+    values = [b"null", b"true", b"-1", b"1e999", b'""', b"[]", b"{}", b'"\\u0000"', b"[[[[]]]]"]
+    for _ in range(count):
+        body = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(body))
+            if chance.random() < 0.5:
+                body[at] = chance.randrange(256)
+            else:
+                end = body.find(b",", at)
+                start = body.rfind(b":", 0, end) + 1
+                body[start:end] = chance.choice(values)
+        yield bytes(body)
+
+
+async def answers_like_a_server(front: Front, body: bytes) -> bool:
+    answer = await front.send(body)
+    return answer.status in (200, 400)
+
+
+async def test_nothing_a_client_sends_is_a_server_error() -> None:
+    async with temper(*[says("Hi.")] * 1000) as front:
+        for body in mutations(200, seed=20260101):
+            assert await answers_like_a_server(front, body), body
+    assert front.backend.questions

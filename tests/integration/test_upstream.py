@@ -1,0 +1,182 @@
+"""What a backend is sent: the client's own bytes, and headers from a short list."""
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from tests.fakes import spoken
+from tests.fakes.front import TOOLS, request, temper
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+# members in an odd order, odd white space, escapes, numbers no serializer would write like this
+ODD = {
+    "seed": b"12345678901234567890123",
+    "messages": b'[ {"content":"h\\u00e9 \\/ \xc3\xa9 \\ud83d\\ude00", "role" : "user",\n'
+    b'"annotations":[],"extra":{"b":1,"a":[1.50,2E2, -0]}},\t{"role":"assistant","refusal":null,'
+    b'"content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"gone",'
+    b'"arguments":"{ \\"a\\" : 1.0 }"}}],"audio":null},'
+    b'{"role":"tool","name":"gone","tool_call_id":"c1","content":[{"type":"text","text":"ok"}]}]',
+    "temperature": b"1.0e0",
+    "top_k": b"40",
+    "unknown": b'{"z" :1,  "y":[ ],"deep":{"1e2":1e2}}',
+    "model": b'"m\\u002f1"',
+    "logit_bias": b'{"15043":-1.0E+1}',
+    "max_tokens": b"1e2",
+}
+ODD_TOOL = (
+    b'{"function" : {"parameters":{"required":["a"],"properties":{"a":{"minimum":1e0,'
+    b'"type":["integer","null"],"default":null}},"$schema":"x","type":"object"},'
+    b'"name":"odd"},"strict": true, "type":"function"}'
+)
+
+
+def written(members: dict[str, bytes], *, stream: bool) -> bytes:
+    """Write a body with a space before every comma."""
+    more = {**members, "stream": b" true" if stream else b"  false", "temper": b'{"workflow":{}}'}
+    inside = b" ,".join(b'"%s":%s' % (name.encode(), raw) for name, raw in more.items())
+    return b"\n{" + inside + b"}\n"
+
+
+async def test_what_nobody_changed_travels_byte_for_byte(*, stream: bool) -> None:
+    async with temper(says("Hi.")) as front:
+        answer = await front.send(written(ODD, stream=stream))
+    assert answer.text == "Hi."
+    raw = front.backend.questions[0].raw
+    assert {name: raw[name] for name in ODD} == ODD
+    assert [name for name in raw if name in ODD] == list(ODD)
+    assert "temper" not in raw
+    assert raw["stream"] == b"true"
+    assert set(raw) - set(ODD) == {"stream", "stream_options", "return_progress"}
+
+
+async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
+    *, stream: bool
+) -> None:
+    members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
+    async with temper(calls("odd", '{"a": 1}')) as front:
+        answer = await front.send(written(members, stream=stream))
+    assert answer.called == [("odd", {"a": 1})]
+    own, respond = front.backend.questions[0].tools
+    assert own == ODD_TOOL
+    assert b'"name":"respond"' in respond
+    assert front.backend.questions[0].raw["messages"] == ODD["messages"]
+
+
+async def test_tools_travel_as_they_are_where_respond_is_not_offered(*, stream: bool) -> None:
+    members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
+    async with temper(says("Hi.")) as front:
+        headers = {"x-temper-text-policy": "accept"}
+        await front.send(written(members, stream=stream), headers)
+    assert front.backend.questions[0].raw["tools"] == members["tools"]
+
+
+async def test_options_of_the_stream_are_kept_and_usage_is_always_asked_for(
+    *, stream: bool
+) -> None:
+    asked = request(stream_options={"include_usage": False, "chunk_size": 7})
+    async with temper(says("Hi.")) as front:
+        await front.ask({**asked, "tools": None}, stream=stream)
+    options = front.backend.questions[0].fields["stream_options"]
+    assert options == {"include_usage": True, "chunk_size": 7}
+
+
+async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
+    *, stream: bool
+) -> None:
+    members = {**ODD, "tools": json.dump(TOOLS)}
+    scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
+    async with temper(*scripts) as front:
+        await front.send(written(members, stream=stream))
+    first, *others = (question.raw for question in front.backend.questions)
+    assert len(others) == 2
+    kept = (set(ODD) - {"messages"}) | {"tools"}
+    for raw in others:
+        assert {name: raw[name] for name in kept} == {name: first[name] for name in kept}
+
+
+async def test_a_request_id_is_echoed_and_travels_on(*, stream: bool) -> None:
+    async with temper(says("Hi.")) as front:
+        plain = request(tools=None)
+        answer = await front.ask(plain, stream=stream, headers={"X-Request-Id": "my-id.1:2_3"})
+    assert answer.headers["x-request-id"] == "my-id.1:2_3"
+    assert front.backend.questions[0].headers["x-request-id"] == "my-id.1:2_3"
+
+
+@pytest.mark.parametrize("odd", [None, "", "a b", 'a"b', "a" * 129, "é"])
+async def test_a_request_id_is_made_where_there_is_no_usable_one(odd: str | None) -> None:
+    async with temper(says("Hi.")) as front:
+        headers = {} if odd is None else {"x-request-id": odd}
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        body = json.dump(request(tools=None))
+        response = await front.client.post("/v1/chat/completions", content=body, headers=raw)
+    made = response.headers["x-request-id"]
+    assert made.startswith("req_")
+    assert made != odd
+    assert front.backend.questions[0].headers["x-request-id"] == made
+
+
+async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
+    headers = {
+        "cookie": "session=1",
+        "forwarded": "for=me",
+        "openai-organization": "org",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "user-agent": "client/1",
+        "x-api-key": "secret",
+        "x-conversation-id": "c",
+        "x-forwarded-for": "1.2.3.4",
+        "x-temper-text-policy": "accept",
+    }
+    async with temper(says("Hi.")) as front:
+        await front.ask(request(), stream=stream, headers=headers)
+    upstream = front.backend.questions[0].headers
+    assert upstream["traceparent"] == headers["traceparent"]
+    assert upstream["user-agent"] == "temper"
+    assert set(upstream) == {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "traceparent",
+        "user-agent",
+        "x-request-id",
+    }
+
+
+FORWARDING = Serving(forwards_authorization=True)
+LOCKED = Serving(api_key="front-key")
+
+
+@pytest.mark.parametrize(
+    ("serving", "own_key", "expected"),
+    [
+        (Serving(), "", None),
+        (FORWARDING, "", "Bearer the-clients"),
+        (FORWARDING, "for-the-backend", "Bearer for-the-backend"),
+        (LOCKED, "", None),
+        (LOCKED, "for-the-backend", "Bearer for-the-backend"),
+    ],
+    ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
+)
+async def test_who_authorizes_at_the_backend(
+    *, stream: bool, serving: Serving, own_key: str, expected: str | None
+) -> None:
+    key = serving.api_key or "the-clients"
+    async with temper(says("Hi."), serving=serving, api_key=own_key) as front:
+        headers = {"authorization": f"Bearer {key}"}
+        answer = await front.ask(request(tools=None), stream=stream, headers=headers)
+    assert answer.status == 200
+    assert front.backend.questions[0].headers.get("authorization") == expected
+
+
+async def test_a_backend_is_always_asked_to_stream_and_to_report_progress(*, stream: bool) -> None:
+    async with temper(spoken.START + spoken.text("Hi.") + spoken.end()) as front:
+        await front.ask(request(tools=None), stream=stream)
+    fields = front.backend.questions[0].fields
+    assert fields["stream"] is True
+    assert fields["return_progress"] is True
+    assert fields["stream_options"] == {"include_usage": True}

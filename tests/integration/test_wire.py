@@ -1,0 +1,151 @@
+"""What every answer looks like on the wire, in the details that clients rely on."""
+
+import re
+
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, request, temper
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = request(tools=None)
+IDENTITY: JsonObject = {
+    "id": spoken.ID,
+    "created": spoken.CREATED,
+    "model": spoken.MODEL,
+    "system_fingerprint": spoken.FINGERPRINT,
+}
+
+
+async def test_an_answer_has_the_identity_that_the_backend_gave_it(*, stream: bool) -> None:
+    async with temper(says("Hi.")) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.identity == IDENTITY
+
+
+async def test_an_answer_gets_an_identity_where_the_backend_gave_none(*, stream: bool) -> None:
+    bare = spoken.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
+    async with temper(bare + spoken.DONE) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.text == "Hi."
+    assert set(answer.identity) == {"id", "created", "model"}
+    assert re.fullmatch("chatcmpl-[0-9a-f]{24}", str(answer.identity["id"]))
+    assert answer.identity["model"] == "m"
+    assert isinstance(created := answer.identity["created"], int)
+    assert created > spoken.CREATED
+
+
+async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> None:
+    other = says("It is sunny.").replace(spoken.ID.encode(), b"chatcmpl-another")
+    async with temper(says("Sunny."), other) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.text, answer.identity) == ("It is sunny.", IDENTITY)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
+async def test_the_finish_reason_is_the_models(*, stream: bool, reason: str) -> None:
+    async with temper(says("Hi.", reason=reason)) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("Hi.", reason)
+
+
+async def test_a_whole_answer_has_its_usage() -> None:
+    async with temper(says("Hi.")) as front:
+        answer = await front.ask(PLAIN)
+    assert answer.usage == spoken.USAGE
+
+
+async def test_a_stream_has_its_usage_in_a_chunk_of_its_own_and_only_on_request() -> None:
+    async with temper(says("Hi."), says("Hi.")) as front:
+        asked = request(tools=None, stream_options={"include_usage": True})
+        answer = await front.ask(asked, stream=True)
+        without = await front.ask(PLAIN, stream=True)
+    assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [spoken.USAGE]
+    assert answer.chunks[-1]["choices"] == []
+    assert answer.chunks[-1]["usage"] == spoken.USAGE
+    assert without.usage is None
+    assert all(chunk["choices"] for chunk in without.chunks)
+
+
+async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> None:
+    costly: JsonObject = {**spoken.USAGE, "prompt_tokens": 99}
+    second = (
+        spoken.START
+        + spoken.text("It is sunny.")
+        + spoken.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
+    )
+    async with temper(says("Sunny."), second + spoken.DONE) as front:
+        asked = request(stream_options={"include_usage": True}) if stream else request()
+        answer = await front.ask(asked, stream=stream)
+    assert answer.usage == costly
+
+
+async def test_a_call_comes_whole_in_one_delta() -> None:
+    async with temper(calls("get_weather", '{"city"', ': "Paris"', "}")) as front:
+        answer = await front.ask(request(), stream=True)
+    brought = [delta for delta in answer.deltas if "tool_calls" in delta]
+    expected: JsonValue = [
+        {
+            "id": "call_backend",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+        }
+    ]
+    assert brought == [{"tool_calls": expected}]
+
+
+async def test_a_stream_begins_with_the_role_and_ends_with_the_report_and_the_end_mark() -> None:
+    async with temper(says("Hi")) as front:
+        answer = await front.ask(PLAIN, stream=True)
+    assert answer.deltas == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
+    assert answer.body.endswith(
+        b'"finish_reason":"stop"}]}\n\n: x-temper attempts=1; outcome=clean\n\ndata: [DONE]\n\n'
+    )
+
+
+async def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back() -> None:
+    async with temper(says("Hi.")) as front:
+        answer = await front.ask(PLAIN, stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["x-temper-backend"].startswith("http://127.0.0.1:")
+    assert "x-temper-outcome" not in answer.headers
+
+
+async def test_the_headers_of_a_whole_answer_tell_what_was_done() -> None:
+    leaked = '<tool_call>{"name": "get_weather", "arguments": {"city": 5}}</tool_call>'
+    async with temper(says(leaked)) as front:
+        answer = await front.ask(request())
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-temper-backend"].startswith("http://127.0.0.1:")
+    assert answer.headers["x-temper-attempts"] == "1"
+    assert answer.headers["x-temper-outcome"] == "repaired"
+    assert answer.headers["x-temper-repairs"] == "rescued=hermes;coerced=1"
+
+
+async def test_token_probabilities_are_kept(*, stream: bool) -> None:
+    token: JsonObject = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+    logprobs: JsonObject = {"content": [token]}
+    chosen: JsonObject = {"index": 0, "finish_reason": None, "logprobs": logprobs}
+    said = spoken.part([{**chosen, "delta": {"content": "Hi"}}])
+    async with temper(spoken.START + said + spoken.end()) as front:
+        answer = await front.ask({**PLAIN, "logprobs": True}, stream=stream)
+    assert b'"logprobs":{"content":[{"token":"Hi","logprob":-0.5' in answer.body
+
+
+async def test_the_path_without_a_version_is_the_same_endpoint() -> None:
+    async with temper(says("Hi.")) as front:
+        response = await front.client.post(CHAT.removeprefix("/v1"), json=PLAIN)
+    assert response.status_code == 200
+    assert len(front.backend.questions) == 1
+
+
+async def test_text_that_would_break_a_line_of_the_stream_arrives_unharmed(*, stream: bool) -> None:
+    nasty = "a\r\nb\n\ndata: [DONE]\n\n\u2028\u0085\x00\x1b[31m\U0001f600\ud7ff"
+    async with temper(says(nasty)) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.text == nasty
