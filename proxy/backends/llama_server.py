@@ -6,7 +6,7 @@ Measured on build 11669; the same holds for the server inside xllamacpp.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.backends.client import Health, Model
 from proxy.backends.openai_compatible import OpenAICompatible
@@ -16,6 +16,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.errors import BackendRefused, BackendSpokeNonsense, BackendUnavailable, InvalidRequest
+from proxy.guardrails.schemas import simplified
 
 PROPERTIES = "/props"
 HEALTH = "/health"
@@ -81,6 +82,7 @@ class LlamaServer:
         self, question: Question, headers: dict[str, str]
     ) -> AsyncGenerator[ReplyEvent, None]:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        question = replace(question, tools=tuple(map(simplified, question.tools)))
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:

@@ -120,6 +120,34 @@ def pointer(path: Path) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def simplified(tool: Tool) -> Tool:
+    """Return a tool with a schema that llama-server can compile; most stay as they are.
+
+    It refuses the whole request for boolean sub-schemas, unknown types and remote references.
+    The reply is checked against the original, which the tool keeps as `parameters`.
+    """
+    source = _simplified_source(tool.source)
+    return tool if source is None else Tool(tool.name, tool.parameters, source)
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _simplified_source(source: bytes) -> bytes | None:
+    """Write a tool anew if its schema needs it."""
+    document = json.parse(source)
+    function = document.get("function") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(function, dict):
+        return None
+    schema = function.get("parameters")
+    if schema is None:
+        return None
+    simple: JsonObject = {"type": "object"}
+    if isinstance(schema, dict):
+        simple = _moved_object(schema, "#")
+    if simple == schema:
+        return None
+    return json.dump({**document, "function": {**function, "parameters": simple}})
+
+
 def call_schema(tools: Sequence[Tool]) -> JsonObject:
     """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
 

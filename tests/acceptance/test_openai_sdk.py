@@ -283,6 +283,19 @@ def test_a_context_that_is_too_long_is_the_clients_error(url: str, way: str) -> 
     assert "maximum context length" in raised.value.message
 
 
+def test_a_schema_that_the_server_refuses_does_not_fail_the_request(url: str) -> None:
+    """llama-server answers 400 to boolean sub-schemas; the reply is checked all the same."""
+    properties = {"city": {"enum": ["Lyon"]}, "anything": True, "odd": {"type": "any"}}
+    schema = {"type": "object", "properties": properties}
+    function = {"name": "get_weather", "description": None, "parameters": schema}
+    tools = cast("list[ChatCompletionToolUnionParam]", [{"type": "function", "function": function}])
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        completion = client.chat.completions.create(
+            model="any", messages=Ask("[[no newline]]").messages, tools=tools
+        )
+    assert whole(completion).calls == [("get_weather", {"city": "Lyon"})]
+
+
 def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     """The second attempt's prompt begins with the first one's, so most of it is cached."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:

@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas import UnusableSchema, call_schema, compiled, pointer
+from proxy.guardrails.schemas import UnusableSchema, call_schema, compiled, pointer, simplified
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "b", "1", "true"])
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
@@ -196,3 +196,43 @@ def test_what_llama_server_refuses_is_let_through(
     refused: JsonValue, simplified: JsonValue
 ) -> None:
     assert arguments_schema(refused) == simplified
+
+
+def offered(parameters: JsonValue) -> Tool:
+    function: JsonObject = {"name": "f", "parameters": parameters}
+    schema = parameters if isinstance(parameters, dict | bool) else {}
+    return Tool("f", schema, json.dump({"type": "function", "function": function}))
+
+
+@pytest.mark.parametrize(
+    "parameters", [None, {"type": "object"}, {"type": "object", "properties": {"a": {"$ref": "#"}}}]
+)
+def test_a_schema_that_llama_server_takes_travels_as_it_is(parameters: JsonValue) -> None:
+    given = offered(parameters)
+    assert simplified(given) is given
+
+
+def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as_it_was() -> None:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},
+    }
+    sent = simplified(offered(parameters))
+    assert sent.parameters == parameters
+    document = json.parse(sent.source)
+    assert isinstance(document, dict)
+    assert isinstance(document["function"], dict)
+    assert document["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"a": {}, "b": {}, "c": {}},
+    }
+
+
+def test_a_tool_that_takes_anything_takes_an_object() -> None:
+    assert b'"parameters":{"type":"object"}' in simplified(offered(True)).source
+
+
+@pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])
+def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
+    given = Tool("f", {}, source)
+    assert simplified(given) is given
