@@ -1,0 +1,101 @@
+"""A real llama-server whose own parser fails, as it does for models with plain JSON calls."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import (
+    ChatCompletionMessage,
+    ChatCompletionMessageParam,
+    ChatCompletionToolUnionParam,
+)
+
+from proxy.conversation import json
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.llama_server import RunningServer
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripts import TOOLS
+from tests.fakes.temper import running_temper
+
+# Calls are plain JSON here, so the server parses every reply that does not look like prose at
+# once; what is not exactly in this form is lost in a 500.
+TEMPLATE = """
+{%- if tools %}{{- '<|im_start|>system\\nReply with JSON to call a function:\\n' }}
+  {%- for tool in tools %}{{- (tool | tojson) + '\\n' }}{% endfor %}{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+  {{- '<|im_start|>' + message.role + '\\n' }}
+  {%- if 'tool_calls' in message %}
+    {%- set call = message.tool_calls[0].function %}
+    {{- '{"name": "' + call.name + '", "parameters": ' + (call.arguments | tojson) + '}' }}
+  {%- else %}{{- message.content }}{% endif %}
+  {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+""".strip()
+SCRIPTS = {
+    "default": "Hello.",
+    "[[other keys]]": '{"name": "get_weather", "arguments": {"city": "Lyon"}}',
+    "[[tags]]": '<tool_call>{"name": "get_weather", "arguments": {"city": "Cork"}}</tool_call>',
+    "[[fence]]": '```json\n{"name": "get_weather", "parameters": {"city": "Metz"}}\n```',
+}
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+CITIES = {"[[other keys]]": "Lyon", "[[tags]]": "Cork", "[[fence]]": "Metz"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with a model that calls in plain JSON."""
+    model = tmp_path_factory.mktemp("model") / "plain.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=4096, template=TEMPLATE)
+    with serving(plan_for(model, context_tokens=4096)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(server: RunningServer) -> Iterator[str]:
+    """Temper in front of it."""
+    key = {"TEMPER_BACKEND__API_KEY": server.api_key}
+    with running_temper("--backend-url", server.base_url, environment=key) as address:
+        yield address
+
+
+@pytest.mark.parametrize("prompt", CITIES)
+def test_without_temper_the_reply_is_lost(server: RunningServer, prompt: str) -> None:
+    body = {"messages": [{"role": "user", "content": prompt}], "tools": list(TOOLS)}
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    answer = httpx.post(f"{server.base_url}/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code == 500
+    assert "does not match the expected" in answer.json()["error"]["message"]
+
+
+def city_called(message: ChatCompletionMessage) -> json.JsonValue:
+    """Return what the only call of a message asks for."""
+    assert message.tool_calls is not None
+    (call,) = message.tool_calls
+    assert call.type == "function"
+    assert call.function.name == "get_weather"
+    arguments = json.parse(call.function.arguments)
+    assert isinstance(arguments, dict)
+    return arguments["city"]
+
+
+@pytest.mark.parametrize("prompt", CITIES)
+def test_with_temper_it_is_a_call(url: str, prompt: str) -> None:
+    said: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        completion = client.chat.completions.create(model="any", messages=said, tools=OFFERED)
+    assert city_called(completion.choices[0].message) == CITIES[prompt]
+
+
+@pytest.mark.parametrize("prompt", CITIES)
+def test_with_temper_it_is_streamed_as_a_call(url: str, prompt: str) -> None:
+    said: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
+    with (
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        client.chat.completions.stream(model="any", messages=said, tools=OFFERED) as stream,
+    ):
+        completion = stream.get_final_completion()
+    assert city_called(completion.choices[0].message) == CITIES[prompt]
