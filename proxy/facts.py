@@ -146,13 +146,18 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
 
 
 def repairs(facts: Iterable[Fact]) -> str:
-    """List what was repaired, e.g. `rescued=hermes;coerced=2`; empty if nothing was."""
+    """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
+
+    Syntaxes and defects are named, everything else is counted.
+    """
+    named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
-    syntaxes: list[str] = []
     for fact in facts:
         match fact:
-            case Rescued(syntax):
-                syntaxes += [syntax] if syntax not in syntaxes else []
+            case Rescued(name):
+                named.setdefault("rescued", []).append(name)
+            case RejectedReply(name):
+                named.setdefault("rejected", []).append(name)
             case (
                 Repaired() | Coerced() | Renamed() | Dropped() | Unchecked() | Refused() | Healed()
             ):
@@ -160,5 +165,5 @@ def repairs(facts: Iterable[Fact]) -> str:
                 counted[word] = counted.get(word, 0) + 1
             case _:
                 pass
-    parts = [f"rescued={','.join(syntaxes)}"] if syntaxes else []
+    parts = [f"{word}={','.join(dict.fromkeys(names))}" for word, names in named.items()]
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])

@@ -157,6 +157,10 @@ class Model(_Section):
 class Guardrails(_Section):
     """How replies are judged, and what happens to those that fail."""
 
+    mode: Literal["on", "observe", "off"] = Field(
+        default="on",
+        description="on, off, or observe: change nothing and report what would have been done",
+    )
     text_policy: Literal["respond", "accept", "require"] = Field(
         default="respond",
         description="what prose is worth while tools are offered: respond, accept or require",

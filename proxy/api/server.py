@@ -21,7 +21,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection, Timeouts
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.processes.llama_server import (
     LaunchPlan,
@@ -126,6 +126,7 @@ def serving_of(settings: Settings) -> Serving:
     key = server.api_key
     return Serving(
         policy=Policy(
+            mode=Mode(guardrails.mode),
             text_policy=TextPolicy(guardrails.text_policy),
             attempts=guardrails.max_attempts,
             is_strict=guardrails.strict,

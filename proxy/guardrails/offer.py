@@ -22,6 +22,17 @@ class TextPolicy(Enum):
     REQUIRE = "require"
 
 
+class Mode(Enum):
+    """How much the guardrails may do.
+
+    OBSERVE changes nothing and reports what ON would have done to the same reply.
+    """
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ON = "on"
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The terms of one request.

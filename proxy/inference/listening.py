@@ -1,5 +1,6 @@
-"""How one reply is listened to: guarded, or simply passed on where there is nothing to guard."""
+"""How one reply is listened to: guarded, observed, or simply passed on."""
 
+from dataclasses import replace
 from typing import Protocol
 
 from proxy.conversation.replies import (
@@ -11,10 +12,11 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
+from proxy.facts import RejectedReply
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
-from proxy.guardrails.verdict import Accepted, Verdict
+from proxy.guardrails.verdict import Accepted, Rejected, Verdict
 from proxy.inference.release import Release
 
 
@@ -77,13 +79,45 @@ class PassingOn:
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is."""
+        return [], self.answer(reason)
+
+    def answer(self, reason: str) -> Accepted:
+        """Return the reply as it is."""
         reply = self._reply.finish(reason)
         calls = tuple(
             ToolCall(call.id or self._new_id(), call.name, str(call.arguments))
             for call in reply.calls
         )
-        return [], Accepted(reply.text, calls, reason)
+        return Accepted(reply.text, calls, reason)
 
     def complete(self, answer: Accepted) -> list[ReplyEvent]:
         """Nothing was held back."""
         return []
+
+
+class Observing:
+    """Passes everything on and notes what the guardrails would have made of it."""
+
+    def __init__(self, offer: Offer, new_id: NewId) -> None:
+        self._offer = offer
+        self._new_id = new_id
+        self._passing = PassingOn(new_id)
+        self._reader = ReplyReader(offer)
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event."""
+        self._reader.read(event)
+        return self._passing.hear(event)
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """Accept the reply as it is, with the facts of the verdict it would have got."""
+        _, reply = self._reader.finish(reason)
+        verdict = review(reply, self._offer, self._new_id)
+        facts = verdict.facts
+        if isinstance(verdict, Rejected):
+            facts += (RejectedReply(verdict.defect.value),)
+        return [], replace(self._passing.answer(reason), facts=facts)
+
+    def complete(self, answer: Accepted) -> list[ReplyEvent]:
+        """Nothing was held back."""
+        return self._passing.complete(answer)

@@ -13,7 +13,7 @@ from proxy.facts import Fact, LoopNoticed, RoundsExceeded
 from proxy.guardrails.healing import heal_messages, heal_tools
 from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, loop_at_end
 from proxy.guardrails.nudges import about_loop, about_rounds
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import Mode, Offer, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
@@ -27,7 +27,7 @@ class Policy:
     """What the operator, or one request, decided about the guardrails.
 
     `attempts` bounds the generations per request; `is_strict` turns an exhausted ladder into an
-    error; `is_on` switches every guardrail off. `syntaxes` names those to try first. A model that
+    error. `syntaxes` names those to try first. A model that
     has repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls
     it is asked for an answer.
     """
@@ -35,7 +35,7 @@ class Policy:
     text_policy: TextPolicy = TextPolicy.RESPOND
     attempts: int = MOST_ATTEMPTS
     is_strict: bool = False
-    is_on: bool = True
+    mode: Mode = Mode.ON
     syntaxes: tuple[str, ...] = ()
     most_repeats: int = MOST_REPEATS
     most_rounds: int = MOST_ROUNDS
@@ -54,9 +54,14 @@ def prepare(
     request: Request, policy: Policy, new_id: NewId, compaction: Compaction | None = None
 ) -> Turn:
     """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
-    messages, facts = heal_messages(request.messages) if policy.is_on else (request.messages, ())
-    tools, healed = heal_tools(request.tools) if policy.is_on else (request.tools, ())
     offer = _make_offer(request, policy)
+    if policy.mode is not Mode.ON:
+        untouched = Prepared(
+            request, request.messages, request.tools, offer, request.tool_choice, is_observed=True
+        )
+        return Turn(untouched, attempts=policy.attempts, is_strict=False, new_id=new_id)
+    messages, facts = heal_messages(request.messages)
+    tools, healed = heal_tools(request.tools)
     offered = tools if offer is None or offer.respond is None else (*tools, offer.respond)
     fitted = (compaction or NoCompaction()).fit(messages, offered, request.max_tokens)
     ending = _ending(request, policy, offer)
@@ -86,12 +91,12 @@ def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
 
 def _make_offer(request: Request, policy: Policy) -> Offer | None:
     """Fix the terms of the request; None where there is nothing to guard."""
-    if not policy.is_on or not request.tools or request.tool_choice is ToolUse.NONE:
+    if policy.mode is Mode.OFF or not request.tools or request.tool_choice is ToolUse.NONE:
         return None
     text_policy = _text_policy(request, policy.text_policy)
     completed = completed_calls(request.messages)
     respond = None
-    if text_policy is TextPolicy.RESPOND:
+    if text_policy is TextPolicy.RESPOND and policy.mode is Mode.ON:
         respond = respond_tool([tool.name for tool in request.tools])
     return Offer(
         request.tools,

@@ -47,7 +47,7 @@ from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_atte
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected
-from proxy.inference.listening import GuardedListening, Listening, PassingOn
+from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.release import Release
 
 
@@ -87,7 +87,8 @@ _MOVES = {
 class Prepared:
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
-    Without an `offer` there is nothing to guard.
+    Without an `offer` there is nothing to guard; what is observed is guarded by nobody either,
+    but judged for the record.
     """
 
     request: Request
@@ -96,6 +97,7 @@ class Prepared:
     offer: Offer | None
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
+    is_observed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,8 @@ class Turn:
         offer = self._prepared.offer
         if offer is None:
             return PassingOn(self._new_id)
+        if self._prepared.is_observed:
+            return Observing(offer, self._new_id)
         if self._attempt.rung is Rung.CONSTRAINED:
             offer = replace(offer, wants_json=False)
         is_prose_welcome = offer.text_policy is TextPolicy.ACCEPT or any(

@@ -76,7 +76,7 @@ async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
-    assert answer.report == {"attempts": "2", "outcome": "retried"}
+    assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "rejected=prose"}
     assert len(front.backend.questions) == 2
 
 
@@ -102,7 +102,7 @@ async def test_prose_is_refused_where_a_call_is_required(
     async with temper(*scripts, serving=Serving(policy)) as front:
         answer = await front.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.called, answer.reason) == ("Never.", [], "stop")
-    assert answer.report == {"attempts": "3", "outcome": "exhausted"}
+    assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
 async def test_the_message_of_respond_is_streamed_while_it_is_written() -> None:

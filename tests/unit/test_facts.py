@@ -53,7 +53,8 @@ def test_the_outcome_is_the_worst_that_happened(facts: list[Fact], expected: Out
     ("facts", "expected"),
     [
         ([], ""),
-        ([ASKED, RejectedReply("prose"), LadderEnded("prose")], ""),
+        ([ASKED, LadderEnded("prose")], ""),
+        ([ASKED, RejectedReply("prose"), ASKED, RejectedReply("prose")], "rejected=prose"),
         ([RESCUED, Coerced("f", "/a"), Coerced("f", "/b")], "rescued=hermes;coerced=2"),
         ([RESCUED, Rescued("fence", "g"), RESCUED], "rescued=hermes,fence"),
         (

@@ -2,6 +2,8 @@
 
 import time
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -14,9 +16,14 @@ from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest, TemperError
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy, prepare
 from proxy.observability.logs import RequestLog, log_request
+
+_TEXT_POLICY = "x-temper-text-policy"
+_MODE = "x-temper-guardrails"
+
+Choice = TypeVar("Choice", bound=Enum)
 
 # the only headers of a client that a backend ever sees
 _TRAVELLING = ("authorization", "traceparent")
@@ -60,10 +67,10 @@ class ChatCompletions:
     def _policy_for(self, http: HttpRequest) -> Policy:
         """Let the headers of one request override what the operator set."""
         policy = self.policy
-        if wished := http.headers.get("x-temper-text-policy"):
-            policy = replace(policy, text_policy=_text_policy(wished))
-        if wished := http.headers.get("x-temper-guardrails"):
-            policy = replace(policy, is_on=_is_on(wished))
+        if wished := http.headers.get(_TEXT_POLICY):
+            policy = replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+        if wished := http.headers.get(_MODE):
+            policy = replace(policy, mode=_chosen(Mode, wished, _MODE))
         return policy
 
     def _upstream_headers(self, http: HttpRequest) -> dict[str, str]:
@@ -78,19 +85,10 @@ def _request_id(http: HttpRequest) -> str:
     return request_id
 
 
-def _text_policy(wished: str) -> TextPolicy:
+def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
+    """Read a header that names one of the members of `kind`."""
     try:
-        return TextPolicy(wished.strip().lower())
+        return kind(wished.strip().lower())
     except ValueError:
-        known = ", ".join(policy.value for policy in TextPolicy)
-        raise InvalidRequest(f"use one of: {known}", "x-temper-text-policy") from None
-
-
-def _is_on(wished: str) -> bool:
-    match wished.strip().lower():
-        case "on":
-            return True
-        case "off":
-            return False
-        case _:
-            raise InvalidRequest("use one of: on, off", "x-temper-guardrails")
+        known = ", ".join(str(one.value) for one in kind)
+        raise InvalidRequest(f"use one of: {known}", header) from None

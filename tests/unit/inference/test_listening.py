@@ -6,10 +6,11 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
+from proxy.facts import RejectedReply
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.listening import GuardedListening, PassingOn
+from proxy.inference.listening import GuardedListening, Observing, PassingOn
 from proxy.inference.release import Release
 from tests.fakes.playbook import CLOCK, CountedIds
 
@@ -56,4 +57,16 @@ def test_passing_on_shows_text_as_it_comes_and_calls_whole() -> None:
     assert shown == []
     assert verdict == Accepted("<tool_call>", (ToolCall("made_1", "anything", "{broken"),), "stop")
     assert isinstance(verdict, Accepted)
+    assert listening.complete(verdict) == []
+
+
+def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
+    listening = Observing(OFFER, CountedIds())
+    assert listening.hear(TextDelta("Noon.")) == [TextDelta("Noon.")]
+    assert listening.hear(ToolCallStarted(0, "a", "launch")) == []
+    shown, verdict = listening.finish("tool_calls")
+    assert shown == []
+    assert isinstance(verdict, Accepted)
+    assert verdict.calls == (ToolCall("a", "launch", ""),)
+    assert verdict.facts == (RejectedReply("unknown_tool"),)
     assert listening.complete(verdict) == []

@@ -7,7 +7,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolUse
 from proxy.errors import ContextOverflow
 from proxy.facts import Healed, Unchecked
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy, prepare
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool
 
@@ -52,7 +52,8 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
     [
         (make_request(), Policy(text_policy=TextPolicy.ACCEPT)),
         (make_request(), Policy(text_policy=TextPolicy.REQUIRE)),
-        (make_request(), Policy(is_on=False)),
+        (make_request(), Policy(mode=Mode.OFF)),
+        (make_request(), Policy(mode=Mode.OBSERVE)),
         (make_request(choice=ToolUse.REQUIRED), Policy()),
         (make_request(choice=ToolUse.NONE), Policy()),
         (make_request(wants_json=True), Policy()),
@@ -74,8 +75,9 @@ def test_a_broken_history_is_healed_and_reported() -> None:
     assert Healed("arguments") in turn.facts
 
 
-def test_with_guardrails_off_nothing_is_healed() -> None:
-    question = question_of(make_request(user_message("Hi"), BROKEN), Policy(is_on=False))
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
+def test_with_guardrails_off_nothing_is_healed(mode: Mode) -> None:
+    question = question_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
     assert question.messages[1] is BROKEN
 
 

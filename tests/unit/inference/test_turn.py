@@ -32,7 +32,7 @@ from proxy.facts import (
     attempts,
     outcome,
 )
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import State
 from tests.fakes.playbook import Playbook, call, make_request, write
@@ -66,7 +66,7 @@ def test_without_tools_everything_is_passed_on_at_once() -> None:
 
 
 def test_with_guardrails_off_a_call_goes_through_unjudged() -> None:
-    book = Playbook.of(make_request(), Policy(is_on=False)).ask()
+    book = Playbook.of(make_request(), Policy(mode=Mode.OFF)).ask()
     call(book, "launch_rocket", "{broken")
     book << ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken"))
     book << ReplyFinished("tool_calls")
@@ -439,3 +439,23 @@ def test_a_terminal_tool_may_be_called_after_the_required_steps() -> None:
     book = Playbook.of(request).ask()
     call(book, "get_weather", PARIS)
     book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+
+
+def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> None:
+    book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
+    assert book.question is not None
+    assert [tool.name for tool in book.question.tools] == ["get_weather", "get_time"]
+    book >> TextDelta(LEAKED) << TextDelta(LEAKED)
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+    assert Rescued("hermes", "get_time") in book.turn.facts
+
+
+def test_an_observed_defect_goes_through_and_is_reported() -> None:
+    book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE, is_strict=True)).ask()
+    call(book, "get_weather", BAD_UNIT)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", BAD_UNIT))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert RejectedReply("invalid_arguments") in book.turn.facts
+    assert attempts(book.turn.facts) == 1
