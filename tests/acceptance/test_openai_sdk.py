@@ -20,8 +20,8 @@ from openai.types.chat import (
 
 from proxy.conversation import json
 from proxy.processes.llama_server import RunningServer
+from tests.fakes.command import running_temper
 from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, TOOLS, said
-from tests.fakes.temper import running_temper
 
 MESSAGE = "".join(SENTENCES)
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))

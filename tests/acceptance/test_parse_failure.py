@@ -15,9 +15,9 @@ from openai.types.chat import (
 from proxy.conversation import json
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.llama_server import RunningServer
+from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS
-from tests.fakes.temper import running_temper
 
 # Calls are plain JSON here, so the server parses every reply that does not look like prose at
 # once; what is not exactly in this form is lost in a 500.

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from proxy.conversation import json
+
 PATIENCE_SECONDS = 60.0
 
 
@@ -29,6 +31,22 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
         finally:
             watchdog.cancel()
             process.kill()
+
+
+@contextmanager
+def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
+    """Run `temper serve` on a free port and yield its URL; it is ended as `docker stop` does."""
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--json", *flags]
+    surroundings = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings) as process:
+        assert process.stdout is not None
+        try:
+            announced = json.parse(process.stdout.readline())
+            assert isinstance(announced, dict)
+            yield str(announced["url"])
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
 
 
 def processes_with(argument: str) -> list[str]:
