@@ -167,3 +167,11 @@ def repairs(facts: Iterable[Fact]) -> str:
                 pass
     parts = [f"{word}={','.join(dict.fromkeys(names))}" for word, names in named.items()]
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])
+
+
+def report(facts: Iterable[Fact]) -> dict[str, str]:
+    """Return what a client is told: `attempts`, `outcome` and, where there were any, `repairs`."""
+    happened = tuple(facts)
+    told = {"attempts": str(attempts(happened)), "outcome": outcome(happened).value}
+    done = repairs(happened)
+    return {**told, "repairs": done} if done else told

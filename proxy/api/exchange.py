@@ -26,7 +26,7 @@ from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
 from proxy.engine import converse
 from proxy.errors import TemperError
-from proxy.facts import attempts, outcome, repairs
+from proxy.facts import attempts, outcome, repairs, report
 from proxy.inference.turn import State, Turn
 from proxy.observability.logs import RequestLog, log_request
 
@@ -138,7 +138,8 @@ class Exchange:
         except TemperError as error:
             return describe(error).response()
         body = json.dump(builder.build() if builder is not None else {})
-        headers = {**self._headers(), **self._report_headers()}
+        told = {f"x-temper-{name}": value for name, value in report(self._turn.facts).items()}
+        headers = {**self._headers(), **told}
         return Response(body, 200, headers, "application/json")
 
     def _encoder(self, first: ReplyEvent | None) -> "_StreamEncoder":
@@ -152,16 +153,6 @@ class Exchange:
 
     def _headers(self) -> dict[str, str]:
         return {"x-temper-backend": self._backend.name}
-
-    def _report_headers(self) -> dict[str, str]:
-        happened = self._turn.facts
-        headers = {
-            "x-temper-attempts": str(attempts(happened)),
-            "x-temper-outcome": outcome(happened).value,
-        }
-        if done := repairs(happened):
-            headers["x-temper-repairs"] = done
-        return headers
 
 
 class _StreamEncoder:
@@ -186,11 +177,8 @@ class _StreamEncoder:
 
     def end(self) -> bytes:
         """Return the report and the end mark."""
-        happened = self._turn.facts
-        report = f"x-temper attempts={attempts(happened)}; outcome={outcome(happened).value}"
-        if done := repairs(happened):
-            report += f"; repairs={done}"
-        return self._chunks.comment(report) + self._chunks.done()
+        told = "; ".join(f"{name}={value}" for name, value in report(self._turn.facts).items())
+        return self._chunks.comment(f"x-temper {told}") + self._chunks.done()
 
     def fail(self, error: TemperError) -> bytes:
         """Return an error event, and no end mark: SDKs raise on it."""

@@ -30,6 +30,8 @@ def heal_tools(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], tuple[Fact, .
 
 
 def _heal_message(message: Message, facts: list[Fact]) -> Message:
+    if message.text and not message.calls:
+        return message
     source = json.parse(message.source)
     assert isinstance(source, dict)  # noqa: S101 - the dialect made the message from an object
     calls = source.get("tool_calls")

@@ -27,9 +27,8 @@ class Policy:
     """What the operator, or one request, decided about the guardrails.
 
     `attempts` bounds the generations per request; `is_strict` turns an exhausted ladder into an
-    error. `syntaxes` names those to try first. A model that
-    has repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls
-    it is asked for an answer.
+    error. `syntaxes` names those to try first. A model that has repeated a call `most_repeats`
+    times is warned; after `most_rounds` rounds of tool calls it is asked for an answer.
     """
 
     text_policy: TextPolicy = TextPolicy.RESPOND

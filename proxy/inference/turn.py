@@ -144,7 +144,6 @@ class Turn:
         """Return what to ask the backend, None when the turn is done."""
         if self._state is State.DONE:
             return None
-        self._listening = self._listen()
         self._usage = None
         self._facts.append(Asked(self._attempt.rung.value))
         self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
@@ -250,6 +249,7 @@ class Turn:
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
+        self._listening = self._listen()
         constrained = attempt.rung is Rung.CONSTRAINED
         self._nudges += insist_on_json(rejected.nudge) if constrained else rejected.nudge
         return ()

@@ -18,6 +18,7 @@ from proxy.facts import (
     attempts,
     outcome,
     repairs,
+    report,
 )
 
 ASKED = Asked("as asked")
@@ -69,3 +70,12 @@ def test_repairs_are_listed_by_kind(facts: list[Fact], expected: str) -> None:
 
 def test_what_is_no_fact_is_no_repair() -> None:
     assert repairs([cast("Fact", "a rumour"), RESCUED]) == "rescued=hermes"
+
+
+def test_a_client_is_told_of_repairs_only_if_there_were_any() -> None:
+    assert report([ASKED]) == {"attempts": "1", "outcome": "clean"}
+    assert report([ASKED, RESCUED]) == {
+        "attempts": "1",
+        "outcome": "repaired",
+        "repairs": "rescued=hermes",
+    }

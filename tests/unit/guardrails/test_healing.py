@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message, user_message
+from proxy.conversation.messages import Message, assistant_message, user_message
 from proxy.conversation.tools import Tool
 from proxy.facts import Healed
 from proxy.guardrails.healing import heal_messages, heal_tools
@@ -30,6 +30,7 @@ def first_call(message: Message) -> JsonObject:
     [
         user_message("{bad"),
         assistant({"content": "Hello"}),
+        assistant_message("Hello"),
         assistant({"content": None, "tool_calls": []}),
         with_call({"name": "f", "arguments": '{"a": 1}'}, type="function"),
         with_call({"name": "f", "arguments": {"a": 1}}, type="function"),
