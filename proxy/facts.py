@@ -96,6 +96,11 @@ class RejectedReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """Another attempt was due, but too many other requests are being asked again already."""
+
+
+@dataclass(frozen=True, slots=True)
 class LadderEnded:
     """No further attempt was allowed; the client got the most faithful reply there was."""
 
@@ -115,6 +120,7 @@ Fact: TypeAlias = (
     | LoopNoticed
     | RoundsExceeded
     | RejectedReply
+    | Withheld
     | LadderEnded
 )
 
@@ -158,8 +164,8 @@ def repairs(facts: Iterable[Fact]) -> str:
                 named.setdefault("rescued", []).append(name)
             case RejectedReply(name):
                 named.setdefault("rejected", []).append(name)
-            case (
-                Repaired() | Coerced() | Renamed() | Dropped() | Unchecked() | Refused() | Healed()
+            case (Repaired() | Coerced() | Renamed() | Dropped()) | (
+                Unchecked() | Refused() | Healed() | Withheld()
             ):
                 word = type(fact).__name__.lower()
                 counted[word] = counted.get(word, 0) + 1

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 __all__ = [
     "JsonObject",
+    "JsonSchema",
     "JsonValue",
     "dump",
     "dump_text",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 JsonObject: TypeAlias = dict[str, JsonValue]
+JsonSchema: TypeAlias = JsonObject | bool
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])

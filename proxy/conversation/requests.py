@@ -1,10 +1,10 @@
 """What a client asks for, and what is put to a backend on its behalf."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
@@ -16,7 +16,8 @@ class Request:
 
     `fields` holds every top-level member of the client's JSON object, in the client's order, as
     the exact bytes it was written in; the typed attributes are views of some of them.
-    `max_tokens` counts tokens; `stop_strings` tells whether the client set any.
+    `max_tokens` counts tokens; `stop_strings` tells whether the client set any. `answer_schema` is
+    the JSON schema that an answer has to satisfy, None where any text will do.
     """
 
     model: str
@@ -29,7 +30,7 @@ class Request:
     include_usage: bool = False
     max_tokens: int | None = None
     stop_strings: bool = False
-    wants_json: bool = False
+    answer_schema: JsonSchema | None = None
     workflow: Workflow = NO_RULES
 
 
@@ -45,8 +46,8 @@ class Question:
     """One attempt: the request with the messages and tools that are really sent.
 
     `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces
-    them. With `Parsing.OURS` the backend must return the model's raw text. `schema`, when set,
-    is the JSON schema that the whole output has to satisfy.
+    them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
+    model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     """
 
     request: Request
@@ -54,4 +55,5 @@ class Question:
     tools: tuple[Tool, ...]
     tool_choice: ToolChoice
     parsing: Parsing = Parsing.BACKEND
-    schema: JsonObject | None = field(default=None)
+    schema: JsonObject | None = None
+    omits: frozenset[str] = frozenset()

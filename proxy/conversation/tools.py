@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonSchema, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Tool:
     """
 
     name: str
-    parameters: JsonObject | bool
+    parameters: JsonSchema
     source: bytes
 
 

@@ -122,4 +122,5 @@ def _at(value: JsonValue, *path: str | int) -> JsonValue:
     return value
 
 
-_SCHEMAS = {tool.name: compiled(tool) for tool in decode_request(json.dump(request_for(""))).tools}
+_OFFERED = decode_request(json.dump(request_for(""))).tools
+_SCHEMAS = {tool.name: compiled(tool.parameters) for tool in _OFFERED}

@@ -73,7 +73,7 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if isinstance(read, BrokenArguments):
         return read
     try:
-        schema = compiled(tool)
+        schema = compiled(tool.parameters)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
     if schema.is_valid(read.value):

@@ -1,4 +1,4 @@
-"""What is wrong with a call's arguments, in words a model can act on: one sentence per defect."""
+"""What is wrong with arguments or an answer, in words a model can act on: one phrase per defect."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,11 @@ class Complaint:
     got: str | None = None
 
     def __str__(self) -> str:
-        place = self.pointer or "the arguments"
+        return self.about("the arguments")
+
+    def about(self, whole: str) -> str:
+        """Write the complaint as a phrase; `whole` is what the empty pointer points to."""
+        place = self.pointer or whole
         return f"{place}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
 
 

@@ -32,6 +32,12 @@ def about_silence(offer: Offer) -> tuple[Message, ...]:
     return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
 
 
+def about_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
+    """Answer an answer that is not in the form the client asked for."""
+    text = f"Your answer has the wrong form: {'; '.join(problems)}. Answer with valid JSON only."
+    return (*_said(written), user_message(text))
+
+
 def about_calls(written: str, answers: Sequence[Answer], offer: Offer) -> tuple[Message, ...]:
     """Answer calls with a defect on their own channel: one tool result for each."""
     calls = tuple(answer.call for answer in answers)

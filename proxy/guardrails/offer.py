@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.loops import Loop
@@ -38,8 +39,8 @@ class Offer:
     """The terms of one request.
 
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
-    holds the texts that are not the model's voice: tool results and user messages. With
-    `wants_json` the client asked for a JSON answer, which is not to be taken for a call.
+    holds the texts that are not the model's voice: tool results and user messages. An answer has
+    to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
     `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     """
 
@@ -51,7 +52,7 @@ class Offer:
     parallel: bool = True
     quotable: tuple[str, ...] = ()
     stop_strings: bool = False
-    wants_json: bool = False
+    answer_schema: JsonSchema | None = None
     completed: tuple[CompletedCall, ...] = ()
     workflow: Workflow = NO_RULES
     loop: Loop | None = None
@@ -64,7 +65,7 @@ class Offer:
     @property
     def readable_syntaxes(self) -> tuple[Syntax, ...]:
         """The syntaxes in which text counts as a call."""
-        if self.wants_json:
+        if self.answer_schema is not None:
             return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
         return self.syntaxes
 

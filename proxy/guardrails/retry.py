@@ -2,7 +2,8 @@
 
 Repair comes first and costs nothing; then the model is told what was wrong; in the end the
 backend is constrained so that only a valid call can come out. Prose where an answer is allowed is
-asked about once and then taken.
+asked about once and then taken. An answer in the wrong form is asked for again in the form that the
+client wants: the backend is constrained to it at once, because the choice to answer was made.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ class Rung(Enum):
     RAW = "raw"
     NUDGED = "nudged"
     CONSTRAINED = "constrained"
+    ANSWER = "answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,22 @@ def next_attempt(
 ) -> Attempt | None:
     """Return the next attempt after all these failed, or None when the ladder ends."""
     last = failures[-1]
-    if len(failures) >= limit:
+    is_prose = is_an_answer(last, text_policy)
+    if len(failures) >= limit or (is_prose and _was_prose_before(failures)):
         return None
+    if last.defect is Defect.INVALID_ANSWER:
+        return Attempt(Rung.ANSWER, Parsing.OURS)
     if last.defect is Defect.UNREADABLE and last.attempt.parsing is Parsing.BACKEND:
         return Attempt(Rung.RAW, Parsing.OURS)
-    if is_an_answer(last, text_policy):
-        if any(failure.defect in _PROSE for failure in failures[:-1]):
-            return None
-        if len(failures) == 1 or last.attempt.rung is Rung.RAW:
-            return Attempt(Rung.NUDGED, last.attempt.parsing)
+    if is_prose and (len(failures) == 1 or last.attempt.rung is Rung.RAW):
+        return Attempt(Rung.NUDGED, last.attempt.parsing)
     if len(failures) + 1 == limit or last.attempt.rung is Rung.NUDGED:
         return Attempt(Rung.CONSTRAINED, Parsing.OURS)
     return Attempt(Rung.NUDGED, last.attempt.parsing)
+
+
+def _was_prose_before(failures: Sequence[Failure]) -> bool:
+    return any(failure.defect in _PROSE for failure in failures[:-1])
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:

@@ -5,15 +5,16 @@ exception here.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Renamed
 from proxy.guardrails import arguments, names, nudges
+from proxy.guardrails.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
@@ -175,11 +176,23 @@ def _judge_text(reply: ReadReply, offer: Offer, facts: tuple[Fact, ...]) -> Verd
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     if reply.has_responded or (not demands_call and reason == "length"):
         return answer
+    if offer.answer_schema is not None and reply.text.strip():
+        return _judge_answer(answer, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
     if not reply.text.strip():
         return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
     return Rejected(Defect.PROSE, nudges.about_prose(reply.text, offer), answer, facts)
+
+
+def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
+    """Judge an answer for which the client demands a form."""
+    match check_answer(answer.text, schema):
+        case ValidAnswer(text, facts):
+            return replace(answer, text=text, facts=(*answer.facts, *facts))
+        case InvalidAnswer(problems):
+            nudge = nudges.about_answer(answer.text, problems)
+            return Rejected(Defect.INVALID_ANSWER, nudge, answer, answer.facts)
 
 
 def _finish_reason(written: str, calls: Sequence[ToolCall]) -> str:

@@ -16,7 +16,7 @@ from jsonschema_rs import (
 )
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -68,10 +68,10 @@ class Schema:
             return None
 
 
-def compiled(tool: Tool) -> Schema:
-    """Compile a tool's parameters, or find them compiled; raises UnusableSchema."""
+def compiled(schema: JsonSchema) -> Schema:
+    """Compile a schema, or find it compiled; raises UnusableSchema."""
     try:
-        return _compiled(json.dump(tool.parameters))
+        return _compiled(json.dump(schema))
     except (ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
         raise UnusableSchema(reason[:_PROBLEM_LIMIT]) from error

@@ -19,6 +19,7 @@ class Defect(Enum):
     BROKEN_ARGUMENTS = "broken_arguments"
     INVALID_ARGUMENTS = "invalid_arguments"
     UNREADABLE = "unreadable"
+    INVALID_ANSWER = "invalid_answer"
     LOOP = "loop"
     STEP_MISSING = "step_missing"
 

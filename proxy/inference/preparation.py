@@ -19,7 +19,7 @@ from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
-from proxy.inference.turn import Prepared, Turn
+from proxy.inference.turn import ANSWER_FORM, MayRetry, Prepared, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,23 @@ class _Ending:
 
 
 def prepare(
-    request: Request, policy: Policy, new_id: NewId, compaction: Compaction | None = None
+    request: Request,
+    policy: Policy,
+    new_id: NewId,
+    may_retry: MayRetry = lambda: True,
+    *,
+    compaction: Compaction | None = None,
 ) -> Turn:
-    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
+    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+
+    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
+    """
     offer = _make_offer(request, policy)
     if policy.mode is not Mode.ON:
         untouched = Prepared(
             request, request.messages, request.tools, offer, request.tool_choice, is_observed=True
         )
-        return Turn(untouched, attempts=policy.attempts, is_strict=False, new_id=new_id)
+        return Turn(untouched, new_id, may_retry, attempts=policy.attempts, is_strict=False)
     messages, facts = heal_messages(request.messages)
     tools, healed = heal_tools(request.tools)
     offered = tools if offer is None or offer.respond is None else (*tools, offer.respond)
@@ -71,8 +79,10 @@ def prepare(
         None if ending.is_final else offer,
         ToolUse.NONE if ending.is_final else request.tool_choice,
         (*facts, *healed, *fitted.facts, *ending.facts),
+        # a form that is enforced from the first token on leaves no room for a call
+        omits=frozenset() if offer is None or ending.is_final else frozenset((ANSWER_FORM,)),
     )
-    return Turn(prepared, attempts=policy.attempts, is_strict=policy.is_strict, new_id=new_id)
+    return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=policy.is_strict)
 
 
 def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
@@ -106,7 +116,7 @@ def _make_offer(request: Request, policy: Policy) -> Offer | None:
         request.parallel_tool_calls,
         tuple(one.text for one in request.messages if one.role in ("tool", "user")),
         request.stop_strings,
-        request.wants_json,
+        None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         request.workflow,
         loop_at_end(completed, policy.most_repeats),
@@ -116,4 +126,4 @@ def _make_offer(request: Request, policy: Policy) -> Offer | None:
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:
     if request.tool_choice is ToolUse.REQUIRED or isinstance(request.tool_choice, NamedTool):
         return TextPolicy.REQUIRE
-    return TextPolicy.ACCEPT if request.wants_json else wanted
+    return wanted if request.answer_schema is None else TextPolicy.ACCEPT

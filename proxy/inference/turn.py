@@ -22,9 +22,10 @@ ladder (`guardrails.retry`) names the next attempt. Where there is nothing to gu
 is passed on as it comes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -40,15 +41,19 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
-from proxy.facts import Asked, Fact, LadderEnded, RejectedReply
+from proxy.facts import Asked, Fact, LadderEnded, RejectedReply, Withheld
 from proxy.guardrails.nudges import insist_on_json
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected
 from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.release import Release
+
+MayRetry: TypeAlias = Callable[[], bool]
+
+ANSWER_FORM = "response_format"
 
 
 class State(Enum):
@@ -88,7 +93,7 @@ class Prepared:
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
     Without an `offer` there is nothing to guard; what is observed is guarded by nobody either,
-    but judged for the record.
+    but judged for the record. Questions leave out the fields that `omits` names.
     """
 
     request: Request
@@ -97,7 +102,23 @@ class Prepared:
     offer: Offer | None
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
+    omits: frozenset[str] = frozenset()
     is_observed: bool = False
+
+    def question(
+        self, attempt: Attempt, nudges: tuple[Message, ...], schema: JsonObject | None
+    ) -> Question:
+        """Word an attempt; an answer in the client's own form is asked for with its own words."""
+        omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
+        return Question(
+            self.request,
+            self.messages + nudges,
+            self.tools,
+            self.tool_choice,
+            attempt.parsing,
+            schema,
+            omits,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +134,19 @@ class Turn:
     """One request on its way to an answer; see the module's theory of operation."""
 
     def __init__(
-        self, prepared: Prepared, *, attempts: int, is_strict: bool, new_id: NewId
+        self,
+        prepared: Prepared,
+        new_id: NewId,
+        may_retry: MayRetry,
+        *,
+        attempts: int,
+        is_strict: bool,
     ) -> None:
         self._prepared = prepared
+        self._new_id = new_id
+        self._may_retry = may_retry
         self._attempts = attempts
         self._is_strict = is_strict
-        self._new_id = new_id
         self._state = State.ASKING
         self._attempt = FIRST
         self._failures: list[Failure] = []
@@ -147,15 +175,7 @@ class Turn:
         self._usage = None
         self._facts.append(Asked(self._attempt.rung.value))
         self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
-        prepared = self._prepared
-        return Question(
-            prepared.request,
-            prepared.messages + self._nudges,
-            prepared.tools,
-            prepared.tool_choice,
-            self._attempt.parsing,
-            self._schema(),
-        )
+        return self._prepared.question(self._attempt, self._nudges, self._schema())
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; returns the client's events.
@@ -200,12 +220,19 @@ class Turn:
         if self._prepared.is_observed:
             return Observing(offer, self._new_id)
         if self._attempt.rung is Rung.CONSTRAINED:
-            offer = replace(offer, wants_json=False)
-        is_prose_welcome = offer.text_policy is TextPolicy.ACCEPT or any(
+            offer = replace(offer, answer_schema=None)
+        release = Release(
+            shows_prose=self._welcomes_prose(offer), is_muted=self._shown_by is not None
+        )
+        return GuardedListening(offer, release, self._new_id, insistence=len(self._failures))
+
+    def _welcomes_prose(self, offer: Offer) -> bool:
+        """Tell whether prose is an answer whatever follows; JSON has to be checked first."""
+        if offer.answer_schema is not None:
+            return False
+        return offer.text_policy is TextPolicy.ACCEPT or any(
             is_an_answer(failure, offer.text_policy) for failure in self._failures
         )
-        release = Release(shows_prose=is_prose_welcome, is_muted=self._shown_by is not None)
-        return GuardedListening(offer, release, self._new_id, insistence=len(self._failures))
 
     def _schema(self) -> JsonObject | None:
         """Describe the only output that the constrained attempt allows."""
@@ -246,6 +273,9 @@ class Turn:
         self._remember(rejected.fallback)
         self._move(Move.REJECTED)
         attempt = next_attempt(self._failures, self._text_policy, self._attempts)
+        if attempt is not None and not self._may_retry():
+            self._facts.append(Withheld())
+            attempt = None
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt

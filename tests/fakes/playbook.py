@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message, user_message
 from proxy.conversation.replies import (
     ReplyEvent,
@@ -42,7 +42,7 @@ def make_request(
     tools: tuple[Tool, ...] = (WEATHER, CLOCK),
     choice: ToolChoice = ToolUse.AUTO,
     parallel: bool = True,
-    wants_json: bool = False,
+    answer_schema: JsonSchema | None = None,
     stop_strings: bool = False,
 ) -> Request:
     return Request(
@@ -52,7 +52,7 @@ def make_request(
         tools,
         choice,
         parallel_tool_calls=parallel,
-        wants_json=wants_json,
+        answer_schema=answer_schema,
         stop_strings=stop_strings,
     )
 

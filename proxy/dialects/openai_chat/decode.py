@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import (
     PromptProgress,
@@ -30,6 +30,7 @@ from proxy.dialects.openai_chat.schema import (
     ChosenTool,
     MadeCall,
     OfferedTool,
+    ResponseFormat,
     TemperOptions,
     kind,
     validate,
@@ -37,6 +38,7 @@ from proxy.dialects.openai_chat.schema import (
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+_ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def decode_request(body: bytes) -> Request:
@@ -56,7 +58,7 @@ def decode_request(body: bytes) -> Request:
         include_usage=bool(checked.stream_options and checked.stream_options.include_usage),
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
-        wants_json=checked.response_format is not None and checked.response_format.type != "text",
+        answer_schema=_answer_schema(checked.response_format),
         workflow=_workflow(checked.temper),
     )
 
@@ -125,6 +127,14 @@ def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> Too
         problem = f"There is no tool {name!r} among the offered ones: {known}."
         raise InvalidRequest(problem, "tool_choice.function.name")
     return NamedTool(name)
+
+
+def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
+    """Return the schema of the answers that a client can use; None where it takes any text."""
+    if wanted is None or wanted.type == "text":
+        return None
+    schema = wanted.schema_ if wanted.json_schema is None else wanted.json_schema.schema_
+    return _ANY_OBJECT if schema is None else schema
 
 
 def _workflow(options: TemperOptions | None) -> Workflow:

@@ -31,8 +31,8 @@ _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_toke
 def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes:
     """Write the request body for a backend; members of `extra` replace the client's."""
     request = question.request
-    members = dict(request.fields)
-    members.pop("temper", None)
+    left_out = question.omits | {"temper"}
+    members = {name: raw for name, raw in request.fields.items() if name not in left_out}
     if question.messages != request.messages:
         members["messages"] = json.join_array([message.source for message in question.messages])
     if question.tools and question.tools != request.tools:

@@ -112,6 +112,7 @@ TokenCount: TypeAlias = Annotated[Integer, Field(ge=0)]
 Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
 Object: TypeAlias = Annotated[dict[str, JsonValue], Tag("<an object>")]
 Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
+Schema: TypeAlias = Annotated[Object | Boolean, _one_of("an object, a boolean or null")]
 
 
 class WireObject(BaseModel):
@@ -180,7 +181,7 @@ class OfferedFunction(WireObject):
 
     name: StrictStr
     description: StrictStr | None = None
-    parameters: Annotated[Object | Boolean, _one_of("an object, a boolean or null")] | None = None
+    parameters: Schema | None = None
     strict: StrictBool | None = None
 
 
@@ -210,11 +211,17 @@ class StreamOptions(WireObject):
     include_usage: StrictBool | None = None
 
 
-class ResponseFormat(WireObject):
-    """The form of the answer."""
+class AnswerSchema(WireObject):
+    """The JSON schema of the answer, with a name that only matters to a backend."""
+
+    schema_: Schema | None = Field(default=None, alias="schema")
+
+
+class ResponseFormat(AnswerSchema):
+    """The form of the answer; llama-server also knows a `schema` beside `json_object`."""
 
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, object] | None = None
+    json_schema: AnswerSchema | None = None
 
 
 ChoiceWord: TypeAlias = Annotated[Literal["auto", "none", "required"], Tag("<a string>")]

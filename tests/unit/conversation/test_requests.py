@@ -13,7 +13,7 @@ def test_a_request_lets_the_model_decide_unless_told_otherwise() -> None:
     assert (REQUEST.tool_choice, REQUEST.parallel_tool_calls) == (ToolUse.AUTO, True)
     assert (REQUEST.tools, REQUEST.max_tokens) == ((), None)
     assert not any((REQUEST.stream, REQUEST.include_usage, REQUEST.stop_strings))
-    assert not REQUEST.wants_json
+    assert REQUEST.answer_schema is None
 
 
 def test_a_question_leaves_parsing_to_the_backend_and_the_output_free() -> None:

@@ -65,7 +65,7 @@ def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     assert request.stream is stream
     assert [message.text for message in request.messages] == ["Hello"]
     (tool,) = request.tools
-    schema = compiled(tool)
+    schema = compiled(tool.parameters)
     assert schema.is_valid({"city": "Rome", "days": 2, "unit": "celsius"})
     assert not schema.is_valid({"city": "Rome", "unit": "kelvin"})
     assert not schema.is_valid({"city": "Rome", "days": "2"})

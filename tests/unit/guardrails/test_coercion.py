@@ -9,7 +9,6 @@ from jsonschema import Draft202012Validator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
 from proxy.guardrails.coercion import Coercion, coerce, copied
 from proxy.guardrails.schemas import compiled, pointer
 
@@ -20,7 +19,7 @@ INTEGERS: JsonObject = {"type": "array", "items": INTEGER}
 
 def coerced(schema: JsonObject, value: JsonValue) -> Coercion:
     before = json.dump(value)
-    coercion = coerce(compiled(Tool("t", schema, b"")), value)
+    coercion = coerce(compiled(schema), value)
     assert json.dump(value) == before
     assert Draft202012Validator(schema).is_valid(coercion.value) == (not coercion.errors)
     return coercion
@@ -292,7 +291,7 @@ def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
 
 @pytest.mark.parametrize("item", ["5", "x", None, {}])
 def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
-    schema = compiled(Tool("t", one(INTEGERS), b""))
+    schema = compiled(one(INTEGERS))
 
     def seconds(count: int) -> float:
         items: list[JsonValue] = [item] * count

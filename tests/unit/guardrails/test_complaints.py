@@ -1,13 +1,12 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
 from proxy.guardrails.complaints import Complaint, complaints
 from proxy.guardrails.schemas import compiled
 
 
 def said(schema: JsonObject, value: JsonValue) -> list[str]:
-    errors = compiled(Tool("t", schema, b"")).errors(value)
+    errors = compiled(schema).errors(value)
     return [str(complaint) for complaint in complaints(errors)]
 
 

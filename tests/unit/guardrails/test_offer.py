@@ -27,6 +27,6 @@ def test_a_named_choice_leaves_one_name() -> None:
 
 def test_json_that_was_asked_for_is_not_read_as_a_call() -> None:
     assert OFFER.readable_syntaxes == OFFER.syntaxes
-    marked = replace(OFFER, wants_json=True).readable_syntaxes
+    marked = replace(OFFER, answer_schema=True).readable_syntaxes
     assert marked
     assert all(syntax.is_marked for syntax in marked)

@@ -16,6 +16,7 @@ RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQ
 NUDGED = Attempt(Rung.NUDGED)
 RAW = Attempt(Rung.RAW, Parsing.OURS)
 NUDGED_RAW = Attempt(Rung.NUDGED, Parsing.OURS)
+ANSWER = Attempt(Rung.ANSWER, Parsing.OURS)
 CONSTRAINED = Attempt(Rung.CONSTRAINED, Parsing.OURS)
 
 
@@ -46,6 +47,8 @@ def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]
         (ACCEPT, (Defect.UNREADABLE, Defect.BROKEN_ARGUMENTS), [RAW, CONSTRAINED]),
         (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.UNREADABLE), [NUDGED, RAW]),
         (ACCEPT, (Defect.UNREADABLE, Defect.UNREADABLE), [RAW, CONSTRAINED]),
+        (ACCEPT, (Defect.INVALID_ANSWER, Defect.INVALID_ANSWER), [ANSWER, ANSWER]),
+        (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.INVALID_ANSWER), [NUDGED, ANSWER]),
     ],
 )
 def test_each_failure_leads_to_the_next_rung(

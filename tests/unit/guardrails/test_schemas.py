@@ -35,13 +35,13 @@ def tool(name: str, parameters: JsonValue) -> Tool:
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS), VALUES)
 def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: JsonValue) -> None:
-    ours = compiled(tool("t", schema))
+    ours = compiled(schema)
     assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
     assert ours.is_valid(value) == (not list(ours.errors(value)))
 
 
 def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
-    assert compiled(tool("a", {"type": "object"})) is compiled(tool("b", {"type": "object"}))
+    assert compiled({"type": "object"}) is compiled({"type": "object"})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
 )
 def test_a_schema_that_cannot_be_used_is_reported_in_one_line(schema: JsonObject) -> None:
     with pytest.raises(UnusableSchema) as raised:
-        compiled(tool("t", schema))
+        compiled(schema)
     assert 0 < len(str(raised.value)) <= 200
     assert "\n" not in str(raised.value)
 
@@ -69,7 +69,7 @@ def test_what_is_no_schema_at_all_is_reported() -> None:
     no_schemas: list[JsonValue] = [None, 5, "x", []]
     for parameters in no_schemas:
         with pytest.raises(UnusableSchema, match="an object or a boolean"):
-            compiled(Tool("t", parameters, b""))  # type: ignore[arg-type]
+            compiled(parameters)  # type: ignore[arg-type]
 
 
 def test_a_schema_beyond_every_depth_is_reported() -> None:
@@ -77,23 +77,23 @@ def test_a_schema_beyond_every_depth_is_reported() -> None:
     for _ in range(100_000):
         schema = {"not": schema}
     with pytest.raises(UnusableSchema):
-        compiled(tool("t", schema))
+        compiled(schema)
 
 
 def test_boolean_schemas_and_unknown_keywords_are_understood() -> None:
-    assert compiled(tool("t", True)).is_valid({"a": 1})
-    assert not compiled(tool("t", False)).is_valid({"a": 1})
-    assert compiled(tool("t", {"x-color": 5, "format": "date"})).is_valid("no date")
+    assert compiled(True).is_valid({"a": 1})
+    assert not compiled(False).is_valid({"a": 1})
+    assert compiled({"x-color": 5, "format": "date"}).is_valid("no date")
 
 
 def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
-    schema = compiled(tool("t", {"pattern": r"^(?=a)(a+a+)+\1b$"}))
+    schema = compiled({"pattern": r"^(?=a)(a+a+)+\1b$"})
     assert schema.is_valid("a" * 40)
     assert not schema.is_valid("b")
 
 
 def test_a_part_keeps_the_references_of_the_whole() -> None:
-    part = compiled(tool("t", SCHEMAS[3])).part(("properties", "a"))
+    part = compiled(SCHEMAS[3]).part(("properties", "a"))
     assert part is not None
     assert part.is_valid("a")
     assert not part.is_valid("b")

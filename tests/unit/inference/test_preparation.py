@@ -56,7 +56,7 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
         (make_request(), Policy(mode=Mode.OBSERVE)),
         (make_request(choice=ToolUse.REQUIRED), Policy()),
         (make_request(choice=ToolUse.NONE), Policy()),
-        (make_request(wants_json=True), Policy()),
+        (make_request(answer_schema=True), Policy()),
     ],
 )
 def test_respond_is_offered_only_where_prose_is_to_be_avoided(
@@ -91,7 +91,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
             return Fitted(messages[-1:], (Unchecked("x", "y"),))
 
     request = make_request(user_message("one"), user_message("two"))
-    turn = prepare(request, Policy(), CountedIds(), OnlyTheLast())
+    turn = prepare(request, Policy(), CountedIds(), compaction=OnlyTheLast())
     question = turn.next_question()
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]

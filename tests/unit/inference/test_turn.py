@@ -1,9 +1,5 @@
-from dataclasses import replace
-
 import pytest
 
-from proxy.conversation import json
-from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
@@ -18,17 +14,14 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Parsing
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
-from proxy.conversation.workflows import Workflow
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import (
     Asked,
     Dropped,
     LadderEnded,
-    LoopNoticed,
     Outcome,
     RejectedReply,
     Rescued,
-    RoundsExceeded,
     attempts,
     outcome,
 )
@@ -377,68 +370,6 @@ def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
     book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
     book << ReplyFinished("tool_calls")
     book.end()
-
-
-RAN = (
-    assistant_message("", (ToolCall("a", "get_time", "{}"),)),
-    tool_result("a", "noon"),
-)
-
-
-def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
-    book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
-    assert "3 times" in str(book.last_message["content"])
-    call(book, "get_time", "{}")
-    book.ask()
-    assert book.last_message["role"] == "tool"
-    call(book, "respond", '{"message": "It is noon."}')
-    assert book.shown[-1] == ReplyFinished("stop")
-    assert LoopNoticed("get_time", 3) in book.turn.facts
-    assert RejectedReply("loop") in book.turn.facts
-
-
-def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
-    policy = Policy(most_rounds=2, most_repeats=9)
-    book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()
-    assert book.question is not None
-    assert book.question.tool_choice is ToolUse.NONE
-    assert [tool.name for tool in book.question.tools][-1] == "respond"
-    assert "2 times in a row" in str(book.last_message["content"])
-    book >> TextDelta("It is noon.") << TextDelta("It is noon.")
-    book >> ReplyFinished("stop") << ReplyFinished("stop")
-    book.end()
-    assert RoundsExceeded(2) in book.turn.facts
-
-
-def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:
-    policy = Policy(most_rounds=1)
-    request = make_request(user_message("Hi"), *RAN, choice=ToolUse.REQUIRED)
-    book = Playbook.of(request, policy).ask()
-    assert book.question is not None
-    assert book.question.tool_choice is ToolUse.REQUIRED
-
-
-def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded() -> None:
-    rules = Workflow(("get_time",), (), ("get_weather",))
-    book = Playbook.of(replace(make_request(), workflow=rules)).ask()
-    problems = []
-    for _ in range(2):
-        call(book, "get_weather", PARIS)
-        book.ask()
-        problems.append(str(book.last_message["content"]))
-    assert problems[0] != problems[1]
-    write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
-    book << ReplyFinished("stop")
-    book.end()
-    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
-
-
-def test_a_terminal_tool_may_be_called_after_the_required_steps() -> None:
-    rules = Workflow(("get_time",), (), ("get_weather",))
-    request = replace(make_request(user_message("Hi"), *RAN), workflow=rules)
-    book = Playbook.of(request).ask()
-    call(book, "get_weather", PARIS)
-    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
 
 
 def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> None:

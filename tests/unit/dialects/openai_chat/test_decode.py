@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import (
     PromptProgress,
@@ -157,10 +157,27 @@ class TestARequest:
         assert request(max_tokens=5, max_completion_tokens=0).max_tokens == 0
 
     @pytest.mark.parametrize(
-        ("kind", "wants"), [("text", False), ("json_object", True), ("json_schema", True)]
+        ("wanted", "schema"),
+        [
+            (None, None),
+            ({"type": "text"}, None),
+            ({"type": "json_object"}, {"type": "object"}),
+            ({"type": "json_object", "schema": {"type": "array"}}, {"type": "array"}),
+            ({"type": "json_schema"}, {"type": "object"}),
+            ({"type": "json_schema", "json_schema": {"name": "n"}}, {"type": "object"}),
+            ({"type": "json_schema", "json_schema": {"schema": True}}, True),
+            ({"type": "json_schema", "json_schema": {"schema": {"const": 1}}}, {"const": 1}),
+        ],
     )
-    def test_tells_whether_json_is_wanted(self, kind: str, wants: bool) -> None:
-        assert request(response_format={"type": kind}).wants_json is wants
+    def test_reads_the_form_of_the_answer(
+        self, wanted: JsonValue, schema: JsonSchema | None
+    ) -> None:
+        assert request(response_format=wanted).answer_schema == schema
+
+    def test_names_the_form_of_the_answer_that_is_no_schema(self) -> None:
+        with pytest.raises(InvalidRequest) as raised:
+            request(response_format={"type": "json_schema", "json_schema": {"schema": 5}})
+        assert raised.value.param == "response_format.json_schema.schema"
 
     def test_reads_the_order_of_calls(self) -> None:
         rule: JsonObject = {"tool": "b", "needs": "a", "argument": "path"}

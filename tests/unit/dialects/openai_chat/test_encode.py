@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -90,6 +91,14 @@ class TestAQuestion:
         body = json.split_object(encode_question(question(request, tools=more), {}))
 
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
+
+    def test_leaves_out_what_it_omits(self) -> None:
+        whole = question(decode_request(BODY))
+        body = json.split_object(encode_question(replace(whole, omits=frozenset(["n", "y"])), {}))
+
+        assert list(body) == [
+            "temperature", "messages", "tools", "stream", "x", "stream_options"
+        ]  # fmt: skip
 
     def test_offers_tools_where_the_client_offered_none(self) -> None:
         tools = (Tool("g", {}, b'{"g":1}'),)

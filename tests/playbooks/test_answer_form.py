@@ -1,0 +1,135 @@
+"""A JSON answer while tools are offered: the model may call, and an answer has the right form."""
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonSchema
+from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
+from proxy.errors import GuardrailsExhausted
+from proxy.facts import Dropped, Outcome, RejectedReply, outcome
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.inference.preparation import Policy
+from tests.fakes.playbook import Playbook, call, make_request, write
+
+CITY: JsonSchema = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
+PARIS = '{"city": "Paris"}'
+LIKE_A_CALL = '{"name": "get_time", "arguments": {}}'
+
+
+def begin(policy: Policy | None = None, choice: ToolChoice = ToolUse.AUTO) -> Playbook:
+    return Playbook.of(make_request(answer_schema=CITY, choice=choice), policy).ask()
+
+
+def asked(book: Playbook) -> Question:
+    assert book.question is not None
+    return book.question
+
+
+def test_the_form_stays_away_from_the_backend_so_that_the_model_can_call() -> None:
+    book = begin()
+    assert asked(book).omits == {"response_format"}
+    assert [tool.name for tool in asked(book).tools] == ["get_weather", "get_time"]
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_an_answer_in_the_right_form_is_shown_once_it_is_certain() -> None:
+    book = begin()
+    write(book, PARIS) << TextDelta(PARIS) << ReplyFinished("stop")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+
+
+def test_a_fence_around_the_answer_is_taken_off() -> None:
+    book = begin()
+    write(book, f"```json\n{PARIS}\n```") << TextDelta(PARIS) << ReplyFinished("stop")
+    book.end()
+    assert Dropped("code_fence") in book.turn.facts
+
+
+@pytest.mark.parametrize("policy", TextPolicy)
+def test_an_answer_in_the_wrong_form_is_asked_for_in_the_clients_own_words(
+    policy: TextPolicy,
+) -> None:
+    book = begin(Policy(text_policy=policy))
+    write(book, "It is Paris.")
+    book.ask()
+    assert asked(book).omits == frozenset()
+    assert (asked(book).parsing, asked(book).schema) == (Parsing.OURS, None)
+    assert "not valid JSON" in str(book.last_message["content"])
+    write(book, PARIS) << TextDelta(PARIS) << ReplyFinished("stop")
+    book.end()
+    assert RejectedReply("invalid_answer") in book.turn.facts
+
+
+def test_the_schema_is_the_clients_own() -> None:
+    book = begin()
+    write(book, '{"city": 5}')
+    book.ask()
+    assert "/city: " in str(book.last_message["content"])
+
+
+def test_json_that_looks_like_a_call_is_an_answer() -> None:
+    book = Playbook.of(make_request(answer_schema=True)).ask()
+    write(book, LIKE_A_CALL) << TextDelta(LIKE_A_CALL) << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_call_with_a_defect_still_climbs_the_ladder_of_calls() -> None:
+    book = begin()
+    call(book, "get_weather", "{}")
+    book.ask()
+    call(book, "get_weather", "{}")
+    book.ask()
+    assert book.schema() is not None
+    text = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
+    write(book, text)
+    assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
+
+
+def test_an_answer_that_never_gets_its_form_goes_out_as_it_is_and_is_reported() -> None:
+    book = begin(Policy(attempts=2))
+    write(book, "Paris.")
+    book.ask()
+    write(book, "Still Paris.") << TextDelta("Still Paris.") << ReplyFinished("stop")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
+def test_a_strict_turn_refuses_an_answer_in_the_wrong_form() -> None:
+    book = begin(Policy(attempts=1, is_strict=True))
+    with pytest.raises(GuardrailsExhausted, match="invalid_answer"):
+        write(book, "Paris.")
+
+
+def test_an_answer_that_was_cut_off_is_not_asked_for_again() -> None:
+    book = begin()
+    write(book, '{"city": "Pa', "length") << TextDelta('{"city": "Pa') << ReplyFinished("length")
+    book.end()
+
+
+@pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("get_time")])
+def test_where_a_call_is_demanded_the_form_has_no_say(choice: ToolChoice) -> None:
+    book = begin(choice=choice)
+    assert asked(book).omits == {"response_format"}
+    write(book, LIKE_A_CALL)
+    assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
+def test_unless_the_guardrails_are_on_the_backend_enforces_the_form(mode: Mode) -> None:
+    book = begin(Policy(mode=mode))
+    assert asked(book).omits == frozenset()
+
+
+def test_without_a_choice_of_tools_the_backend_enforces_the_form() -> None:
+    book = begin(choice=ToolUse.NONE)
+    assert asked(book).omits == frozenset()
