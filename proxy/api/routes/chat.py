@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: from bytes to a turn, and on to the exchange that answers it."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from proxy.backends.client import Backend
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest, TemperError
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.preparation import Policy, prepare
 from proxy.observability.logs import RequestLog, log_request
 
@@ -38,30 +39,35 @@ class ChatCompletions:
     pace: Pace
     max_body_bytes: int
     forwards_authorization: bool = False
+    budget: RetryBudget = field(default_factory=RetryBudget)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        begun = time.monotonic()
         http = HttpRequest(scope, receive)
+        with self.budget.request() as ticket:
+            await self._answer(http, send, ticket)
+
+    async def _answer(self, http: HttpRequest, send: Send, ticket: Ticket) -> None:
+        begun = time.monotonic()
         try:
-            exchange = await self._begin(http)
+            exchange = await self._begin(http, ticket)
         except ClientDisconnect:
             return
         except TemperError as error:
             problem = describe(error)
             total_ms = (time.monotonic() - begun) * 1000
             log_request(RequestLog(id=_request_id(http), status=problem.status, total_ms=total_ms))
-            await problem.response()(scope, receive, send)
+            await problem.response()(http.scope, http.receive, send)
             return
         try:
-            await exchange.answer(scope, receive, send, self._upstream_headers(http))
+            await exchange.answer(http.scope, http.receive, send, self._upstream_headers(http))
         finally:
             exchange.record(_request_id(http))
 
-    async def _begin(self, http: HttpRequest) -> Exchange:
+    async def _begin(self, http: HttpRequest, ticket: Ticket) -> Exchange:
         body = await read_body(http, self.max_body_bytes)
         request = decode_request(body)
-        turn = prepare(request, self._policy_for(http), new_call_id)
+        turn = prepare(request, self._policy_for(http), new_call_id, ticket.may_retry)
         return Exchange(request, turn, self.backend, self.pace)
 
     def _policy_for(self, http: HttpRequest) -> Policy:

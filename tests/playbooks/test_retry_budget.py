@@ -1,0 +1,42 @@
+"""Retries that nobody allows: the ladder ends where it stands, with the best reply there is."""
+
+from proxy.conversation.replies import ReplyFinished, TextDelta
+from proxy.facts import Outcome, Withheld, outcome, repairs
+from proxy.inference.preparation import Policy, prepare
+from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
+
+
+def refused() -> Playbook:
+    return Playbook(prepare(make_request(), Policy(), CountedIds(), lambda: False)).ask()
+
+
+def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
+    book = refused()
+    write(book, "It is noon.") << TextDelta("It is noon.") << ReplyFinished("stop")
+    book.end()
+    assert Withheld() in book.turn.facts
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+
+
+def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
+    book = refused()
+    call(book, "get_weather", "{}")
+    book << ReplyFinished("stop")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"
+
+
+def test_a_turn_asks_for_leave_before_each_attempt_but_the_first() -> None:
+    asked: list[bool] = []
+
+    def may_retry() -> bool:
+        asked.append(True)
+        return True
+
+    book = Playbook(prepare(make_request(), Policy(), CountedIds(), may_retry)).ask()
+    assert asked == []
+    for count in (1, 2):
+        call(book, "get_weather", "{}")
+        book.ask()
+        assert len(asked) == count
