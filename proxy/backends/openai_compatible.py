@@ -6,15 +6,15 @@ It must not know HTTP's failures (`transport` does) nor judge what a model wrote
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from proxy.backends.client import Health, Model
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.reply_reading import ReplyReading
 from proxy.backends.transport import Connection, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
-from proxy.conversation.requests import Parsing, Question
-from proxy.conversation.tools import ToolUse
+from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.decode import StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendUnavailable, ContextOverflow
@@ -24,19 +24,6 @@ Directives: TypeAlias = Callable[[Question], Mapping[str, JsonValue]]
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
 HEALTH_PATIENCE = 2.0
-
-
-def directives(question: Question) -> JsonObject:
-    """Return the fields that constrain an unknown engine's output.
-
-    `required` is the only constraint that every engine knows.
-    """
-    if not question.tools:
-        return {}
-    if question.schema is not None:
-        return {"tool_choice": "required"}
-    is_raw = question.parsing is Parsing.OURS or question.tool_choice is ToolUse.NONE
-    return {"tool_choice": "none"} if is_raw else {}
 
 
 class OpenAICompatible:
@@ -86,6 +73,21 @@ class OpenAICompatible:
             for entry in entries
             if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str)
         )
+
+    async def describe(self, model: str) -> Description:
+        """Tell by which names a model goes; never raises.
+
+        Where one model is served, it answers whatever name a client asks for. vLLM and SGLang tell
+        in `root` what they really loaded.
+        """
+        try:
+            served = await self.models()
+        except BackendFailed:
+            return Description((model,), is_provisional=True)
+        meant = served if len(served) == 1 else [one for one in served if one.id == model]
+        named = [name for one in meant for name in (one.id, one.details.get("root"))]
+        names = dict.fromkeys(name for name in named if isinstance(name, str) and name)
+        return Description(tuple(names) or (model,))
 
     async def health(self) -> Health:
         """Tell whether it can answer now; never raises.

@@ -48,6 +48,8 @@ class Question:
     `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces
     them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
+    `resets_cache` forbids continuing from a cached prompt, `calls_singly` tells that the model is
+    not made for several calls in one reply.
     """
 
     request: Request
@@ -57,3 +59,5 @@ class Question:
     parsing: Parsing = Parsing.BACKEND
     schema: JsonObject | None = None
     omits: frozenset[str] = frozenset()
+    resets_cache: bool = False
+    calls_singly: bool = False

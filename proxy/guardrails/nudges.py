@@ -1,4 +1,4 @@
-"""Every sentence that is ever said to a model. Short, in the second person, naming the defect.
+"""Every sentence that asks a model again. Short, in the second person, naming the defect.
 
 A nudge never repeats the bad output in full and never alters an earlier message: it is appended.
 """

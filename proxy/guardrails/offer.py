@@ -1,6 +1,7 @@
 """What a reply is judged against: the tools it may call and how freely it may answer in prose."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from proxy.conversation.json import JsonSchema
@@ -42,6 +43,7 @@ class Offer:
     holds the texts that are not the model's voice: tool results and user messages. An answer has
     to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
     `completed` are the calls of the history that have a result; `loop` is the one it ends in.
+    `aliases` lead from names that this model writes to the tools it may mean by them.
     """
 
     tools: tuple[Tool, ...]
@@ -56,6 +58,7 @@ class Offer:
     completed: tuple[CompletedCall, ...] = ()
     workflow: Workflow = NO_RULES
     loop: Loop | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def everything(self) -> tuple[Tool, ...]:

@@ -1,15 +1,15 @@
-"""Thinking kept apart from answering: the block a reply may begin with, split off as it arrives.
+"""Thinking kept apart from answering: the blocks a reply may begin with, split off as it arrives.
 
-It knows tags only. Backends that split reasoning themselves never need it.
+It knows marks only. Backends that split reasoning themselves never need it.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-
-_TAGS = {"<think>": "</think>", "[THINK]": "[/THINK]"}
+from proxy.guardrails.rescue.literals import Literals
 
 Spoken: TypeAlias = ReasoningDelta | TextDelta
 
@@ -18,88 +18,242 @@ class _Place(Enum):
     """Where in the reply the splitter stands."""
 
     START = "start"
-    THINKING = "thinking"
+    WITHIN = "within"
     BETWEEN = "between"
+    HEADER = "header"
     ANSWERING = "answering"
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A part of a reply that has marks of its own, up to one of `ends`."""
+
+    ends: Literals
+    kind: type[Spoken] = ReasoningDelta
+
+
+_THOUGHTS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "<longcat_think>": "</longcat_think>",
+    "<think:opensource>": "</think:opensource>",
+    "<mm:think>": "</mm:think>",
+    "<ifm|think>": "</ifm|think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
+    "<|channel>thought": "<channel|>",
+    "<|channel>": "<channel|>",
+}
+# Cohere and Kimi K3 mark the answer as well.
+_ANSWERS = {
+    "<|START_RESPONSE|>": "<|END_RESPONSE|>",
+    "<|START_TEXT|>": "<|END_TEXT|>",
+    "<|open|>response<|sep|>": "<|close|>response<|sep|>",
+}
+_BLOCKS = {opening: _Block(Literals((end,))) for opening, end in _THOUGHTS.items()} | {
+    opening: _Block(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()
+}
+# Harmony: a reply is a row of messages, each with a header that names its channel. The prompt
+# ends within the first header; what is said to the user before a tool call is "commentary".
+_HEADER_STARTS = ("<|start|>", "<|channel|>")
+_HEADER_END = "<|message|>"
+_LONGEST_HEADER = 128
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECIPIENT = "to="
+_FINAL = "final"
+_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", *_HEADER_STARTS))
+_CHANNELS = {
+    "analysis": _Block(_MESSAGE_ENDS),
+    "commentary": _Block(_MESSAGE_ENDS, TextDelta),
+    _FINAL: _Block(_MESSAGE_ENDS, TextDelta),
+}
+_END_OF_ALL = "<|close|>message<|sep|>"  # Kimi K3's, behind its answer
+_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, _END_OF_ALL))
+# A reply made of marks only is noise; it is searched no further.
+_MOST_BLOCKS = 100
+_PARAGRAPH = "\n\n"
+# An end without a beginning: quoted, or amid the words of a line, it is only being talked about.
+_ENDS = tuple(dict.fromkeys(_THOUGHTS.values()))
+_END = f"(?:{'|'.join(map(re.escape, _ENDS))})"
+_STRAY_END = re.compile(
+    rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
+)
 
 
 @dataclass(slots=True)
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    Only a block at the very start counts. What could still be part of a tag, or white space that a
-    tag would swallow, is held back until it is known; everything else leaves at once.
+    Only blocks at the very start count, and blocks right behind them. What could still be part of
+    a mark, or white space that a mark would swallow, is held back until it is known; everything
+    else leaves at once. A header that addresses a tool is left to the rescue, with all behind it.
     """
 
     _place: _Place = _Place.START
-    _closing: str = ""
+    _block: _Block = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
-    _has_thought: bool = False
+    _is_block_blank: bool = True
+    _patience: int = _MOST_BLOCKS
+    _said: set[type[Spoken]] = field(default_factory=set)
+    _spoken: list[Spoken] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Spoken]:
         """Take more of the reply; return what is certain, in order."""
-        if self._place is _Place.START:
-            return self._start(text)
-        if self._place is _Place.THINKING:
-            return self._think(text)
-        return self._answer(text.lstrip() if self._place is _Place.BETWEEN else text)
+        while text:
+            text = self._step(text)
+        return self._report()
 
     def finish(self) -> list[Spoken]:
-        """Return what was held back; a block that was never closed is reasoning to its end."""
-        held = "".join(self._spaces) + self._partial
-        self._spaces, self._partial = [], ""
-        if self._place is _Place.THINKING:
-            return self._thought(held if self._has_thought else held.lstrip())
-        return self._answer(held)
+        """Return what was held back; a block that was never closed goes on to its end."""
+        held, self._partial = self._take_spaces() + self._partial, ""
+        if self._place is not _Place.WITHIN:
+            self._answer(held)
+        elif self._block.kind is ReasoningDelta and self._is_block_blank:
+            self._say(held.lstrip())
+        else:
+            self._say(held)
+        return self._report()
 
-    def _start(self, text: str) -> list[Spoken]:
+    def _step(self, text: str) -> str:
+        """Read on; returns the text that is still to be read."""
+        match self._place:
+            case _Place.START | _Place.BETWEEN:
+                return self._look(text)
+            case _Place.HEADER:
+                return self._read_header(text)
+            case _Place.WITHIN:
+                return self._read_block(text)
+            case _Place.ANSWERING:
+                return self._answer(text)
+
+    def _look(self, text: str) -> str:
+        """Look for a mark, behind white space that belongs to the text if there is none."""
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial:
+        if not self._partial and self._place is _Place.START:
             self._spaces.append(text[: len(text) - len(head)])
-        for opening, closing in _TAGS.items():
-            if head.startswith(opening):
-                self._place, self._closing = _Place.THINKING, closing
-                self._partial, self._spaces = "", []
-                return self._think(head[len(opening) :])
-        self._partial = head
-        if any(opening.startswith(head) for opening in _TAGS):
-            return []
-        return self.finish()
+        mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
+        self._partial = head if mark is None else ""
+        if mark is None:
+            return ""
+        if not mark:
+            return self._answer(self._take_spaces() + head)
+        self._patience -= 1
+        if mark in _HEADER_STARTS:
+            self._place = _Place.HEADER
+            return head
+        if mark in _BLOCKS:
+            self._begin(_BLOCKS[mark])
+        else:
+            self._end()
+        return head[len(mark) :]
 
-    def _think(self, text: str) -> list[Spoken]:
-        body, closed, rest = (self._partial + text).partition(self._closing)
-        self._partial = "" if closed else _unfinished(body, self._closing)
-        spoken = self._mull(body[: len(body) - len(self._partial)])
-        if not closed:
-            return spoken
-        self._place, self._spaces = _Place.BETWEEN, []
-        return spoken + self._answer(rest.lstrip())
+    def _read_header(self, text: str) -> str:
+        head, end, body = (self._partial + text).partition(_HEADER_END)
+        is_long = len(head) > (_LONGEST_HEADER if end else _LONGEST_HEADER + len(_HEADER_END))
+        self._partial = "" if end or is_long else head
+        if self._partial:
+            return ""
+        channel = "" if is_long else _channel(head)
+        if channel not in _CHANNELS:
+            return self._answer(self._take_spaces() + head + end + body)
+        self._begin(_CHANNELS[channel])
+        return body
 
-    def _mull(self, body: str) -> list[Spoken]:
-        """Emit reasoning, but keep the white space at its end: a closing tag swallows it."""
-        solid = body.rstrip()
-        if not solid:
-            self._spaces.append(body)
-            return []
-        before = "".join(self._spaces)
-        self._spaces = [body[len(solid) :]]
-        return self._thought(before + solid if self._has_thought else solid.lstrip())
+    def _read_block(self, text: str) -> str:
+        text = self._partial + text
+        place = self._block.ends.find(text, 0, is_finished=False)
+        mark = self._block.ends.at(text, place, is_finished=False)
+        if self._block.kind is ReasoningDelta:
+            self._mull(text[:place])
+        else:
+            self._say(text[:place])
+        self._partial = "" if mark else text[place:]
+        if not mark:
+            return ""
+        self._end()
+        return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
-    def _thought(self, text: str) -> list[Spoken]:
-        self._has_thought = self._has_thought or bool(text)
-        return [ReasoningDelta(text)] if text else []
+    def _begin(self, block: _Block) -> None:
+        self._place, self._block = _Place.WITHIN, block
+        self._is_block_blank = True
+        self._spaces = []
 
-    def _answer(self, text: str) -> list[Spoken]:
-        if not text:
-            return []
-        self._place = _Place.ANSWERING
-        return [TextDelta(text)]
+    def _end(self) -> None:
+        """End a block, which swallows the white space at the end of thoughts."""
+        self._place = _Place.BETWEEN
+        self._spaces = []
+
+    def _mull(self, text: str) -> None:
+        """Emit thoughts without the white space around them."""
+        body = text.rstrip()
+        if not body:
+            self._spaces.append(text)
+            return
+        before, self._spaces = self._take_spaces(), [text[len(body) :]]
+        self._say(body.lstrip() if self._is_block_blank else before + body)
+
+    def _say(self, text: str) -> None:
+        """Emit a part of a block, in a new paragraph if an earlier one was of the same kind."""
+        if text and self._is_block_blank:
+            self._is_block_blank = False
+            text = _PARAGRAPH + text if self._block.kind in self._said else text
+        self._emit(self._block.kind, text)
+
+    def _take_spaces(self) -> str:
+        spaces, self._spaces = "".join(self._spaces), []
+        return spaces
+
+    def _answer(self, text: str) -> str:
+        """Emit what stands outside of any block; from there on, everything does."""
+        self._place = _Place.ANSWERING if text else self._place
+        self._emit(TextDelta, text)
+        return ""
+
+    def _emit(self, kind: type[Spoken], text: str) -> None:
+        if text:
+            self._said.add(kind)
+            self._spoken.append(kind(text))
+
+    def _report(self) -> list[Spoken]:
+        spoken, self._spoken = self._spoken, []
+        return spoken
 
 
-def _unfinished(text: str, tag: str) -> str:
-    """Return the longest end of `text` with which `tag` could begin."""
-    for length in range(min(len(tag) - 1, len(text)), 0, -1):
-        if text.endswith(tag[:length]):
-            return tag[:length]
-    return ""
+def _channel(header: str) -> str:
+    """Name the channel of a message; nothing for one that is addressed to a tool."""
+    names: list[str] = _CHANNEL.findall(header)
+    if not names or (_RECIPIENT in header and names[-1] != _FINAL):
+        return ""
+    return names[-1]
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Split a whole reply into its thoughts and what it says."""
+    splitter = ReasoningSplitter()
+    spoken = splitter.feed(text) + splitter.finish()
+    thoughts = "".join(one.text for one in spoken if isinstance(one, ReasoningDelta))
+    said = "".join(one.text for one in spoken if isinstance(one, TextDelta))
+    return (thoughts, said) if thoughts or said != text else split_unopened(text)
+
+
+def split_unopened(text: str) -> tuple[str, str]:
+    """Split a whole reply that began within a block, because the prompt had opened it.
+
+    The thoughts are empty where there is no sign of that.
+    """
+    end = _STRAY_END.search(text) if any(end in text for end in _ENDS) else None
+    if end is None:
+        return "", text
+    thoughts, mark = text[: end.start()], end[0].strip()
+    if any(closing == mark and opening in thoughts for opening, closing in _THOUGHTS.items()):
+        return "", text
+    return thoughts.strip(), text[end.end() :].lstrip()

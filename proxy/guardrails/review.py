@@ -124,6 +124,8 @@ def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _B
     offer = terms.offer
     tool = names.resolve(written.name, offer.tools)
     if tool is None:
+        tool = names.resolve(offer.aliases.get(written.name, ""), offer.tools)
+    if tool is None:
         problem = nudges.unknown_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
     if isinstance(offer.choice, NamedTool) and tool.name != offer.choice.name:

@@ -3,41 +3,55 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from proxy.context.compaction import Compaction, NoCompaction
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
+from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, LoopNoticed, RoundsExceeded
-from proxy.guardrails.healing import heal_messages, heal_tools
+from proxy.guardrails.healing.history import heal_messages
+from proxy.guardrails.healing.tools import heal_tools
+from proxy.guardrails.injection.json_contract import JsonContractConvention
+from proxy.guardrails.injection.registry import convention
 from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, loop_at_end
 from proxy.guardrails.nudges import about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, TextPolicy
+from proxy.guardrails.replay import replay_thoughts
+from proxy.guardrails.rescue.json_contract import JsonContract
 from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId
+from proxy.guardrails.traits import GENERIC, Traits
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
 from proxy.inference.turn import ANSWER_FORM, MayRetry, Prepared, Turn
+from proxy.inference.wording import Wording
+
+_CONTRACT = JsonContractConvention.name
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the operator, or one request, decided about the guardrails.
 
-    `attempts` bounds the generations per request; `is_strict` turns an exhausted ladder into an
-    error. `syntaxes` names those to try first. A model that has repeated a call `most_repeats`
-    times is warned; after `most_rounds` rounds of tool calls it is asked for an answer.
+    The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
+    generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
+    repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls it is
+    asked for an answer. `workflows` are rules of order, by the name under which a model is asked.
     """
 
-    text_policy: TextPolicy = TextPolicy.RESPOND
+    traits: Traits = GENERIC
+    text_policy: TextPolicy | None = None
     attempts: int = MOST_ATTEMPTS
     is_strict: bool = False
     mode: Mode = Mode.ON
-    syntaxes: tuple[str, ...] = ()
     most_repeats: int = MOST_REPEATS
     most_rounds: int = MOST_ROUNDS
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +75,49 @@ def prepare(
 
     `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
     """
-    offer = _make_offer(request, policy)
     if policy.mode is not Mode.ON:
-        untouched = Prepared(
-            request, request.messages, request.tools, offer, request.tool_choice, is_observed=True
-        )
-        return Turn(untouched, new_id, may_retry, attempts=policy.attempts, is_strict=False)
-    messages, facts = heal_messages(request.messages)
-    tools, healed = heal_tools(request.tools)
-    offered = tools if offer is None or offer.respond is None else (*tools, offer.respond)
-    fitted = (compaction or NoCompaction()).fit(messages, offered, request.max_tokens)
+        return _observe(request, policy, new_id, may_retry)
+    traits = policy.traits
+    healed, facts = heal_messages(request.messages, traits.template)
+    tools, mended = heal_tools(request.tools)
+    offer = _make_offer(request, healed, policy)
+    told = convention(traits.convention) if traits.convention else None
+    wording = Wording(tools, offer.respond if offer is not None else None, told, traits.template)
+    messages = replay_thoughts(healed, traits.replay)
+    fitted = (compaction or NoCompaction()).fit(messages, wording.offered, request.max_tokens)
     ending = _ending(request, policy, offer)
     prepared = Prepared(
         request,
         fitted.messages + ending.messages,
-        offered,  # the last generation keeps the tools in its prompt, and so the cache
-        None if ending.is_final else offer,
+        wording,  # the last generation keeps the tools in its prompt, and so the cache
+        _without_tools(offer, traits) if ending.is_final else offer,
         ToolUse.NONE if ending.is_final else request.tool_choice,
-        (*facts, *healed, *fitted.facts, *ending.facts),
+        (*facts, *mended, *fitted.facts, *ending.facts),
         # a form that is enforced from the first token on leaves no room for a call
         omits=frozenset() if offer is None or ending.is_final else frozenset((ANSWER_FORM,)),
+        traits=traits,
     )
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=policy.is_strict)
+
+
+def _observe(request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry) -> Turn:
+    """Make a turn that changes nothing; what is observed is judged for the record."""
+    offer: Offer | None = None
+    facts: tuple[Fact, ...] = ()
+    if policy.mode is Mode.OBSERVE:
+        healed, facts = heal_messages(request.messages, policy.traits.template)
+        facts += heal_tools(request.tools)[1]
+        offer = _make_offer(request, healed, policy)
+    untouched = Prepared(
+        request,
+        request.messages,
+        Wording(request.tools),
+        offer,
+        request.tool_choice,
+        facts,
+        is_observed=True,
+    )
+    return Turn(untouched, new_id, may_retry, attempts=policy.attempts, is_strict=False)
 
 
 def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
@@ -98,19 +133,17 @@ def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
     return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
 
 
-def _make_offer(request: Request, policy: Policy) -> Offer | None:
+def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) -> Offer | None:
     """Fix the terms of the request; None where there is nothing to guard."""
-    if policy.mode is Mode.OFF or not request.tools or request.tool_choice is ToolUse.NONE:
+    if not request.tools:
         return None
-    text_policy = _text_policy(request, policy.text_policy)
-    completed = completed_calls(request.messages)
-    respond = None
-    if text_policy is TextPolicy.RESPOND and policy.mode is Mode.ON:
-        respond = respond_tool([tool.name for tool in request.tools])
-    return Offer(
+    text_policy = _text_policy(request, policy.text_policy or policy.traits.text_policy)
+    respond = _respond(request, policy, text_policy)
+    completed = completed_calls(history)
+    offer = Offer(
         request.tools,
         text_policy,
-        in_order(policy.syntaxes),
+        _syntaxes(policy.traits, respond),
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
@@ -118,9 +151,47 @@ def _make_offer(request: Request, policy: Policy) -> Offer | None:
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
-        request.workflow,
+        _workflow(request, policy),
         loop_at_end(completed, policy.most_repeats),
+        policy.traits.aliases,
     )
+    is_none = request.tool_choice is ToolUse.NONE
+    return _without_tools(offer, policy.traits) if is_none else offer
+
+
+def _without_tools(offer: Offer | None, traits: Traits) -> Offer | None:
+    """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
+    if offer is None or offer.respond is None or traits.convention != _CONTRACT:
+        return None
+    return Offer((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
+
+
+def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
+    """Make the tool for answers, if there is use for it."""
+    is_wanted = text_policy is TextPolicy.RESPOND and request.tool_choice is not ToolUse.NONE
+    is_contract = policy.traits.convention == _CONTRACT
+    is_told = is_contract and text_policy is not TextPolicy.REQUIRE
+    if policy.mode is not Mode.ON or request.answer_schema is not None:
+        return None
+    return respond_tool([tool.name for tool in request.tools]) if is_wanted or is_told else None
+
+
+def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
+    """List what counts as a call: first what the model was asked for, then its habits."""
+    if not traits.convention:
+        return in_order(traits.syntaxes)
+    asked_for = convention(traits.convention).syntaxes
+    usual = in_order(dict.fromkeys((*asked_for, *traits.syntaxes)))
+    if traits.convention != _CONTRACT:
+        return usual
+    return (JsonContract(respond.name if respond is not None else None), *usual)
+
+
+def _workflow(request: Request, policy: Policy) -> Workflow:
+    """Choose the client's own rules of order, or else the operator's for the model."""
+    if request.workflow != NO_RULES:
+        return request.workflow
+    return policy.workflows.get(request.model, NO_RULES)
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

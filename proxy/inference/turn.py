@@ -39,7 +39,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
+from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Asked, Fact, LadderEnded, RejectedReply, Withheld
 from proxy.guardrails.nudges import insist_on_json
@@ -47,9 +47,11 @@ from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas import call_schema
+from proxy.guardrails.traits import GENERIC, Traits
 from proxy.guardrails.verdict import Accepted, Defect, Rejected
 from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.release import Release
+from proxy.inference.wording import Wording
 
 MayRetry: TypeAlias = Callable[[], bool]
 
@@ -92,17 +94,19 @@ _MOVES = {
 class Prepared:
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
-    Without an `offer` there is nothing to guard; what is observed is guarded by nobody either,
-    but judged for the record. Questions leave out the fields that `omits` names.
+    `wording` says how messages and tools are put, `traits` what else the model needs. Without an
+    `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged for
+    the record. Questions leave out the fields that `omits` names.
     """
 
     request: Request
     messages: tuple[Message, ...]
-    tools: tuple[Tool, ...]
+    wording: Wording
     offer: Offer | None
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
     omits: frozenset[str] = frozenset()
+    traits: Traits = GENERIC
     is_observed: bool = False
 
     def question(
@@ -110,14 +114,17 @@ class Prepared:
     ) -> Question:
         """Word an attempt; an answer in the client's own form is asked for with its own words."""
         omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
+        worded = self.wording.word(self.messages + nudges)
         return Question(
             self.request,
-            self.messages + nudges,
-            self.tools,
+            worded.messages,
+            worded.tools,
             self.tool_choice,
             attempt.parsing,
             schema,
-            omits,
+            omits | worded.omits,
+            resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
+            calls_singly=not self.traits.calls_in_parallel,
         )
 
 

@@ -31,7 +31,7 @@ from proxy.dialects.openai_chat.schema import (
     MadeCall,
     OfferedTool,
     ResponseFormat,
-    TemperOptions,
+    WorkflowRules,
     kind,
     validate,
 )
@@ -59,7 +59,7 @@ def decode_request(body: bytes) -> Request:
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
-        workflow=_workflow(checked.temper),
+        workflow=workflow_of(checked.temper.workflow if checked.temper is not None else None),
     )
 
 
@@ -137,9 +137,8 @@ def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
     return _ANY_OBJECT if schema is None else schema
 
 
-def _workflow(options: TemperOptions | None) -> Workflow:
+def workflow_of(rules: WorkflowRules | None) -> Workflow:
     """Read the rules of order; they may speak of tools that are not offered this time."""
-    rules = options.workflow if options is not None else None
     if rules is None:
         return NO_RULES
     return Workflow(

@@ -6,7 +6,7 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import Backend, Health, Model
+from proxy.backends.client import Backend, Description, Health, Model
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import DOCUMENT_LIMIT, Connection
 from proxy.conversation import json
@@ -20,8 +20,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Parsing, Question
-from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.requests import Question
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
@@ -305,41 +304,6 @@ def test_a_question_is_always_asked_as_a_stream() -> None:
     assert body["seed"] == 7
 
 
-@pytest.mark.parametrize(
-    ("asked", "tool_choice"),
-    [
-        (question(), None),
-        (question(tool_choice=ToolUse.REQUIRED), "required"),
-        (question(tool_choice=ToolUse.NONE), "none"),
-        (question(schema=SCHEMA, parsing=Parsing.OURS), "required"),
-        (question(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS), "none"),
-        (
-            question(tool_choice=NamedTool("get_weather")),
-            {"type": "function", "function": {"name": "get_weather"}},
-        ),
-    ],
-)
-def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
-    asked: Question, tool_choice: JsonValue
-) -> None:
-    body = sent(asked)
-
-    assert body.get("tool_choice") == tool_choice
-    assert "response_format" not in body
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        question(has_tools=False),
-        question(has_tools=False, parsing=Parsing.OURS),
-        question(has_tools=False, schema=SCHEMA),
-    ],
-)
-def test_without_tools_there_is_no_tool_choice(asked: Question) -> None:
-    assert "tool_choice" not in sent(asked)
-
-
 def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
     routes = respx.MockRouter()
     entry: JsonObject = {"id": "a", "owned_by": "me"}
@@ -357,6 +321,21 @@ def test_a_list_of_models_that_is_none_is_nonsense(body: str) -> None:
 
     with pytest.raises(BackendSpokeNonsense):
         asyncio.run(engine(routes).models())
+
+
+@pytest.mark.parametrize(
+    ("listed", "description"),
+    [
+        ([{"id": "b", "root": "org/b"}], Description(("b", "org/b"))),
+        ([{"id": "a"}, {"id": "asked", "root": "asked"}], Description(("asked",))),
+        ([{"id": "a"}, {"id": "b"}], Description(("asked",))),
+        (None, Description(("asked",), is_provisional=True)),
+    ],
+)
+def test_a_model_goes_by_what_is_loaded(listed: JsonValue, description: Description) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/v1/models").respond(json={"data": listed})
+    assert asyncio.run(engine(routes).describe("asked")) == description
 
 
 def test_a_refused_list_of_models_is_a_refusal() -> None:

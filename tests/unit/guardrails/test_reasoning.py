@@ -1,4 +1,4 @@
-import time
+import re
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -7,7 +7,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.reasoning import ReasoningSplitter, Spoken
+from proxy.guardrails.reasoning import (
+    ReasoningSplitter,
+    Spoken,
+    split_thoughts,
+    split_unopened,
+)
+from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.scanner import find_calls
+from tests.fakes.arrivals import chunkings, is_linear
+
+TAGS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "<longcat_think>": "</longcat_think>",
+    "<think:opensource>": "</think:opensource>",
+    "<mm:think>": "</mm:think>",
+    "<ifm|think>": "</ifm|think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
+    "<|channel>thought": "<channel|>",
+    "<|channel>": "<channel|>",
+}
+ANALYSIS = "<|channel|>analysis<|message|>"
+NEXT = "<|end|><|start|>assistant"
+CALL = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"a": 1}<|call|>'
 
 CASES = [
     ("Four.", "", "Four."),
@@ -20,16 +53,73 @@ CASES = [
     ("<think>never closed\n", "never closed\n", ""),
     ("<think>\n\n", "", ""),
     ("<think>cut </thi", "cut </thi", ""),
-    ("<think>a </th b</think> </think> d", "a </th b", "</think> d"),
+    ("<think>a </th b</think> c</think> d", "a </th b", "c</think> d"),
     ("<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
     ("<think>a [/THINK] b</think>c", "a [/THINK] b", "c"),
+    ("<think>a</think>\n<think>b</think>\nc", "a\n\nb", "c"),
+    ("<think>a</think></think>c", "a", "c"),
+    ("<think>a</think> <", "a", "<"),
     ("No. <think>a</think>", "", "No. <think>a</think>"),
+    ("`</think>` closes it.", "", "`</think>` closes it."),
     (" \n Four.", "", " \n Four."),
     (" \n ", "", " \n "),
     ("<thin", "", "<thin"),
     (" <thin air", "", " <thin air"),
-    ("<thinking>a</thinking>", "", "<thinking>a</thinking>"),
-    ("</think>Four.", "", "</think>Four."),
+    ("<thoughtful>a</thoughtful>", "", "<thoughtful>a</thoughtful>"),
+    ("</think>Four.", "", "Four."),
+    ("<|channel>thought\nHm.\n<channel|>Four.", "Hm.", "Four."),
+    ("<|channel>thought\n<channel|>Four.", "", "Four."),
+    (
+        "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Four.<|END_RESPONSE|>",
+        "Hm.",
+        "Four.",
+    ),
+    ("<|START_TEXT|> Four.", "", " Four."),
+    (
+        "<|open|>think<|sep|>Hm.<|close|>think<|sep|>"
+        "<|open|>response<|sep|>Four.<|close|>response<|sep|><|close|>message<|sep|>",
+        "Hm.",
+        "Four.",
+    ),
+]
+HARMONY = [
+    (
+        f"{ANALYSIS}Hm.{NEXT}<|channel|>final<|message|>4.<|return|>",
+        "Hm.",
+        "4.",
+    ),
+    ("<|channel|> final <|constrain|>json<|message|>{}", "", "{}"),
+    ("<|start|>\n<|channel|>final\n<|message|>4.\n<|return|>", "", "4.\n"),
+    (
+        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|> b "
+        f"<|start|>assistant<|channel|>commentary<|message|>Plan.{NEXT}<|channel|>final<|message|>c",
+        "a\n\nb",
+        "Plan.\n\nc",
+    ),
+    ("<|channel|>analysis<|message|>cut", "cut", ""),
+    ("<|channel|>analysis<|message|>a<|channel|>final<|message|>b", "a", "b"),
+    ("<|channel|>final<|message|>a < b <|", "", "a < b <|"),
+    ("<|channel|>final", "", "<|channel|>final"),
+    (f"{ANALYSIS}a{NEXT}{CALL}", "a", f"<|start|>assistant{CALL}"),
+    (
+        f"{ANALYSIS}a{NEXT} to=functions.look{ANALYSIS}{{}}",
+        "a",
+        f"<|start|>assistant to=functions.look{ANALYSIS}{{}}",
+    ),
+    (
+        f"<|channel|>commentary<|message|>Plan.{NEXT}{CALL}",
+        "",
+        f"Plan.<|start|>assistant{CALL}",
+    ),
+    ("<|channel|>commentary to=assistant<|channel|>final<|message|>Hi", "", "Hi"),
+    ("<|channel|>gossip<|message|>Hi", "", "<|channel|>gossip<|message|>Hi"),
+    ("<|start|>assistant<|message|>Hi", "", "<|start|>assistant<|message|>Hi"),
+    (f" <|channel|>final{'?' * 109}<|message|>Hi", "", "Hi"),
+    (
+        f" <|channel|>final{'?' * 114}<|message|>Hi",
+        "",
+        f" <|channel|>final{'?' * 114}<|message|>Hi",
+    ),
 ]
 
 
@@ -41,28 +131,98 @@ def split(chunks: Iterable[str]) -> list[Spoken]:
 
 def joined(spoken: list[Spoken]) -> tuple[str, str]:
     assert all(event.text for event in spoken)
-    kinds = [kind for kind, _ in groupby(type(event) for event in spoken)]
-    assert kinds in ([], [TextDelta], [ReasoningDelta], [ReasoningDelta, TextDelta])
     thoughts = "".join(event.text for event in spoken if isinstance(event, ReasoningDelta))
     text = "".join(event.text for event in spoken if isinstance(event, TextDelta))
     return thoughts, text
 
 
-@pytest.mark.parametrize(("reply", "reasoning", "text"), CASES)
-def test_a_leading_block_is_reasoning_at_every_chunking(
+def by_kind(spoken: list[Spoken]) -> list[Spoken]:
+    groups = groupby(spoken, type)
+    return [kind("".join(event.text for event in group)) for kind, group in groups]
+
+
+@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *HARMONY])
+def test_leading_blocks_are_split_off_at_every_chunking(
     reply: str, reasoning: str, text: str
 ) -> None:
-    assert joined(split([reply])) == (reasoning, text)
-    assert joined(split(reply)) == (reasoning, text)
-    for cut in range(len(reply) + 1):
-        assert joined(split([reply[:cut], "", reply[cut:]])) == (reasoning, text)
+    for chunks in chunkings(reply):
+        assert joined(split(["", *chunks])) == (reasoning, text)
+
+
+@pytest.mark.parametrize(("opening", "closing"), TAGS.items())
+def test_every_family_has_its_tags(opening: str, closing: str) -> None:
+    reply = f"{opening}\nHm, {closing[:-1]} 2.\n{closing}\n\nFour, {opening}not{closing}."
+    for chunks in chunkings(reply):
+        thoughts = f"Hm, {closing[:-1]} 2."
+        assert joined(split(chunks)) == (thoughts, f"Four, {opening}not{closing}.")
+    for chunks in chunkings(f"{closing}\nFour."):
+        assert joined(split(chunks)) == ("", "Four.")
+
+
+def test_what_is_said_before_a_thought_comes_before_it() -> None:
+    reply = f"<|channel|>commentary<|message|>Plan.{NEXT}<|channel|>analysis<|message|>Hm."
+    for chunks in chunkings(reply):
+        assert by_kind(split(chunks)) == [TextDelta("Plan."), ReasoningDelta("Hm.")]
+
+
+@pytest.mark.parametrize("before", ["analysis", "commentary"])
+@pytest.mark.parametrize("header", [CALL, f" to=functions.look{ANALYSIS}{{}}"])
+def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
+    before: str, header: str
+) -> None:
+    reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
+    for chunks in chunkings(reply):
+        _, text = joined(split(chunks))
+        (found,) = [one for one in find_calls(text, in_order(()), ()) if isinstance(one, Found)]
+        assert [call.name for call in found.calls] == ["look"]
+
+
+def slowly_split(reply: str) -> tuple[str, str]:
+    """Split a whole reply by its description: blocks, then an answer."""
+    thoughts: list[str] = []
+    rest = reply
+    ends = "|".join(map(re.escape, TAGS.values()))
+    while True:
+        head = rest.lstrip()
+        opening = max((tag for tag in TAGS if head.startswith(tag)), key=len, default=None)
+        stray = re.match(ends, head)
+        if opening:
+            body, is_closed, rest = head[len(opening) :].partition(TAGS[opening])
+            body = body.strip() if is_closed else body.lstrip()
+            thoughts += [body] if body else []
+            rest = rest.lstrip()
+        elif stray:
+            rest = head[stray.end() :].lstrip()
+        else:
+            return "\n\n".join(thoughts), rest
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["<think>", "</think>", "<", "</th", "[THINK]", " ", "\n", "a"])))
-def test_any_reply_is_split_alike_whole_and_in_pieces(pieces: list[str]) -> None:
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "<", "</th", "[THINK]", " ", "\n", "a"])),
+    st.integers(1, 5),
+)
+def test_any_reply_is_split_as_described_whole_and_in_pieces(pieces: list[str], size: int) -> None:
     reply = "".join(pieces)
-    assert joined(split(pieces)) == joined(split([reply])) == joined(split(reply))
+    expected = slowly_split(reply)
+    cut = [reply[start : start + size] for start in range(0, len(reply), size)]
+    for chunks in ([reply], pieces, list(reply), cut):
+        assert joined(split(chunks)) == expected
+
+
+HARMONY_PIECES = (
+    *("<|start|>", "assistant", "<|channel|>", "analysis", "final", "commentary", "<|message|>"),
+    *("<|end|>", "<|return|>", " to=functions.f", "<|", " ", "a", "<think>"),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(HARMONY_PIECES)))
+def test_any_harmony_reply_is_split_alike_whole_and_in_pieces(pieces: list[str]) -> None:
+    reply = "".join(pieces)
+    whole = by_kind(split([reply]))
+    assert by_kind(split(pieces)) == whole
+    assert by_kind(split(reply)) == whole
 
 
 def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> None:
@@ -82,15 +242,60 @@ def test_reasoning_is_held_back_only_from_what_may_be_the_closing_tag() -> None:
     assert splitter.feed(">\n\nFour") == [TextDelta("Four")]
 
 
-@pytest.mark.parametrize("unit", [" ", "<", "a<"])
-@pytest.mark.parametrize("opening", ["", "<think>"])
+def test_a_final_message_is_held_back_only_from_what_may_be_its_end() -> None:
+    splitter = ReasoningSplitter()
+    assert splitter.feed("<|channel|>final<|mess") == []
+    assert splitter.feed("age|> Four ") == [TextDelta(" Four ")]
+    assert splitter.feed("<") == []
+    assert splitter.feed("5") == [TextDelta("<5")]
+
+
+def test_a_reply_of_nothing_but_marks_is_searched_only_for_a_while() -> None:
+    marks = "</think>" * 150
+    for chunks in ([marks], [marks[:3], marks[3:]], list(marks)):
+        assert joined(split(chunks)) == ("", "</think>" * 50)
+
+
+@pytest.mark.parametrize("unit", [" ", "<", "a<", "<think>", "</think>", "<|channel|>"])
+@pytest.mark.parametrize(
+    "opening", ["", "<think>", "<think>a</think>", "<|channel|>", "<|channel|>final<|message|>"]
+)
 def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
-    def seconds(count: int) -> float:
-        def once() -> float:
-            start = time.perf_counter()
-            split([opening, *[unit] * count])
-            return time.perf_counter() - start
+    def reply(size: int) -> str:
+        return opening + unit * (size // len(unit))
 
-        return min(once() for _ in range(5))
+    assert is_linear(lambda text: split([text]), reply, 4_000)
+    assert is_linear(split, reply, 2_000)
 
-    assert seconds(8_000) / seconds(2_000) < 9  # quadratic work gives 16
+
+@pytest.mark.parametrize(
+    ("reply", "thoughts", "said"),
+    [
+        ("I see.\n</think>\n\nFour.", "I see.", "Four."),
+        ("I see.</think>Four.", "I see.", "Four."),
+        ("I see.\n  </think> Four.", "I see.", "Four."),
+        ("I see. </think>\nFour.", "I see.", "Four."),
+        ("I see.<|END_THINKING|>Four.", "I see.", "Four."),
+        ("a</think>b</think>c", "a", "b</think>c"),
+        ("The tag </think> closes it.", "", "The tag </think> closes it."),
+        ("It is `</think>`, or '</think>'.", "", "It is `</think>`, or '</think>'."),
+        ("Like (</think>).", "", "Like (</think>)."),
+        ("A <think>block</think> is one.", "", "A <think>block</think> is one."),
+        ("Four.", "", "Four."),
+    ],
+)
+def test_an_end_without_a_beginning_tells_that_the_prompt_began_the_block(
+    reply: str, thoughts: str, said: str
+) -> None:
+    assert split_unopened(reply) == (thoughts, said)
+    assert split_thoughts(reply) == (thoughts, said)
+
+
+@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *HARMONY])
+def test_a_whole_reply_is_split_as_one_that_arrives(reply: str, reasoning: str, text: str) -> None:
+    assert split_thoughts(reply) == (reasoning, text)
+
+
+@pytest.mark.parametrize("unit", ["</think> a ", " ", "\n ", "<think>", "</think>"])
+def test_the_search_for_an_end_is_linear(unit: str) -> None:
+    assert is_linear(split_unopened, lambda size: "a" + unit * size + " </think> b", 5_000)

@@ -54,6 +54,16 @@ def test_a_near_miss_name_is_corrected_and_reported() -> None:
     assert verdict.facts == (Renamed("functions.get-time", "get_time"),)
 
 
+def test_a_name_of_the_models_own_leads_to_the_tool_it_means() -> None:
+    offer = replace(RESPOND, aliases={"clock": "get_time", "sun": "no_tool", "get_weather": "x"})
+    verdict = accepted(ReadReply(calls=(WrittenCall("clock", {}, "a"),)), offer)
+    assert verdict.calls[0].name == "get_time"
+    assert verdict.facts == (Renamed("clock", "get_time"),)
+    assert rejected(ReadReply(calls=(WrittenCall("sun", {}, "a"),)), offer).defect is (
+        Defect.UNKNOWN_TOOL
+    )
+
+
 def test_missing_and_colliding_ids_are_replaced() -> None:
     calls = (TIME, TIME, replace(TIME, id=None), replace(TIME, id=""))
     verdict = accepted(ReadReply(calls=calls))

@@ -1,13 +1,18 @@
+from dataclasses import replace
+
 import pytest
 
 from proxy.context.compaction import Fitted
 from proxy.conversation import json
 from proxy.conversation.messages import Message, user_message
+from proxy.conversation.replies import ReplyFinished, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolUse
+from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
 from proxy.facts import Healed, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.traits import Replay, Template, Traits
 from proxy.inference.preparation import Policy, prepare
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool
 
@@ -79,6 +84,64 @@ def test_a_broken_history_is_healed_and_reported() -> None:
 def test_with_guardrails_off_nothing_is_healed(mode: Mode) -> None:
     question = question_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
     assert question.messages[1] is BROKEN
+
+
+def test_observing_reports_what_would_have_been_healed() -> None:
+    turn = prepare(make_request(BROKEN), Policy(mode=Mode.OBSERVE), CountedIds())
+    assert Healed("arguments") in turn.facts
+
+
+def test_the_models_own_text_policy_holds_unless_another_is_wanted() -> None:
+    traits = Traits(text_policy=TextPolicy.ACCEPT)
+    assert question_of(make_request(), Policy(traits=traits)).tools == (WEATHER, CLOCK)
+    wanted = Policy(traits=traits, text_policy=TextPolicy.RESPOND)
+    assert len(question_of(make_request(), wanted).tools) == 3
+
+
+def test_earlier_thoughts_go_back_as_the_model_likes_it() -> None:
+    thought = Message("assistant", "Hi", b'{"role":"assistant","content":"Hi","reasoning":"hm"}')
+    request = make_request(user_message("one"), thought, user_message("two"))
+    kept = question_of(request).messages[1]
+    assert kept is thought
+    stripped = question_of(request, Policy(traits=Traits(replay=Replay.NONE))).messages[1]
+    assert stripped.source == b'{"role":"assistant","content":"Hi"}'
+
+
+def test_roles_are_those_that_the_template_takes() -> None:
+    developer = Message("developer", "Be kind.", b'{"role":"developer","content":"Be kind."}')
+    request = make_request(developer, user_message("Hi"))
+    traits = Traits(template=Template(has_developer=False))
+    assert question_of(request, Policy(traits=traits)).messages[0].role == "system"
+
+
+def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
+    ours = {"test": Workflow(("get_time",), (), ("get_weather",))}
+    for request, is_rejected in [
+        (make_request(), True),
+        (replace(make_request(), workflow=Workflow(("get_weather",))), False),
+        (replace(make_request(), model="other"), False),
+    ]:
+        turn = prepare(request, Policy(workflows=ours), CountedIds())
+        assert turn.next_question() is not None
+        turn.receive(ToolCallStarted(0, "a", "get_weather"))
+        turn.receive(ToolCallArgumentsDelta(0, '{"city": "Paris"}'))
+        turn.receive(ReplyFinished("tool_calls"))
+        assert (turn.next_question() is not None) is is_rejected
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_state_that_cannot_be_rolled_back_is_not_built_on_when_asking_again(
+    *, resets: bool
+) -> None:
+    traits = Traits(resets_state=resets, calls_in_parallel=not resets)
+    turn = prepare(make_request(), Policy(traits=traits), CountedIds())
+    first = turn.next_question()
+    turn.receive(ReplyFinished("stop"))
+    second = turn.next_question()
+    assert first is not None
+    assert second is not None
+    assert (first.resets_cache, second.resets_cache) == (False, resets)
+    assert first.calls_singly is resets
 
 
 def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:

@@ -1,0 +1,95 @@
+"""The content of a message, a string or parts: read, prefixed and joined.
+
+Parts that nobody has to alter keep the exact bytes in which the client wrote them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.conversation.messages import Message
+
+_PARAGRAPH = "\n\n"
+_NOTHING = (b"", b"null", b'""', b"[]")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
+def members_of(message: Message) -> dict[str, bytes]:
+    """Return the members of a message as the client wrote them."""
+    return json.split_object(message.source)
+
+
+def rewritten(message: Message, members: Mapping[str, bytes]) -> Message:
+    """Make a message of the same role from other members."""
+    text = text_of(members.get("content", b""))
+    source = json.join_object(dict(members))
+    return Message(message.role, text, source, message.calls, message.tool_call_id)
+
+
+def as_user(message: Message, note: str = "") -> Message:
+    """Let the user say what a message says, behind a note."""
+    members = members_of(message)
+    content = join_contents([json.dump(note), members.get("content", b"")])
+    members = {"role": b'"user"', "content": content}
+    return Message("user", text_of(content), json.join_object(members))
+
+
+def merge(messages: Sequence[Message]) -> Message:
+    """Make one message of several of the same role: contents and thoughts are joined in order.
+
+    Of other members the first one counts. Only the last message may have calls.
+    """
+    everything = [members_of(message) for message in messages]
+    members: dict[str, bytes] = {}
+    for one in everything:
+        for name, value in one.items():
+            members.setdefault(name, value)
+    members["content"] = join_contents([one.get("content", b"") for one in everything])
+    for name in _THOUGHTS:
+        thoughts = [one[name] for one in everything if name in one]
+        if len(thoughts) > 1 and all(map(is_string, thoughts)):
+            members[name] = join_contents(thoughts)
+    last = messages[-1]
+    if last.calls:
+        members["tool_calls"] = everything[-1]["tool_calls"]
+    text, source = text_of(members["content"]), json.join_object(members)
+    return Message(last.role, text, source, last.calls)
+
+
+def join_contents(contents: Sequence[bytes]) -> bytes:
+    """Join contents: strings as paragraphs, and all as parts if one of them has parts."""
+    present = [content for content in contents if content not in _NOTHING]
+    if all(map(is_string, present)):
+        return json.dump(_PARAGRAPH.join(map(string_of, present)))
+    parts = [_as_parts(content) for content in present]
+    return json.join_array([part for some in parts for part in some])
+
+
+def is_string(value: bytes) -> bool:
+    """Tell whether a member is a string."""
+    return value.startswith(b'"')
+
+
+def string_of(value: bytes) -> str:
+    """Return a string member, nothing where it is no string."""
+    parsed = json.parse(value) if is_string(value) else ""
+    return parsed if isinstance(parsed, str) else ""
+
+
+def text_of(content: bytes) -> str:
+    """Return the text of a content, parts joined as the dialect joins them."""
+    if not content.startswith(b"["):
+        return string_of(content)
+    texts = (_text_in(json.parse(part)) for part in json.split_array(content))
+    return "\n".join(text for text in texts if text is not None)
+
+
+def _as_parts(content: bytes) -> list[bytes]:
+    if not is_string(content):
+        return json.split_array(content)
+    return [json.join_object({"type": b'"text"', "text": content})]
+
+
+def _text_in(part: JsonValue) -> str | None:
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else None

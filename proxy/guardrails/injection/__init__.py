@@ -1,0 +1,1 @@
+"""Tools described in the prompt, for backends and chat templates that cannot render them."""

@@ -1,0 +1,97 @@
+"""A history retold without tools: everything that a template would have to render is plain text.
+
+It is pure and appends only. What it makes of the messages so far is the beginning of what it makes
+of them and any later ones: the same messages, of which the last may have become longer at its end,
+where results of one round or neighbours of one role are put into one message.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+from proxy.guardrails.injection.contents import (
+    introduced,
+    joined,
+    plain_message,
+    retold,
+    rewritten,
+)
+from proxy.guardrails.injection.convention import Convention
+from proxy.guardrails.traits import SystemRole, Template
+
+_LINE = "\n"
+_PARAGRAPH = "\n\n"
+_UNKNOWN = "unknown tool"
+_SYSTEM_ROLES = ("system", "developer")
+_ALTERNATING_ROLES = ("user", "assistant")
+
+
+def describe_in_prompt(
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    respond: Tool | None,
+    *,
+    convention: Convention,
+    template: Template,
+) -> tuple[Message, ...]:
+    """Describe tools, calls and results as text; other messages stay the very same.
+
+    The description joins the message that the history begins with if it has the right role: a
+    system message, or a user message where the template takes no system messages. Otherwise it
+    becomes a message of its own in front. Without tools to offer there is none.
+    """
+    written = _in_words(messages, convention)
+    if tools or respond is not None:
+        written = _described(written, convention.describe(tools, respond), template)
+    return tuple(_in_turns(written) if template.alternates else written)
+
+
+def _in_words(messages: Iterable[Message], convention: Convention) -> list[Message]:
+    """Write calls and results as the convention has it, the results of one round together."""
+    written: list[Message] = []
+    names: dict[str, str] = {}
+    is_behind_result = False
+    for message in messages:
+        names.update((call.id, call.name) for call in message.calls)
+        is_result = message.role == "tool"
+        if is_result:
+            result = _result(message, names, convention)
+            written += [joined(written.pop(), result, _LINE) if is_behind_result else result]
+        elif message.calls:
+            text = convention.write_calls(message.text, message.calls)
+            written.append(rewritten(message, text))
+        else:
+            written.append(message)
+        is_behind_result = is_result
+    return written
+
+
+def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
+    call_id = message.tool_call_id or ""
+    name = names.get(call_id, _UNKNOWN)
+    return retold(message, "user", convention.write_result(name, call_id, message.text))
+
+
+def _described(messages: list[Message], text: str, template: Template) -> list[Message]:
+    """Put the description where it stays however the history goes on."""
+    first = messages[0] if messages else None
+    if template.system is SystemRole.NOWHERE:
+        if first is not None and first.role == "user":
+            return [introduced(first, text, _PARAGRAPH), *messages[1:]]
+        return [plain_message("user", text), *messages]
+    if first is not None and first.role in _SYSTEM_ROLES:
+        description = plain_message(first.role, text)
+        return [joined(first, description, _PARAGRAPH), *messages[1:]]
+    return [plain_message("system", text), *messages]
+
+
+def _in_turns(messages: Iterable[Message]) -> list[Message]:
+    """Put neighbours of one role into one message."""
+    turns: list[Message] = []
+    for message in messages:
+        is_same = bool(turns) and turns[-1].role == message.role
+        if is_same and message.role in _ALTERNATING_ROLES:
+            turns[-1] = joined(turns[-1], message, _PARAGRAPH)
+        else:
+            turns.append(message)
+    return turns

@@ -1,0 +1,63 @@
+"""Earlier thoughts of the model: which of them go back to it with the history.
+
+Some templates want them, some models are confused by them, and clients send them or not.
+"""
+
+from proxy.conversation import json
+from proxy.conversation.messages import Message
+from proxy.guardrails.healing.content import members_of, rewritten, string_of
+from proxy.guardrails.reasoning import split_thoughts
+from proxy.guardrails.traits import Replay
+
+_MEMBERS = ("reasoning_content", "reasoning", "thinking")
+_PART_KINDS = (b'"thinking"', b'"reasoning"')
+# Quotes within JSON strings are escaped, so these are members, or kinds of parts.
+_SIGNS = tuple(f'"{name}"'.encode() for name in _MEMBERS)
+
+
+def replay_thoughts(messages: tuple[Message, ...], replay: Replay) -> tuple[Message, ...]:
+    """Take the thoughts out of the messages of the assistant, as far as the policy wants it.
+
+    `LAST` keeps those behind the last message of the user. Messages without thoughts stay the
+    same objects.
+    """
+    if replay is Replay.FULL:
+        return messages
+    spoken = [place for place, message in enumerate(messages) if message.role == "user"]
+    end = len(messages) if replay is Replay.NONE else max(spoken, default=0)
+    return tuple(
+        _without_thoughts(message) if place < end and message.role == "assistant" else message
+        for place, message in enumerate(messages)
+    )
+
+
+def _without_thoughts(message: Message) -> Message:
+    _, said = split_thoughts(message.text)
+    if said == message.text and not any(sign in message.source for sign in _SIGNS):
+        return message
+    members = members_of(message)
+    kept = {
+        name: value for name, value in members.items() if name not in _MEMBERS or value == b"null"
+    }
+    if "content" in kept:
+        kept["content"] = _without_block(kept["content"])
+    return message if kept == members else rewritten(message, kept)
+
+
+def _without_block(content: bytes) -> bytes:
+    """Take the block out of a string, or out of the first of several parts."""
+    if not content.startswith(b"["):
+        return _said(content)
+    parts = json.split_array(content)
+    kept = [part for part in parts if json.split_object(part).get("type") not in _PART_KINDS]
+    if kept:
+        first = json.split_object(kept[0])
+        said = {name: _said(value) if name == "text" else value for name, value in first.items()}
+        kept[0] = kept[0] if said == first else json.join_object(said)
+    return content if kept == parts else json.join_array(kept)
+
+
+def _said(value: bytes) -> bytes:
+    text = string_of(value)
+    _, said = split_thoughts(text)
+    return value if said == text else json.dump(said)

@@ -1,0 +1,63 @@
+"""What the guardrails need to know of a model: its habits, and what its chat template refuses.
+
+Profiles fill this in; the guardrails read it and know no model by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proxy.guardrails.offer import TextPolicy
+
+
+class Replay(Enum):
+    """Which earlier thoughts of the model go back to it: none, those since the user spoke, all."""
+
+    NONE = "none"
+    LAST = "last"
+    FULL = "full"
+
+
+class SystemRole(Enum):
+    """Where a chat template takes system messages."""
+
+    ANYWHERE = "anywhere"
+    FIRST = "first"
+    NOWHERE = "nowhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What a chat template takes.
+
+    With `alternates` it demands user and assistant in turns. `control_tokens` are the strings that
+    structure its prompts and must not come from anywhere else.
+    """
+
+    has_developer: bool = True
+    system: SystemRole = SystemRole.ANYWHERE
+    alternates: bool = False
+    control_tokens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """One model, as far as judging its replies and asking it again goes.
+
+    `syntaxes` are tried first, in this order. `convention` names the way in which tools are
+    described in the prompt, empty where the chat template does it. `aliases` lead from names that
+    the model writes to the tools it may mean by them. With `resets_state` the backend must not
+    continue from a cached prompt that was altered.
+    """
+
+    syntaxes: tuple[str, ...] = ()
+    text_policy: TextPolicy = TextPolicy.RESPOND
+    convention: str = ""
+    replay: Replay = Replay.FULL
+    template: Template = Template()
+    calls_in_parallel: bool = True
+    resets_state: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+GENERIC = Traits()

@@ -1,0 +1,58 @@
+"""How a conversation and the tools on offer are worded: for the chat template, or in the prompt.
+
+Pure and append-only: what is made of some messages is the beginning of what is made of more.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+from proxy.guardrails.healing.roles import fit_roles
+from proxy.guardrails.injection.convention import Convention
+from proxy.guardrails.injection.history import describe_in_prompt
+from proxy.guardrails.traits import Template
+
+_TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """What is sent of a conversation; `omits` names the fields that went into the messages."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    omits: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The client's own `tools`, and `respond` if it is offered.
+
+    With a `convention` they, their calls and their results are described in the prompt; without
+    one the chat template does that. Neighbours of one role are merged where it demands turns.
+    """
+
+    tools: tuple[Tool, ...]
+    respond: Tool | None = None
+    convention: Convention | None = None
+    template: Template = field(default_factory=Template)
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """All tools that the model is told of, the synthetic one last."""
+        return self.tools if self.respond is None else (*self.tools, self.respond)
+
+    def word(self, messages: tuple[Message, ...]) -> Worded:
+        """Word a conversation."""
+        if self.convention is None:
+            if self.template.alternates:
+                messages = fit_roles(messages, self.template, [])
+            return Worded(messages, self.offered)
+        described = describe_in_prompt(
+            messages,
+            self.tools,
+            self.respond,
+            convention=self.convention,
+            template=self.template,
+        )
+        return Worded(described, (), _TOOL_FIELDS)

@@ -1,0 +1,125 @@
+"""Tools described in the prompt: the model answers in the convention, and the client sees calls."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.messages import assistant_message, tool_result, user_message
+from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.tools import ToolCall, ToolUse
+from proxy.facts import Asked, Outcome, RejectedReply, Rescued, outcome
+from proxy.guardrails.injection.registry import CONVENTIONS, convention
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.traits import Traits
+from proxy.inference.preparation import Policy
+from tests.fakes.playbook import Playbook, make_request, write
+
+NAMES = [one.name for one in CONVENTIONS]
+PARIS = '{"city": "Paris"}'
+CALL = ToolCall("x", "get_weather", PARIS)
+RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+FINAL = '{"type": "final", "content": "It is noon."}'
+
+
+def told(name: str) -> Policy:
+    return Policy(traits=Traits(convention=name))
+
+
+CONTRACT = told("json")
+
+
+def sent(book: Playbook) -> list[str]:
+    assert book.question is not None
+    return [message.text for message in book.question.messages]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_in_the_convention_is_a_call(name: str) -> None:
+    book = Playbook.of(make_request(), told(name)).ask()
+    assert book.question is not None
+    assert book.question.tools == ()
+    assert {"tools", "tool_choice"} <= book.question.omits
+    write(book, convention(name).write_calls("", [CALL]))
+    book << ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
+    book << ReplyFinished("tool_calls")
+    book.end()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: str) -> None:
+    book = Playbook.of(make_request(), told(name)).ask()
+    before = sent(book)
+    write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+    book.ask()
+    after = sent(book)
+    assert after[: len(before)] == before
+    assert "/city" in after[-1]
+    assert book.question is not None
+    assert [message.role for message in book.question.messages[len(before) :]] == [
+        "assistant",
+        "user",
+    ]
+    write(book, convention(name).write_calls("", [CALL]))
+    assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
+    assert outcome(book.turn.facts) is Outcome.RETRIED
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
+    book = Playbook.of(make_request(), told(name)).ask()
+    for _ in range(2):
+        write(book, convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
+        book.ask()
+    assert book.schema() is not None
+    write(book, json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}}))
+    assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
+
+
+@pytest.mark.parametrize("policy", [TextPolicy.RESPOND, TextPolicy.ACCEPT])
+def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> None:
+    book = Playbook.of(make_request(), replace(CONTRACT, text_policy=policy)).ask()
+    write(book, FINAL)
+    assert "".join(event.text for event in book.shown if isinstance(event, TextDelta)) == (
+        "It is noon."
+    )
+    assert book.shown[-1] == ReplyFinished("stop")
+    assert Asked("as_asked") in book.turn.facts
+    assert Rescued("json_contract", "respond") in book.turn.facts
+
+
+def test_where_a_call_is_demanded_the_contract_has_no_final_form() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.REQUIRED), CONTRACT).ask()
+    assert '"final"' not in sent(book)[0]
+    write(book, FINAL)
+    book.ask()
+    assert RejectedReply("prose") in book.turn.facts
+
+
+def test_where_no_call_is_allowed_the_final_form_is_still_understood() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
+    assert '"final"' in sent(book)[0]
+    write(book, FINAL)
+    assert book.shown[0] == TextDelta("It is noon.")
+
+
+def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
+    write(book, convention("json").write_calls("", [CALL]))
+    book.ask()
+    assert RejectedReply("unknown_tool") in book.turn.facts
+    write(book, "Noon.") << TextDelta("Noon.") << ReplyFinished("stop")
+
+
+def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> None:
+    request = make_request(user_message("Hi"), *RAN, *RAN)
+    book = Playbook.of(request, replace(CONTRACT, most_rounds=2)).ask()
+    write(book, FINAL)
+    assert book.shown[0] == TextDelta("It is noon.")
+
+
+def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
+    book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
+    assert '"final"' not in sent(book)[0]
+    write(book, FINAL) << TextDelta(FINAL) << ReplyFinished("stop")
+    book.end()

@@ -1,0 +1,49 @@
+import pytest
+
+from proxy.conversation.messages import assistant_message, tool_result, user_message
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.traits import Template
+from proxy.inference.wording import Worded, Wording
+from tests.fakes.playbook import CLOCK, WEATHER
+
+RESPOND = respond_tool(())
+HISTORY = (
+    user_message("How late is it?"),
+    assistant_message("", (ToolCall("a", "get_time", "{}"),)),
+    tool_result("a", "noon"),
+)
+NUDGE = (user_message("Go on."),)
+
+
+def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
+    wording = Wording((WEATHER, CLOCK), RESPOND)
+    assert wording.word(HISTORY) == Worded(HISTORY, (WEATHER, CLOCK, RESPOND))
+    assert wording.offered == (WEATHER, CLOCK, RESPOND)
+    assert Wording((WEATHER,)).word(HISTORY) == Worded(HISTORY, (WEATHER,))
+
+
+def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
+    worded = Wording((CLOCK,), template=Template(alternates=True)).word((*HISTORY[:1], *NUDGE))
+    assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
+    (told,) = [one for one in CONVENTIONS if one is convention]
+    worded = Wording((WEATHER, CLOCK), RESPOND, told).word(HISTORY)
+    assert worded.tools == ()
+    assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
+    assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
+    assert all(not message.calls for message in worded.messages)
+    everything = b"".join(message.source for message in worded.messages)
+    assert all(word in everything for word in (b"get_weather", b"get_time", b"noon"))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
+    (told,) = [one for one in CONVENTIONS if one is convention]
+    wording = Wording((WEATHER, CLOCK), RESPOND, told)
+    before, after = wording.word(HISTORY).messages, wording.word(HISTORY + NUDGE).messages
+    assert after[: len(before)] == before
