@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | check | version`; `--json` is for programs.
+"""The command line: `temper serve | demo | models | check | version`; `--json` is for programs.
 
 It reads flags, prints, and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -112,6 +112,20 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
+@click.option("--known", is_flag=True, help="List every profile instead.")
+@_CONFIG
+@_JSON
+def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
+    """Show what was recognised of each model, and why."""
+    given: Flags = {"backend": {"url": flags["backend_url"]}, "model": {"path": flags["model"]}}
+    settings = _load(config, given, as_json=as_json)
+    configure_logging(settings.logging.format, "warning")
+    _run(_show_models(settings, known=known, as_json=as_json), as_json=as_json)
+
+
+@main.command()
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
@@ -147,6 +161,22 @@ async def _serve(settings: Settings, *, as_json: bool) -> bool:
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
     await run(settings, _show_stage, show_address)
+    return True
+
+
+async def _show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
+    from proxy.api.inventory import known_profiles, served_models
+    from proxy.profiles.summary import document, summary
+
+    found = known_profiles(settings) if known else await served_models(settings)
+    if as_json:
+        told = [{"id": one.model, **document(one.recognition, one.traits)} for one in found]
+        _print_json({"models": [*told]})
+        return True
+    for one in found:
+        click.echo(click.style(one.model, bold=True))
+        for word, line in summary(one.recognition, one.traits).items():
+            click.echo(f"  {word:9} {line}")
     return True
 
 

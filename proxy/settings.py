@@ -21,9 +21,11 @@ from pydantic import (
     StringConstraints,
     ValidationError,
 )
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy import sources
+from proxy.dialects.openai_chat.schema import WorkflowRules
 from proxy.errors import InvalidConfiguration
 from proxy.sources import Given, Layer, Names
 
@@ -161,9 +163,9 @@ class Guardrails(_Section):
         default="on",
         description="on, off, or observe: change nothing and report what would have been done",
     )
-    text_policy: Literal["respond", "accept", "require"] = Field(
-        default="respond",
-        description="what prose is worth while tools are offered: respond, accept or require",
+    text_policy: Literal["auto", "respond", "accept", "require"] = Field(
+        default="auto",
+        description="what prose is worth while tools are offered: respond, accept, require, auto",
     )
     strict: bool = Field(
         default=False,
@@ -182,6 +184,29 @@ class Guardrails(_Section):
         default=50,
         ge=1,
         description="rounds of tool calls after which the model is asked for an answer",
+    )
+
+
+class Profile(_Section):
+    """What is known about the model; `temper models` shows what was recognised, and why."""
+
+    name: Name = Field(
+        default=None, description="profile to use instead of the one that is recognised"
+    )
+    folder: File = Field(
+        default=None, description="folder with profiles of your own (*.toml), used before ours"
+    )
+    tools_in_prompt: Literal["auto", "never", "hermes", "mistral", "gemma", "llama3", "json"] = (
+        Field(
+            default="auto",
+            description="how tools are described where the chat template cannot: hermes, mistral, "
+            "gemma, llama3 or json; or never, or auto",
+        )
+    )
+    replay: Literal["auto", "none", "last", "full"] = Field(
+        default="auto",
+        description="which earlier thoughts the model sees again: none, last (since the user "
+        "spoke), full, or auto",
     )
 
 
@@ -213,7 +238,11 @@ class Settings(BaseSettings):
     backend: Backend = Backend()
     model: Model = Model()
     guardrails: Guardrails = Guardrails()
+    profile: Profile = Profile()
     logging: Logging = Logging()
+    workflows: dict[str, WorkflowRules] = Field(
+        default={}, description="rules of order for the tools of a model, by the model's name"
+    )
 
     @classmethod
     def settings_customise_sources(  # noqa: PLR0917 - the signature is pydantic's
@@ -231,12 +260,14 @@ class Settings(BaseSettings):
 _FIELDS = {
     f"{section}.{name}": field
     for section, values in Settings()
+    if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
 }
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
     secrets=tuple(name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)),
+    open=("workflows",),
 )
 
 
@@ -276,13 +307,20 @@ def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
         return Settings.model_validate(sources.nested(given))
     except ValidationError as error:
         wrong = {
-            ".".join(str(part) for part in found["loc"][:2]): found["msg"]
+            ".".join(str(part) for part in found["loc"][:2]): _worded(found)
             for found in error.errors(include_input=False, include_context=False)
         }
     for name, message in wrong.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
         problems.append(given[name].problem(name, plain + _shown(name, given[name])))
     return _checked({name: given[name] for name in given if name not in wrong}, problems)
+
+
+def _worded(found: ErrorDetails) -> str:
+    """Say what is wrong with a value, and where within it."""
+    message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
+    within = ".".join(str(part) for part in found["loc"][2:])
+    return f"{within}: {message}" if within else message
 
 
 def _shown(name: str, given: Given) -> str:

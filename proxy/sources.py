@@ -27,11 +27,20 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Every name there is: `sections`, `settings` as `section.name`, and which are `secrets`."""
+    """Every name there is: `sections`, `settings` as `section.name`, and which are `secrets`.
+
+    In the sections that are `open` the operator chooses the names.
+    """
 
     sections: tuple[str, ...]
     settings: tuple[str, ...]
     secrets: tuple[str, ...]
+    open: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a setting."""
+        section, _, own = name.partition(".")
+        return name in self.settings or (section in self.open and own != "")
 
     @property
     def secret_files(self) -> dict[str, str]:
@@ -102,10 +111,10 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
     found: Layer = {}
     for name, given in layer.items():
         try:
-            if name not in names.settings and name not in names.secret_files:
+            if not names.has(name) and name not in names.secret_files:
                 raise _unknown(name, given, names)
             plain = _expanded(name, given)
-            if name in names.settings:
+            if names.has(name):
                 found.setdefault(name, plain)
             elif plain.value != "":
                 found[names.secret_files[name]] = _secret_from_file(name, plain)

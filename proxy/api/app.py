@@ -12,6 +12,7 @@ from starlette.routing import Route
 from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.limits import Limits
 from proxy.api.openapi import describe_chat
+from proxy.api.recognition import KnownModels, Wishes
 from proxy.api.routes.chat import ChatCompletions
 from proxy.api.routes.health import health_router
 from proxy.api.routes.models import models_router
@@ -19,6 +20,7 @@ from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
+from proxy.profiles.profile import Profile
 
 _CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
@@ -28,11 +30,15 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class Serving:
     """How clients are served.
 
-    `api_key` is what clients must send, None for an open server. With `forwards_authorization`
-    a client's own key travels to the backend, for which the operator then has none.
+    `profiles` are those that models are recognised by, as far as the operator `wishes` nothing
+    else. `api_key` is what clients must send, None for an open server. With
+    `forwards_authorization` a client's own key travels to the backend, for which the operator
+    then has none.
     """
 
     policy: Policy = field(default_factory=Policy)
+    profiles: tuple[Profile, ...] = ()
+    wishes: Wishes = field(default_factory=Wishes)
     pace: Pace = field(default_factory=Pace)
     api_key: str | None = None
     max_body_bytes: int = 32 * 2**20
@@ -50,6 +56,7 @@ def create_app(backend: Backend, serving: Serving) -> FastAPI:
     )
     chat = ChatCompletions(
         backend,
+        KnownModels(backend, serving.profiles, serving.wishes),
         serving.policy,
         serving.pace,
         serving.max_body_bytes,

@@ -8,28 +8,17 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
-from proxy.api.app import Serving, create_app
-from proxy.api.streaming import Pace
-from proxy.backends.client import Backend
-from proxy.backends.llama_server import LlamaServer
-from proxy.backends.openai_compatible import OpenAICompatible
-from proxy.backends.transport import Connection, Timeouts
+from proxy.api.app import create_app
+from proxy.api.assembly import open_backend, serving_of
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
 from proxy.processes.llama_server import (
-    LaunchPlan,
     StageListener,
-    find_program,
-    start_llama_server,
 )
-from proxy.settings import Backend as BackendSettings
 from proxy.settings import Settings
 
 _BACKLOG = 2048
@@ -62,86 +51,6 @@ async def run(
             async with serving(app, listening, settings.server.grace_seconds) as server:
                 on_ready(address)
                 await server
-
-
-@asynccontextmanager
-async def open_backend(
-    settings: Settings, on_stage: StageListener
-) -> AsyncGenerator[Backend, None]:
-    """Connect to the server that is configured, or start one for the model that is."""
-    waits = settings.backend
-    timeouts = Timeouts(
-        connect=waits.connect_seconds, first_byte=waits.first_byte_seconds, idle=waits.idle_seconds
-    )
-    if waits.url is not None:
-        key = waits.api_key.get_secret_value() if waits.api_key is not None else ""
-        connection = Connection(str(waits.url), key, timeouts=timeouts)
-        async with _connected(connection, waits) as backend:
-            yield backend
-    elif settings.model.path is not None:
-        plan = _launch_plan(settings, settings.model.path)
-        starting = start_llama_server(
-            plan, ready_seconds=settings.model.load_seconds, on_stage=on_stage
-        )
-        async with starting as running:
-            connection = Connection(running.base_url, running.api_key, timeouts=timeouts)
-            async with _connected(connection, waits) as backend:
-                yield backend
-    else:
-        raise InvalidConfiguration(
-            "backend.url",
-            "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931) "
-            "or a model to start one for (--model FILE.gguf); 'temper demo' needs neither",
-        )
-
-
-@asynccontextmanager
-async def _connected(
-    connection: Connection, settings: BackendSettings
-) -> AsyncGenerator[Backend, None]:
-    backend: LlamaServer | OpenAICompatible
-    if settings.kind == "llama-server":
-        backend = LlamaServer(connection, load_wait=settings.load_wait_seconds)
-    else:
-        backend = OpenAICompatible(connection)
-    try:
-        yield backend
-    finally:
-        await backend.close()
-
-
-def _launch_plan(settings: Settings, model: Path) -> LaunchPlan:
-    return LaunchPlan(
-        program=find_program(),
-        model=model,
-        context_tokens=settings.model.context_tokens,
-        slots=settings.model.slots,
-        alias=settings.model.alias or model.stem,
-    )
-
-
-def serving_of(settings: Settings) -> Serving:
-    """Translate the settings into what the application takes."""
-    guardrails, server = settings.guardrails, settings.server
-    key = server.api_key
-    return Serving(
-        policy=Policy(
-            mode=Mode(guardrails.mode),
-            text_policy=TextPolicy(guardrails.text_policy),
-            attempts=guardrails.max_attempts,
-            is_strict=guardrails.strict,
-            most_repeats=guardrails.max_repeats,
-            most_rounds=guardrails.max_tool_rounds,
-        ),
-        pace=Pace(
-            keep_alive=server.keep_alive_seconds,
-            deadline=settings.backend.deadline_seconds,
-            grace=server.grace_seconds,
-        ),
-        api_key=key.get_secret_value() if key is not None else None,
-        max_body_bytes=server.max_body_bytes,
-        forwards_authorization=key is None,
-    )
 
 
 def listen(host: str, port: int) -> socket.socket:

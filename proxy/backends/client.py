@@ -26,6 +26,21 @@ class Model:
     details: JsonObject
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a backend tells of the model behind a name.
+
+    `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
+    its chat template; "" where the backend keeps silent. With `is_provisional` there may be more
+    to know in a moment.
+    """
+
+    names: tuple[str, ...]
+    architecture: str = ""
+    template: str = ""
+    is_provisional: bool = False
+
+
 class Backend(Protocol):
     """An engine that runs a model.
 
@@ -42,6 +57,9 @@ class Backend(Protocol):
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""
+
+    async def describe(self, model: str) -> Description:
+        """Tell what it knows of the model that a request names; never raises."""
 
     async def health(self) -> Health:
         """Tell whether it can answer now; never raises."""

@@ -8,14 +8,21 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Health, Model
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
-from proxy.errors import BackendRefused, BackendSpokeNonsense, BackendUnavailable, InvalidRequest
+from proxy.errors import (
+    BackendFailed,
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    InvalidRequest,
+)
 from proxy.guardrails.schemas import simplified
 
 PROPERTIES = "/props"
@@ -50,22 +57,28 @@ def directives(question: Question) -> JsonObject:
         is_raw = question.parsing is Parsing.OURS or question.schema is not None
         is_none = is_raw or question.tool_choice is ToolUse.NONE
         fields["tool_choice"] = "none" if is_none else "auto"
-    if question.schema is not None:
-        schema: JsonObject = {"name": "tool_call", "schema": question.schema, "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return fields
+    if question.resets_cache:
+        fields["cache_prompt"] = False
+    return fields | answer_form(question)
 
 
 class LlamaServer:
     """A llama-server, started by anyone.
 
-    While it loads its model, questions wait for up to `load_wait` seconds.
+    While it loads its model, questions wait for up to `load_wait` seconds. It never tells the
+    `architecture` of its model: whoever knows the file does.
     """
 
     def __init__(
-        self, connection: Connection, *, load_wait: float = 0.0, poll_seconds: float = 0.5
+        self,
+        connection: Connection,
+        *,
+        load_wait: float = 0.0,
+        poll_seconds: float = 0.5,
+        architecture: str = "",
     ) -> None:
         self._engine = OpenAICompatible(connection, directives)
+        self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
 
@@ -119,6 +132,25 @@ class LlamaServer:
                 return Health.LOADING
             case _:
                 return Health.UNREACHABLE
+
+    async def describe(self, model: str) -> Description:
+        """Tell the names and the chat template of the model; never raises."""
+        try:
+            found = await self._engine.fetch(PROPERTIES)
+        except BackendRefused:
+            return await self._engine.describe(model)
+        except BackendFailed as error:
+            known = Description((model,))
+            if isinstance(error, BackendUnavailable) and error.loading:
+                known = await self._engine.describe(model)  # it tells its names meanwhile
+            return replace(known, is_provisional=True)
+        named = [found.get("model_alias"), found.get("model_path")]
+        template = found.get("chat_template")
+        return Description(
+            tuple(name for name in named if isinstance(name, str) and name) or (model,),
+            self._architecture,
+            template if isinstance(template, str) else "",
+        )
 
     async def properties(self) -> Properties:
         """Read back how it was started: what it was told may have been rounded or capped."""

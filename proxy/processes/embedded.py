@@ -12,6 +12,16 @@ import threading
 from collections.abc import Sequence
 
 
+_SAMPLING = {
+    "--temp": "temp",
+    "--top-p": "top_p",
+    "--top-k": "top_k",
+    "--min-p": "min_p",
+    "--repeat-penalty": "penalty_repeat",
+    "--presence-penalty": "penalty_present",
+}
+
+
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     """Read the flags, which mean what they mean for llama-server."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
@@ -21,6 +31,8 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-a", "--alias", default="")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    for flag in _SAMPLING:
+        parser.add_argument(flag, type=int if flag == "--top-k" else float)
     parser.add_argument("--slots", action="store_true")
     parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--jinja", action="store_true")
@@ -50,6 +62,11 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     for name, value in wanted.items():
         if hasattr(parameters, name):  # builds differ
             setattr(parameters, name, value)
+
+    for flag, name in _SAMPLING.items():
+        value = getattr(options, flag.removeprefix("--").replace("-", "_"))
+        if value is not None:
+            setattr(parameters.sampling, name, value)
 
     server = xllamacpp.Server(parameters)  # returns when the model is loaded
     # until here SIGTERM ends the process at once; C++ would keep a Python handler waiting

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
@@ -21,12 +21,21 @@ import httpx
 from proxy.errors import LaunchFailed, NeverBecameReady
 from proxy.processes.failures import explain_failure
 from proxy.processes.process import LineListener, Process, python_module
+from proxy.profiles.profile import Sampling
 
 NAME = "llama-server"
 _HOST = "127.0.0.1"
 _READY_SECONDS = 600.0  # a large model on a slow disk
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
+_SAMPLING_FLAGS = {
+    "temperature": "--temp",
+    "top_p": "--top-p",
+    "top_k": "--top-k",
+    "min_p": "--min-p",
+    "repeat_penalty": "--repeat-penalty",
+    "presence_penalty": "--presence-penalty",
+}
 _LISTENING = re.compile(rf"listening on http://{re.escape(_HOST)}:(\d+)\s*(?:-|$)")
 
 
@@ -73,6 +82,17 @@ class LaunchPlan:
             *alias,
             *self.extra,
         )
+
+
+def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
+    """Return the flags that make published values the defaults; a client's own still win."""
+    published = asdict(sampling)
+    return tuple(
+        word
+        for name, flag in _SAMPLING_FLAGS.items()
+        if published[name] is not None
+        for word in (flag, format(published[name], "g"))
+    )
 
 
 @dataclass(frozen=True, slots=True)

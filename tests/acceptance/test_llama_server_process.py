@@ -7,14 +7,21 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from proxy.errors import LaunchFailed, NeverBecameReady
-from proxy.processes.llama_server import RunningServer, Stage, start_llama_server
-from tests.fakes.llama import SLOTS, build_model, plan_for
+from proxy.processes.llama_server import (
+    RunningServer,
+    Stage,
+    sampling_flags,
+    start_llama_server,
+)
+from proxy.profiles.profile import Sampling
+from tests.fakes.llama import SLOTS, build_model, plan_for, serving
 
 PATIENCE_SECONDS = 30.0
 REPOSITORY = Path(__file__).parents[2]
@@ -53,6 +60,16 @@ def test_the_server_has_the_slots_and_the_context_that_were_planned(
     assert [slot["n_ctx"] for slot in slots] == [8192] * SLOTS
     assert fetch(llama_server, "/metrics").status_code == 200
     assert fetch(llama_server, "/v1/models").json()["data"][0]["id"] == "scripted"
+
+
+def test_published_sampling_is_what_the_server_does_by_default(scripted_model: Path) -> None:
+    published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
+    plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
+    with serving(plan) as server:
+        found = fetch(server, "/props").json()
+    defaults = found["default_generation_settings"]["params"]
+    names = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty")
+    assert [defaults[name] for name in names] == [0.25, 0.5, 7, 0.125, 1.5, 0.75]
 
 
 def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from proxy.backends.client import Health, Model
+from proxy.backends.client import Description, Health, Model
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import TemperError
@@ -17,6 +17,8 @@ class ScriptedBackend:
     questions: list[Question] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     closed: int = 0
+    described: list[str] = field(default_factory=list)
+    description: Description | None = None
     name: str = "scripted"
     state: Health = Health.READY
 
@@ -35,6 +37,10 @@ class ScriptedBackend:
 
     async def models(self) -> tuple[Model, ...]:
         return (Model("one", {"id": "one", "owned_by": "someone"}),)
+
+    async def describe(self, model: str) -> Description:
+        self.described.append(model)
+        return self.description or Description((model,))
 
     async def health(self) -> Health:
         return self.state

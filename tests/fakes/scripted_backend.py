@@ -83,6 +83,7 @@ class ScriptedBackend:
         self.questions: list[Asked] = []
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
+        self.properties: JsonObject | None = None
         self._scripts = [
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
@@ -109,6 +110,8 @@ class ScriptedBackend:
                 await _play(Script((b"{}",), self.health), send)
             case "/v1/models":
                 await _play(Script((json.dump(self.models),)), send)
+            case "/props" if self.properties is not None:
+                await _play(Script((json.dump(self.properties),)), send)
             case _:
                 await _play(refuses(404, "no such route"), send)
 

@@ -53,7 +53,7 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
     assert "Try: temper demo" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "check", "version"])
+@pytest.mark.parametrize("command", ["serve", "demo", "models", "check", "version"])
 def test_every_option_says_what_it_is_for(command: str) -> None:
     assert isinstance(main, click.Group)
     options = [one for one in main.commands[command].params if isinstance(one, click.Option)]
@@ -104,7 +104,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--host", "0.0.0.0"), "a key is required"),
         (("--context-tokens", "1"), "model.context_tokens: should be greater"),
         (("--slots", "0"), "model.slots: should be greater"),
-        (("--text-policy", "loud"), "guardrails.text_policy: should be 'respond'"),
+        (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
         (("--log-format", "xml"), "logging.format: should be 'text'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
     ],
@@ -122,6 +122,31 @@ def test_what_is_no_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -
     result = temper(*flags)
     assert result.exit_code == 2
     assert "--help" in result.stderr
+
+
+def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
+    Path("Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
+    told = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
+    assert told[0] == "Qwen3-8B-Q4_K_M.gguf"
+    assert told[1].startswith("  profile   qwen3 (Qwen3")
+    assert 'matches "' in told[1]
+    (model,) = [*document(temper("models", "--json", "--model", "Qwen3-8B-Q4_K_M.gguf")).values()]
+    assert isinstance(model, list)
+    assert isinstance(model[0], dict)
+    assert (model[0]["id"], model[0]["profile"]) == ("Qwen3-8B-Q4_K_M.gguf", "qwen3")
+
+
+def test_every_known_profile_is_listed() -> None:
+    told = temper("models", "--known").stdout.splitlines()
+    assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")]
+)
+def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]) -> None:
+    result = temper("models", *flags)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
 def test_serving_nothing_says_what_there_is_to_serve() -> None:

@@ -16,7 +16,10 @@ EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 NAMES = [
-    f"{section}.{name}" for section, values in Settings() for name in type(values).model_fields
+    f"{section}.{name}"
+    for section, values in Settings()
+    if isinstance(values, BaseModel)
+    for name in type(values).model_fields
 ]
 
 
@@ -77,6 +80,19 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
     assert (server.port, server.grace_seconds, server.keep_alive_seconds) == (3, 2, 1)
 
 
+def test_the_rules_of_order_are_given_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("""
+        [workflows."qwen3:8b"]
+        required_steps = ["read"]
+        prerequisites = [{tool = "edit", needs = "read", argument = "path"}]
+        """)
+    monkeypatch.setenv("TEMPER_WORKFLOWS__AGENT", '{"terminal_tools": ["finish"]}')
+    workflows = load_settings(file).workflows
+    assert list(workflows) == ["qwen3:8b", "agent"]
+    assert workflows["qwen3:8b"].prerequisites[0].argument == "path"
+    assert workflows["agent"].terminal_tools == ["finish"]
+
+
 def test_a_flag_that_is_none_was_not_given() -> None:
     file = written("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
@@ -113,6 +129,10 @@ def test_settings_cannot_be_changed() -> None:
         ("model.slots = 0", "model.slots", "greater than or equal to 1"),
         ("model.alias = 'a b'", "model.alias", "pattern"),
         ("guardrails.text_policy = 'never'", "guardrails.text_policy", "'respond', 'accept'"),
+        ("profile.tools_in_prompt = 'yes'", "profile.tools_in_prompt", "'auto', 'never'"),
+        ("workflows.a = 5", "workflows.a", "valid dictionary"),
+        ("workflows.a.steps = ['b']", "workflows.a", "steps: there is no such option"),
+        ("workflows.a.required_steps = [1]", "workflows.a", "required_steps.0: should be"),
         ("guardrails.max_attempts = 4", "guardrails.max_attempts", "less than or equal to 3"),
         ("guardrails.strict = 'maybe'", "guardrails.strict", "boolean"),
         ("logging.level = 'all'", "logging.level", "'debug'"),

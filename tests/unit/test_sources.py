@@ -31,9 +31,10 @@ class House(BaseSettings):
 
 
 NAMES = Names(
-    sections=("door", "roof"),
+    sections=("door", "roof", "rooms"),
     settings=("door.width", "door.key", "door.guests", "roof.colour"),
     secrets=("door.key",),
+    open=("rooms",),
 )
 
 
@@ -59,6 +60,13 @@ def test_a_file_gives_every_value_its_full_name() -> None:
     values, problems = usable("[door]\nwidth = 2\nguests = ['a']\n[roof]\ncolour = 'red'\n")
     assert values == {"door.width": 2, "door.guests": ["a"], "roof.colour": "red"}
     assert problems == []
+
+
+def test_the_operator_chooses_the_names_in_an_open_section() -> None:
+    values, problems = usable("rooms.kitchen = {size = 1}\n[rooms.'the a.b']\nsize = 2\n")
+    assert values == {"rooms.kitchen": {"size": 1}, "rooms.the a.b": {"size": 2}}
+    assert problems == []
+    assert usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
 
 
 def test_a_file_that_is_not_there_is_an_error() -> None:

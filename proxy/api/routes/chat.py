@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.limits import read_body
+from proxy.api.recognition import KnownModels
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.dialects.openai_chat.decode import decode_request
@@ -35,6 +36,7 @@ class ChatCompletions:
     """The endpoint, as an ASGI application; `max_body_bytes` bounds what a client may send."""
 
     backend: Backend
+    models: KnownModels
     policy: Policy
     pace: Pace
     max_body_bytes: int
@@ -67,7 +69,11 @@ class ChatCompletions:
     async def _begin(self, http: HttpRequest, ticket: Ticket) -> Exchange:
         body = await read_body(http, self.max_body_bytes)
         request = decode_request(body)
-        turn = prepare(request, self._policy_for(http), new_call_id, ticket.may_retry)
+        policy = self._policy_for(http)
+        if policy.mode is not Mode.OFF:
+            known = await self.models.look_up(request.model)
+            policy = replace(policy, traits=known.traits)
+        turn = prepare(request, policy, new_call_id, ticket.may_retry)
         return Exchange(request, turn, self.backend, self.pace)
 
     def _policy_for(self, http: HttpRequest) -> Policy:

@@ -11,11 +11,8 @@ import pytest
 from sse_starlette.sse import AppStatus
 
 from proxy.api.app import Serving, create_app
-from proxy.api.server import listen, open_backend, run, serving, serving_of, url_of
-from proxy.backends.llama_server import LlamaServer
-from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.guardrails.offer import TextPolicy
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
 
@@ -64,35 +61,6 @@ def test_a_small_piece_of_an_answer_does_not_wait_for_the_one_before_it() -> Non
         connection, _ = listening.accept()
         with contextlib.closing(connection):
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
-
-
-def test_settings_become_what_the_application_takes() -> None:
-    made = serving_of(
-        settings_of(
-            server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
-            guardrails={"text_policy": "accept", "strict": True, "max_attempts": 2},
-            backend={"deadline_seconds": 7},
-        )
-    )
-    assert (made.api_key, made.max_body_bytes) == ("k", 5000)
-    assert (made.policy.text_policy, made.policy.attempts) == (TextPolicy.ACCEPT, 2)
-    assert made.policy.is_strict
-    assert (made.pace.keep_alive, made.pace.deadline) == (3, 7)
-    assert not made.forwards_authorization
-    assert serving_of(Settings()).forwards_authorization
-
-
-@pytest.mark.parametrize(
-    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
-)
-def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
-    async def open_it() -> None:
-        wanted = settings_of(backend={"url": "http://127.0.0.1:1/v1", "kind": kind, "api_key": "k"})
-        async with open_backend(wanted, lambda _: None) as backend:
-            assert isinstance(backend, adapter)
-            assert backend.name == "http://127.0.0.1:1"
-
-    asyncio.run(open_it())
 
 
 def test_nothing_to_serve_is_an_error_with_a_remedy() -> None:

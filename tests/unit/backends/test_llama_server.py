@@ -1,11 +1,12 @@
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import httpx
 import pytest
 import respx
 
-from proxy.backends.client import Health, Model
+from proxy.backends.client import Description, Health, Model
 from proxy.backends.llama_server import LlamaServer, Properties
 from proxy.backends.transport import Connection
 from proxy.conversation import json
@@ -98,6 +99,11 @@ def test_a_constrained_attempt_allows_nothing_but_the_schema() -> None:
         "type": "json_schema",
         "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
     }
+
+
+def test_a_state_that_cannot_be_rolled_back_is_not_built_on() -> None:
+    assert sent(replace(question(), resets_cache=True))["cache_prompt"] is False
+    assert "cache_prompt" not in sent(question())
 
 
 def test_without_tools_there_is_no_tool_choice() -> None:
@@ -223,6 +229,56 @@ def test_models_and_properties_are_read_with_the_key() -> None:
 
     assert asyncio.run(backend.models()) == (Model("m.gguf", {"id": "m.gguf"}),)
     assert asyncio.run(backend.properties()) == Properties(4096, 2)
+
+
+PROPS = "http://host/props"
+MODELS = "http://host/v1/models"
+LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "description"),
+    [
+        (
+            {"model_alias": "a", "model_path": "/models/b.gguf", "chat_template": "{{ t }}"},
+            Description(("a", "/models/b.gguf"), "", "{{ t }}"),
+        ),
+        ({"model_alias": "", "model_path": None, "chat_template": 5}, Description(("asked",))),
+    ],
+)
+def test_the_model_is_described_by_its_names_and_its_template(
+    found: JsonObject, description: Description
+) -> None:
+    routes = respx.MockRouter()
+    routes.get(PROPS).respond(json=found)
+    assert asyncio.run(server(routes).describe("asked")) == description
+
+
+@pytest.mark.parametrize(
+    ("props", "description"),
+    [
+        (httpx.Response(404), Description(("listed", "org/listed-7b"))),
+        (
+            httpx.Response(503, json={"error": {"type": "unavailable_error"}}),
+            Description(("listed", "org/listed-7b"), is_provisional=True),
+        ),
+        (httpx.Response(200, text="no JSON"), Description(("asked",), is_provisional=True)),
+    ],
+)
+def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
+    props: httpx.Response, description: Description
+) -> None:
+    routes = respx.MockRouter(assert_all_called=False)
+    routes.get(PROPS).mock(return_value=props)
+    routes.get(MODELS).respond(json=LISTED)
+    assert asyncio.run(server(routes).describe("asked")) == description
+
+
+def test_a_server_that_is_not_there_describes_nothing() -> None:
+    routes = respx.MockRouter()
+    routes.get(PROPS).mock(side_effect=httpx.ConnectError("refused"))
+    known = asyncio.run(server(routes).describe("asked"))
+    assert known == Description(("asked",), is_provisional=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from proxy.processes.embedded import arguments
-from proxy.processes.llama_server import LaunchPlan
+from proxy.processes.llama_server import LaunchPlan, sampling_flags
+from proxy.profiles.profile import Sampling
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -19,6 +20,14 @@ def test_it_understands_every_flag_of_a_launch_plan() -> None:
     assert options.metrics
     assert options.jinja
     assert options.no_webui
+
+
+def test_it_understands_the_sampling_of_every_profile() -> None:
+    everything = Sampling(0.6, 0.95, 20, 0.01, 1.05, 1.5)
+    options = arguments(["-m", "m.gguf", *sampling_flags(everything)])
+    assert (options.temp, options.top_p, options.top_k, options.min_p) == (0.6, 0.95, 20, 0.01)
+    assert (options.repeat_penalty, options.presence_penalty) == (1.05, 1.5)
+    assert arguments(["-m", "m.gguf"]).temp is None
 
 
 def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,10 @@ from proxy.processes.llama_server import (
     choose_program,
     embedded_program,
     find_program,
+    sampling_flags,
     start_llama_server,
 )
+from proxy.profiles.profile import Sampling
 
 # A stranger's server: healthy, and content with any key or none.
 STRANGER = """
@@ -51,6 +53,12 @@ def test_slots_context_and_address_are_always_explicit(
 ) -> None:
     expected = f"s -m m {size} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
     assert " ".join(plan.command()) == expected
+
+
+def test_published_sampling_becomes_the_servers_default() -> None:
+    published = Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0, source="https://e.org")
+    assert " ".join(sampling_flags(published)) == "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0"
+    assert sampling_flags(Sampling()) == ()
 
 
 def test_a_server_on_path_is_preferred() -> None:

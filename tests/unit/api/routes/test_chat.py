@@ -3,6 +3,7 @@ import logging
 
 import pytest
 
+from proxy.api.recognition import KnownModels
 from proxy.api.routes.chat import ChatCompletions
 from proxy.api.streaming import Pace
 from proxy.conversation import json
@@ -19,6 +20,13 @@ WITH_TOOLS = json.dump(
 )
 
 
+def endpoint(
+    backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
+) -> ChatCompletions:
+    models = KnownModels(backend, ())
+    return ChatCompletions(backend, models, Policy(), Pace(), limit, forwards)
+
+
 def call(
     body: bytes = BODY,
     headers: dict[str, str] | None = None,
@@ -29,7 +37,7 @@ def call(
     client = HandMadeClient(body, "POST", headers=headers or {})
     prose: list[ReplyEvent | TemperError] = [TextDelta("Hello"), ReplyFinished("stop")]
     backend = ScriptedBackend([prose, prose])
-    asyncio.run(client.call(ChatCompletions(backend, Policy(), Pace(), limit, forwards)))
+    asyncio.run(client.call(endpoint(backend, limit, forwards=forwards)))
     return client, backend
 
 
@@ -59,7 +67,7 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
     client = HandMadeClient(method="POST", _has_sent=True)
     client.leaves.set()
     backend = ScriptedBackend()
-    asyncio.run(client.call(ChatCompletions(backend, Policy(), Pace(), 1000)))
+    asyncio.run(client.call(endpoint(backend)))
     assert client.got == []
     assert backend.questions == []
 

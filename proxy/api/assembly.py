@@ -1,0 +1,153 @@
+"""What the settings come to: the backend that they name, and how clients are served."""
+
+import difflib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from proxy.api.app import Serving
+from proxy.api.recognition import KnownModel, Wishes, introduce
+from proxy.api.streaming import Pace
+from proxy.backends.client import Backend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import Connection, Timeouts
+from proxy.dialects.openai_chat.decode import workflow_of
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.traits import Replay
+from proxy.inference.preparation import Policy
+from proxy.processes.llama_server import (
+    LaunchPlan,
+    StageListener,
+    find_program,
+    sampling_flags,
+    start_llama_server,
+)
+from proxy.processes.model_file import ModelFile, read_model_file
+from proxy.profiles.files import load_profiles
+from proxy.profiles.profile import GENERIC, Profile
+from proxy.profiles.recognition import Evidence
+from proxy.settings import Backend as BackendSettings
+from proxy.settings import Profile as ProfileSettings
+from proxy.settings import Settings
+
+
+@asynccontextmanager
+async def open_backend(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[Backend, None]:
+    """Connect to the server that is configured, or start one for the model that is."""
+    waits = settings.backend
+    timeouts = Timeouts(
+        connect=waits.connect_seconds, first_byte=waits.first_byte_seconds, idle=waits.idle_seconds
+    )
+    if waits.url is not None:
+        key = waits.api_key.get_secret_value() if waits.api_key is not None else ""
+        connection = Connection(str(waits.url), key, timeouts=timeouts)
+        async with _connected(connection, waits) as backend:
+            yield backend
+    elif settings.model.path is not None:
+        file = read_model_file(settings.model.path)
+        starting = start_llama_server(
+            _launch_plan(settings, settings.model.path, file),
+            ready_seconds=settings.model.load_seconds,
+            on_stage=on_stage,
+        )
+        async with starting as running:
+            connection = Connection(running.base_url, running.api_key, timeouts=timeouts)
+            async with _connected(connection, waits, file.architecture) as backend:
+                yield backend
+    else:
+        raise nothing_to_serve()
+
+
+def nothing_to_serve() -> InvalidConfiguration:
+    """Say what an operator has to name who has named nothing."""
+    return InvalidConfiguration(
+        "backend.url",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931) "
+        "or a model to start one for (--model FILE.gguf); 'temper demo' needs neither",
+    )
+
+
+@asynccontextmanager
+async def _connected(
+    connection: Connection, settings: BackendSettings, architecture: str = ""
+) -> AsyncGenerator[Backend, None]:
+    backend: LlamaServer | OpenAICompatible
+    if settings.kind == "llama-server":
+        backend = LlamaServer(
+            connection, load_wait=settings.load_wait_seconds, architecture=architecture
+        )
+    else:
+        backend = OpenAICompatible(connection)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def _launch_plan(settings: Settings, model: Path, file: ModelFile) -> LaunchPlan:
+    """Plan a start as the model's profile wants it: what it needs, and its makers' sampling."""
+    profile = introduce_file(settings, file).recognition.profile
+    return LaunchPlan(
+        program=find_program(),
+        model=model,
+        context_tokens=settings.model.context_tokens,
+        slots=settings.model.slots,
+        alias=settings.model.alias or model.stem,
+        extra=(*profile.launch_flags, *sampling_flags(profile.sampling)),
+    )
+
+
+def introduce_file(settings: Settings, file: ModelFile) -> KnownModel:
+    """Give the model in a file its profile, by what the file tells."""
+    profiles = load_profiles(settings.profile.folder)
+    names = (*file.names, *([settings.model.alias] if settings.model.alias else []))
+    evidence = Evidence(names, file.architecture, file.template)
+    return introduce(file.names[0], evidence, profiles, wishes_of(settings.profile, profiles))
+
+
+def serving_of(settings: Settings) -> Serving:
+    """Translate the settings into what the application takes; raises InvalidConfiguration."""
+    profiles = load_profiles(settings.profile.folder)
+    guardrails, server = settings.guardrails, settings.server
+    prose = guardrails.text_policy
+    key = server.api_key
+    return Serving(
+        policy=Policy(
+            mode=Mode(guardrails.mode),
+            text_policy=None if prose == "auto" else TextPolicy(prose),
+            attempts=guardrails.max_attempts,
+            is_strict=guardrails.strict,
+            most_repeats=guardrails.max_repeats,
+            most_rounds=guardrails.max_tool_rounds,
+            workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
+        ),
+        pace=Pace(
+            keep_alive=server.keep_alive_seconds,
+            deadline=settings.backend.deadline_seconds,
+            grace=server.grace_seconds,
+        ),
+        profiles=profiles,
+        wishes=wishes_of(settings.profile, profiles),
+        api_key=key.get_secret_value() if key is not None else None,
+        max_body_bytes=server.max_body_bytes,
+        forwards_authorization=key is None,
+    )
+
+
+def wishes_of(settings: ProfileSettings, profiles: tuple[Profile, ...]) -> Wishes:
+    """Translate what the operator decided about profiles; raises InvalidConfiguration."""
+    known = {profile.name: profile for profile in (*profiles, GENERIC)}
+    if settings.name is not None and settings.name not in known:
+        near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
+        problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
+        raise InvalidConfiguration("profile.name", f"{problem} 'temper models --known' lists all")
+    convention, replay = settings.tools_in_prompt, settings.replay
+    return Wishes(
+        known[settings.name] if settings.name is not None else None,
+        None if convention == "auto" else "" if convention == "never" else convention,
+        None if replay == "auto" else Replay(replay),
+    )

@@ -1,0 +1,38 @@
+"""The models that could be asked, each with its profile: what `temper models` shows."""
+
+from proxy.api.assembly import introduce_file, nothing_to_serve, open_backend, wishes_of
+from proxy.api.recognition import KnownModel, KnownModels
+from proxy.processes.llama_server import check_model_file
+from proxy.processes.model_file import read_model_file
+from proxy.profiles.files import load_profiles
+from proxy.profiles.recognition import Recognition
+from proxy.settings import Settings
+
+
+async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
+    """Ask the running server for its models, or look into the file; nothing is started.
+
+    Raises `InvalidConfiguration`, `LaunchFailed` and `BackendFailed` kinds of errors.
+    """
+    if settings.backend.url is None:
+        if settings.model.path is None:
+            raise nothing_to_serve()
+        check_model_file(settings.model.path)
+        return (introduce_file(settings, read_model_file(settings.model.path)),)
+    profiles = load_profiles(settings.profile.folder)
+    wishes = wishes_of(settings.profile, profiles)
+    async with open_backend(settings, lambda _stage: None) as backend:
+        known = KnownModels(backend, profiles, wishes)
+        return tuple([await known.look_up(model.id) for model in await backend.models()])
+
+
+def known_profiles(settings: Settings) -> tuple[KnownModel, ...]:
+    """List every profile as if it were a model, with the names that lead to it as the reason."""
+    return tuple(
+        KnownModel(
+            profile.name,
+            Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
+            profile.traits,
+        )
+        for profile in load_profiles(settings.profile.folder)
+    )

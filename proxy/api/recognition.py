@@ -1,0 +1,117 @@
+"""Which profile each model of a backend has: recognised when it is asked for, and again later.
+
+A server behind an address can be started anew with another model, so nothing is known for good.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.backends.client import Backend
+from proxy.guardrails.traits import Replay, Traits
+from proxy.profiles.chat_templates import traits_for
+from proxy.profiles.profile import GENERIC, Profile
+from proxy.profiles.recognition import Evidence, Recognition, recognise
+
+logger = logging.getLogger(__name__)
+
+_FRESH = 60.0  # seconds until the backend is asked again
+_SOON = 2.0  # the same, if it could not tell everything
+_MOST_MODELS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the operator decided; None where recognition decides.
+
+    `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
+    describing of tools to the chat template, whatever it does.
+    """
+
+    profile: Profile | None = None
+    convention: str | None = None
+    replay: Replay | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A model, the profile it was given and why, and the traits that follow from all of it."""
+
+    model: str
+    recognition: Recognition
+    traits: Traits
+
+
+def introduce(
+    model: str, evidence: Evidence, profiles: Sequence[Profile], wishes: Wishes
+) -> KnownModel:
+    """Give a model its profile and traits, by what is known of it and what the operator wishes."""
+    if wishes.profile is not None:
+        recognition = Recognition(wishes.profile, "chosen by profile.name")
+    else:
+        recognition = recognise(evidence, profiles)
+    traits = traits_for(recognition.profile, evidence.template)
+    if wishes.convention is not None:
+        traits = replace(traits, convention=wishes.convention)
+    if wishes.replay is not None:
+        traits = replace(traits, replay=wishes.replay)
+    return KnownModel(model, recognition, traits)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A model, and the moment until which nobody needs to look again."""
+
+    known: KnownModel
+    until: float
+
+
+class KnownModels:
+    """Looks models up; a backend that cannot be asked leaves what was known before."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        profiles: Sequence[Profile],
+        wishes: Wishes = Wishes(),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._profiles = profiles
+        self._wishes = wishes
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+
+    async def look_up(self, model: str) -> KnownModel:
+        """Return what is known of the model that a request names; asks the backend at times."""
+        entry = self._entries.get(model)
+        if entry is not None:
+            if self._clock() < entry.until:
+                return entry.known
+            # whoever comes meanwhile is content with what was known
+            entry.until = self._clock() + _SOON
+        described = await self._backend.describe(model)
+        if described.is_provisional and entry is not None:
+            return entry.known
+        evidence = Evidence(described.names, described.architecture, described.template)
+        known = introduce(model, evidence, self._profiles, self._wishes)
+        lasting = _SOON if described.is_provisional else _FRESH
+        self._remember(_Entry(known, self._clock() + lasting), entry)
+        return known
+
+    def _remember(self, entry: _Entry, before: _Entry | None) -> None:
+        if before is None or before.known.recognition != entry.known.recognition:
+            _log(entry.known)
+        if len(self._entries) >= _MOST_MODELS:
+            self._entries.clear()
+        self._entries[entry.known.model] = entry
+
+
+def _log(known: KnownModel) -> None:
+    profile, reason = known.recognition.profile, known.recognition.reason
+    if profile.name == GENERIC.name:
+        logger.info("model %r: %s ('temper models' tells more)", known.model, reason)
+    else:
+        logger.info("model %r: profile %s (%s)", known.model, profile.name, reason)

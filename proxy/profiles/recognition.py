@@ -1,0 +1,112 @@
+"""Which profile fits a model, judged by its names, its chat template and its architecture.
+
+Order of strength: a name beats a chat template, and that an architecture. Names say most, as a
+fine-tune keeps the template and the architecture of what it was made from.
+
+- Names: of a path the last part that any pattern fits; there, the pattern with the longest literal
+  text. So "qwen3-coder" beats "qwen3", and `hermes-3*llama` beats `llama-3.1`.
+- Chat templates: every string of the profile stands in it; the longest text in all wins. So a
+  renamed file is still found.
+- Architectures: equal.
+
+What is equally strong is a defect of the profiles, which a test looks for; the name decides then.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import fnmatchcase
+
+from proxy.profiles.profile import GENERIC, Profile
+
+_SEPARATORS = re.compile(r"[/\\]")
+_ALIKE = str.maketrans({" ": "-", "_": "-"})
+_FILE_ENDING = ".gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a model.
+
+    `names` are all it goes by, in any order: id, alias, path, GGUF's general.name and basename.
+    """
+
+    names: tuple[str, ...] = ()
+    architecture: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """A profile and the reason for it, one phrase for people."""
+
+    profile: Profile
+    reason: str
+
+
+class Kind(IntEnum):
+    """What a match rests on, the weakest first."""
+
+    ARCHITECTURE = 1
+    TEMPLATE = 2
+    NAME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A profile that fits; `strength` is kind, nearness to the end of a path, literal length."""
+
+    strength: tuple[Kind, int, int]
+    recognition: Recognition
+
+
+def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
+    """Return the profile that fits best, or the generic one."""
+    found = candidates(evidence, profiles)
+    if not found:
+        return Recognition(GENERIC, "nothing known matches; generic profile")
+    return found[0].recognition
+
+
+def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Candidate, ...]:
+    """Return the best match of every profile that fits, the strongest first."""
+    best = [
+        max(found, key=lambda one: one.strength)
+        for profile in sorted(profiles, key=lambda profile: profile.name)
+        if (found := list(_matches(evidence, profile)))
+    ]
+    return tuple(sorted(best, key=lambda one: one.strength, reverse=True))
+
+
+def literal_length(pattern: str) -> int:
+    """Count what a pattern says itself, wildcards aside."""
+    return len(re.sub(r"\[[^\]]*\]|[*?]", "", pattern))
+
+
+def _matches(evidence: Evidence, profile: Profile) -> Iterator[Candidate]:
+    for name in evidence.names:
+        yield from _matches_by_name(name, profile)
+    marks = profile.matching.templates
+    if marks and all(mark in evidence.template for mark in marks):
+        quoted = " and ".join(f'"{mark}"' for mark in marks)
+        reason = f"its chat template contains {quoted}"
+        strength = (Kind.TEMPLATE, 0, sum(map(len, marks)))
+        yield Candidate(strength, Recognition(profile, reason))
+    if evidence.architecture and evidence.architecture in profile.matching.architectures:
+        reason = f'its architecture is "{evidence.architecture}"'
+        yield Candidate((Kind.ARCHITECTURE, 0, 0), Recognition(profile, reason))
+
+
+def _matches_by_name(name: str, profile: Profile) -> Iterator[Candidate]:
+    for distance, part in enumerate(reversed(_SEPARATORS.split(name))):
+        plain = _plain(part).removesuffix(_FILE_ENDING)
+        for pattern in profile.matching.names:
+            if fnmatchcase(plain, _plain(pattern)):
+                strength = (Kind.NAME, -distance, literal_length(pattern))
+                reason = f'name "{part}" matches "{pattern}"'
+                yield Candidate(strength, Recognition(profile, reason))
+
+
+def _plain(text: str) -> str:
+    return text.lower().translate(_ALIKE)

@@ -1,0 +1,102 @@
+"""A JSON answer while tools are offered, on a real llama-server."""
+
+import itertools
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.llama_server import RunningServer
+from tests.acceptance.test_ladder import WatchedServer, ladder
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripts import TOOLS, call
+
+pytestmark = pytest.mark.anyio
+
+CITY = '{"city": "Paris"}'
+SCRIPTS = {
+    "default": "Hello.",
+    "[[call]]": call(CITY),
+    "[[json]]": CITY,
+    "[[fenced]]": '```json\n{"city": "Oslo"}\n```',
+    "[[prose]]": "It is Paris, I think.",
+    "has the wrong form": '{"city": "Paris" }',
+}
+FORM: JsonObject = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "city",
+        "schema": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose model answers in JSON, or not."""
+    model = tmp_path_factory.mktemp("model") / "form.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=4096)
+    with serving(plan_for(model, context_tokens=4096)) as running:
+        yield running
+
+
+def test_the_server_alone_lets_no_model_call_that_has_to_answer_in_a_form(
+    server: RunningServer,
+) -> None:
+    body: JsonObject = {
+        "messages": [{"role": "user", "content": "[[call]]"}],
+        "tools": list(TOOLS),
+        "response_format": FORM,
+        "max_tokens": 30,
+    }
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    url = f"{server.base_url}/v1/chat/completions"
+    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=30)
+    assert "tool_calls" not in answer.json()["choices"][0]["message"]
+
+
+async def test_a_model_that_has_to_answer_in_a_form_may_still_call(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask("[[call]]", stream=stream, response_format=FORM)
+    assert (answer.called, answer.reason) == ([("get_weather", {"city": "Paris"})], "tool_calls")
+    assert answer.report["outcome"] == "clean"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "city", "attempts"),
+    [("[[json]]", "Paris", 1), ("[[fenced]]", "Oslo", 1), ("[[prose]]", "Paris", 2)],
+)
+async def test_what_the_client_gets_has_the_form(
+    server: RunningServer, prompt: str, city: str, attempts: int, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask(prompt, stream=stream, response_format=FORM)
+    assert json.parse(answer.text or "") == {"city": city}
+    assert answer.report["attempts"] == str(attempts)
+    assert answer.called == []
+    check_cached(temper.engine)
+
+
+def check_cached(engine: WatchedServer) -> None:
+    """Check that asking again in the client's form reads nothing twice."""
+    for before, after in itertools.pairwise(engine.attempts):
+        assert after.cached >= 0.9 * before.prompt

@@ -1,0 +1,374 @@
+"""Every rung of the ladder of attempts, through the whole app, on a real llama-server.
+
+The engine behind the app notes what is asked and what the server says that it cost. What a model
+does when it is told off is written below: each nudge has one answer.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent, UsageReported
+from proxy.conversation.requests import Parsing, Question
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.inference.preparation import Policy
+from proxy.processes.llama_server import RunningServer
+from tests.acceptance.test_parse_failure import TEMPLATE
+from tests.fakes.answers import Answer
+from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import TOOLS, call, run_on_call
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT_TOKENS = 8192
+CLIENTS_PATIENCE = 10.0  # seconds, of the client in `tests.fakes.front`
+PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
+NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
+
+THOUGHTS = "".join(f"Thought number {number}. " for number in range(50))
+SCRIPTS: dict[str, str | Sequence[str]] = {
+    "default": "Hello.",
+    "[[call]]": call('{"city": "Paris"}'),
+    "[[fenced]]": '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n```',
+    "[[violation]]": run_on_call('{"city": "Nice", "unit": "kelvin"}'),
+    "[[unknown tool]]": run_on_call('{"to": "the moon"}', "launch_rocket"),
+    "[[prose]]": "It is sunny in Paris, I think.",
+    "[[broken]]": run_on_call('{"city": "Nice", "days": }'),
+    "[[long broken]]": THOUGHTS + run_on_call('{"city": "Graz", "days": }'),
+    "[[other tool]]": run_on_call("{}", "get_time"),
+    "[[empty]]": "",
+    # a model that learns
+    "Invalid arguments:": run_on_call('{"city": "Paris"}'),
+    "is not a tool.": call('{"city": "Paris"} '),
+    "You answered in plain text.": run_on_call('{"city": "Paris" }'),
+    # a model that does not, until it has to
+    "must not be called now": run_on_call("{ }", "get_time"),
+    "Your reply was empty.": "",
+    "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+    # a model that does not stop
+    "could not be read": ("and so on", " and on\0"),
+}
+# A model whose server cannot parse what it writes.
+UNREADABLE_SCRIPTS = {
+    "default": "Hello.",
+    "[[other keys]]": '{"name": "get_weather", "arguments": {"city": "Nice", "unit": "kelvin"}}',
+    "Invalid arguments:": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose model answers to every nudge."""
+    model = tmp_path_factory.mktemp("model") / "ladder.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=CONTEXT_TOKENS)
+    with serving(plan_for(model, context_tokens=CONTEXT_TOKENS)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose own parser fails."""
+    model = tmp_path_factory.mktemp("model") / "unreadable.gguf"
+    build_scripted_model(
+        model, UNREADABLE_SCRIPTS, context_tokens=CONTEXT_TOKENS, template=TEMPLATE
+    )
+    with serving(plan_for(model, context_tokens=CONTEXT_TOKENS)) as running:
+        yield running
+
+
+@dataclass
+class Attempt:
+    """One question to the server: when it was put and done with, and what the server spent."""
+
+    question: Question
+    began: float
+    ended: float = 0.0
+    timings: JsonObject = field(default_factory=dict)
+
+    @property
+    def cached(self) -> int:
+        """How many tokens of the prompt were in the cache."""
+        cached = self.timings["cache_n"]
+        assert isinstance(cached, int)
+        return cached
+
+    @property
+    def prompt(self) -> int:
+        """How many tokens the prompt has."""
+        read = self.timings["prompt_n"]
+        assert isinstance(read, int)
+        return self.cached + read
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The messages as they were sent."""
+        return [message.source for message in self.question.messages]
+
+
+class WatchedServer(LlamaServer):
+    """A llama-server that remembers what it was asked and what it told about that."""
+
+    def __init__(self, server: RunningServer) -> None:
+        super().__init__(Connection(server.base_url, server.api_key, transport=plain_transport()))
+        self.attempts: list[Attempt] = []
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        clock = asyncio.get_running_loop().time
+        attempt = Attempt(question, clock())
+        self.attempts.append(attempt)
+        try:
+            async with aclosing(super().ask(question, headers)) as events:
+                async for event in events:
+                    if isinstance(event, UsageReported):
+                        attempt.timings = event.timings or {}
+                    yield event
+        finally:
+            attempt.ended = clock()
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Temper in front of a watched server."""
+
+    front: Front
+    engine: WatchedServer
+
+    async def ask(
+        self, prompt: str, *, stream: bool, policy: str = "respond", **others: JsonValue
+    ) -> Answer:
+        """Ask with tools; the text policy is chosen as clients choose it."""
+        body: JsonObject = {
+            "model": "any",
+            "messages": [{"role": "user", "content": prompt}],
+            "tools": list(TOOLS),
+            **others,
+        }
+        headers = {"x-temper-text-policy": policy}
+        return await self.front.ask(body, stream=stream, headers=headers)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """What was asked so far."""
+        return self.engine.attempts
+
+
+@asynccontextmanager
+async def ladder(
+    server: RunningServer, policy: Policy | None = None, pace: Pace | None = None
+) -> AsyncGenerator[Ladder, None]:
+    """Run the app before a server."""
+    engine = WatchedServer(server)
+    serves = Serving(policy=policy or Policy(), pace=pace or Pace())
+    async with in_front_of(engine, serves, ScriptedBackend()) as front:
+        yield Ladder(front, engine)
+
+
+def check_appended(attempts: list[Attempt]) -> None:
+    """Check that every attempt repeats the one before, byte for byte, and adds to it."""
+    for before, after in itertools.pairwise(attempts):
+        assert after.messages[: len(before.messages)] == before.messages
+        assert len(after.messages) > len(before.messages)
+        assert after.question.tools == before.question.tools
+
+
+def told(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
+    """Make the report that a client gets."""
+    facts = {"attempts": str(attempts), "outcome": outcome}
+    return {**facts, "repairs": repairs} if repairs else facts
+
+
+async def test_a_good_call_is_asked_for_once_and_is_clean(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask("[[call]]", stream=stream)
+    assert (answer.called, answer.report) == ([PARIS], told(1, "clean"))
+    (attempt,) = temper.attempts
+    assert attempt.question.parsing is Parsing.BACKEND
+    assert attempt.question.schema is None
+
+
+async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask("[[fenced]]", stream=stream)
+    assert answer.called == [PARIS]
+    assert answer.report == told(1, "repaired", "rescued=fenced_json")
+    assert len(temper.attempts) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "defect", "added"),
+    [
+        ("[[violation]]", "invalid_arguments", ["assistant", "tool"]),
+        ("[[unknown tool]]", "unknown_tool", ["assistant", "tool"]),
+        ("[[prose]]", "prose", ["assistant", "user"]),
+    ],
+)
+async def test_a_model_that_learns_is_told_once_what_was_wrong(
+    server: RunningServer, prompt: str, defect: str, added: list[str], *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask(prompt, stream=stream)
+    assert answer.called == [PARIS]
+    assert answer.report["attempts"] == "2"
+    assert answer.report["outcome"] == "retried"
+    assert f"rejected={defect}" in answer.report["repairs"]
+    check_appended(temper.attempts)
+    first, second = temper.attempts
+    assert [one.role for one in second.question.messages[len(first.messages) :]] == added
+    assert second.question.parsing is Parsing.BACKEND
+    assert second.question.schema is None
+
+
+async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_every_attempt(
+    failing_server: RunningServer, *, stream: bool
+) -> None:
+    """Both the raw and the nudged reply are in a form that the server cannot parse."""
+    async with ladder(failing_server) as temper:
+        answer = await temper.ask("[[other keys]]", stream=stream)
+    assert answer.called == [PARIS]
+    assert answer.report["attempts"] == "3"
+    assert "rejected=unreadable,invalid_arguments" in answer.report["repairs"]
+    parsing = [attempt.question.parsing for attempt in temper.attempts]
+    assert parsing == [Parsing.BACKEND, Parsing.OURS, Parsing.OURS]
+    lost, raw, nudged = temper.attempts
+    assert raw.messages == lost.messages
+    check_appended([raw, nudged])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "choice", "defect"),
+    [("[[empty]]", "auto", "empty"), ("[[other tool]]", NAMED, "wrong_tool")],
+    ids=["auto", "named"],
+)
+async def test_a_model_that_does_not_learn_can_only_write_a_valid_call_in_the_end(
+    server: RunningServer, prompt: str, choice: JsonValue, defect: str, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask(prompt, stream=stream, policy="require", tool_choice=choice)
+    check_constrained(temper.attempts, answer, defect)
+
+
+async def test_a_required_call_is_constrained_in_the_end(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server) as temper:
+        answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required")
+    check_constrained(temper.attempts, answer, "empty")
+
+
+def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> None:
+    """Check that the third attempt alone had a grammar, and yielded the call."""
+    assert (answer.called, answer.reason) == ([PARIS], "tool_calls")
+    assert answer.report["attempts"] == "3"
+    assert answer.report["outcome"] == "retried"
+    assert f"rejected={defect};" in answer.report["repairs"] + ";"
+    check_appended(attempts)
+    assert [one.question.schema is None for one in attempts] == [True, True, False]
+
+
+async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
+    server: RunningServer, *, stream: bool
+) -> None:
+    """The call under the grammar is cut off, so even the third attempt yields none."""
+    async with ladder(server) as temper:
+        answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required", max_tokens=4)
+    assert (answer.status, answer.called) == (200, [])
+    assert answer.report["attempts"] == "3"
+    assert answer.report["outcome"] == "exhausted"
+    assert answer.error is None
+
+
+async def test_the_only_attempt_that_is_allowed_is_the_answer(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server, Policy(attempts=1)) as temper:
+        answer = await temper.ask("[[violation]]", stream=stream)
+    assert (answer.called, answer.reason) == ([], "stop")
+    assert answer.report["attempts"] == "1"
+    assert answer.report["outcome"] == "exhausted"
+
+
+async def test_a_strict_ladder_that_ends_is_an_error_not_worth_repeating(
+    server: RunningServer, *, stream: bool
+) -> None:
+    async with ladder(server, Policy(is_strict=True)) as temper:
+        answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required", max_tokens=4)
+    assert answer.error is not None
+    assert answer.error["code"] == "tool_call_unrepairable"
+    if not stream:  # a stream's status was sent with the first sign of the reply
+        assert answer.status == 502
+        assert answer.headers["x-should-retry"] == "false"
+    assert len(temper.attempts) == 3
+
+
+async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
+    """A second attempt with a deadline of its own would never end before that.
+
+    A noisy machine may stop it late or not let it begin, so one good try of several counts.
+    """
+    for _ in range(8):
+        if await is_stopped_early(server, stream=stream):
+            return
+    pytest.fail("the second attempt had a deadline of its own every time")
+
+
+async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
+    """Tell whether an endless second attempt gets less time than both attempts together."""
+    async with ladder(server, Policy(attempts=1)) as temper:
+        for _ in range(3):
+            await temper.ask("[[long broken]]", stream=stream)
+    deadline = 8 * min(one.ended - one.began for one in temper.attempts)
+    if deadline > CLIENTS_PATIENCE / 2:
+        return False
+    async with ladder(server, pace=Pace(deadline=deadline)) as temper:
+        answer = await temper.ask("[[long broken]]", stream=stream)
+    if len(temper.attempts) < 2 or answer.error is None:
+        return False
+    assert answer.error["code"] == "backend_timeout"
+    first, second = temper.attempts
+    assert second.ended - first.began >= deadline
+    return second.ended - second.began < deadline
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rungs"), [("[[violation]]", 2), ("[[empty]]", 3)], ids=["nudged", "constrained"]
+)
+async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
+    server: RunningServer, prompt: str, rungs: int, *, stream: bool
+) -> None:
+    """The words before the prompt are new to the server, so nobody else has left them there."""
+    words = " ".join(f"{prompt[2:-2]} {stream} {number}" for number in range(60))
+    async with ladder(server) as temper:
+        answer = await temper.ask(f"{words} {prompt}", stream=stream, policy="require")
+    assert answer.called == [PARIS]
+    first, *retries = temper.attempts
+    assert len(retries) == rungs - 1
+    assert first.cached < 0.5 * first.prompt
+    for retry in retries:
+        assert retry.cached >= 0.9 * first.prompt

@@ -1,0 +1,154 @@
+"""A real llama-server whose template has no tools and no system role, and demands turns.
+
+So do Gemma's and others. Temper reads that from the template and describes the tools itself.
+"""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.recognition import Wishes
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import ToolCall
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.processes.llama_server import RunningServer
+from tests.acceptance.test_ladder import WatchedServer
+from tests.fakes.answers import Answer
+from tests.fakes.front import in_front_of
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import TOOLS, run_on_call
+
+pytestmark = pytest.mark.anyio
+
+TEMPLATE = """
+{%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- for message in messages %}
+  {%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+    {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+  {%- endif %}
+  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+""".strip()
+CITY = '{"city": "Paris"}'
+SCRIPTS = {
+    "default": "Hello.",
+    **{
+        f"[[{one.name}]]": one.write_calls("", [ToolCall("x", "get_weather", CITY)])
+        for one in CONVENTIONS
+    },
+    "[[violation]]": run_on_call("{}"),
+    "[[prose]]": "It is sunny, I think.",
+    "[[final]]": '{"type": "final", "content": "It is sunny."}',
+    "Invalid arguments:": run_on_call('{"city": "Paris", "days": 2}'),
+    "You answered in plain text.": run_on_call('{"city": "Oslo"}'),
+    "sunny in Paris": "Good to know.",
+}
+SYSTEM: JsonObject = {"role": "system", "content": "Be kind."}
+RAN: list[JsonValue] = [
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "a",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": CITY},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "sunny in Paris"},
+]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with such a template."""
+    model = tmp_path_factory.mktemp("model") / "strict.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=8192, template=TEMPLATE)
+    with serving(plan_for(model)) as running:
+        yield running
+
+
+async def ask(
+    server: RunningServer,
+    prompt: str,
+    *more: JsonValue,
+    wishes: Wishes | None = None,
+    policy: str = "respond",
+) -> tuple[Answer, WatchedServer]:
+    engine = WatchedServer(server)
+    body: JsonObject = {
+        "messages": [SYSTEM, {"role": "user", "content": prompt}, *more],
+        "tools": list(TOOLS),
+    }
+    serves = Serving(wishes=wishes or Wishes())
+    async with in_front_of(engine, serves, ScriptedBackend()) as front:
+        answer = await front.ask(body, headers={"x-temper-text-policy": policy})
+    return answer, engine
+
+
+def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) -> None:
+    hello: JsonObject = {"role": "user", "content": "Hi"}
+    body: JsonObject = {"messages": [hello, hello]}
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    url = f"{server.base_url}/v1/chat/completions"
+    assert httpx.post(url, json=body, headers=headers, trust_env=False).is_error
+
+
+@pytest.mark.parametrize("name", [one.name for one in CONVENTIONS])
+async def test_tools_are_described_in_the_prompt_by_any_convention(
+    server: RunningServer, name: str
+) -> None:
+    answer, engine = await ask(server, f"[[{name}]]", wishes=Wishes(convention=name))
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    (attempt,) = engine.attempts
+    (message,) = attempt.question.messages
+    assert (message.role, "Be kind." in message.text) == ("user", True)
+
+
+async def test_what_the_template_says_decides_where_nobody_else_does(
+    server: RunningServer,
+) -> None:
+    answer, engine = await ask(server, "[[hermes]]")
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    assert engine.attempts[0].question.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "called"),
+    [
+        ("[[violation]]", {"city": "Paris", "days": 2}),
+        ("[[prose]]", {"city": "Oslo"}),
+    ],
+)
+async def test_a_nudge_keeps_the_turns_and_the_cache(
+    server: RunningServer, prompt: str, called: JsonObject
+) -> None:
+    answer, engine = await ask(server, prompt)
+    assert answer.called == [("get_weather", called)]
+    first, second = engine.attempts
+    assert [one.role for one in second.question.messages] == ["user", "assistant", "user"]
+    assert second.messages[:1] == first.messages
+    assert second.cached >= 0.9 * first.prompt
+
+
+async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
+    answer, engine = await ask(server, "[[hermes]]", *RAN, policy="accept")
+    assert answer.text == "Good to know."
+    roles = [message.role for message in engine.attempts[0].question.messages]
+    assert roles == ["user", "assistant", "user"]
+
+
+async def test_a_final_answer_under_the_contract_is_plain_text(server: RunningServer) -> None:
+    answer, _ = await ask(server, "[[final]]", wishes=Wishes(convention="json"))
+    assert (answer.text, answer.report["attempts"]) == ("It is sunny.", "1")

@@ -1,0 +1,95 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.api.assembly import introduce_file, open_backend, serving_of
+from proxy.api.recognition import Wishes
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.traits import Replay
+from proxy.processes.model_file import ModelFile
+from proxy.settings import Settings, load_settings
+
+OWN_PROFILE = """
+name = "falcon"
+title = "Falcon"
+sources = ["https://example.org/falcon"]
+[match]
+names = ["falcon-x*"]
+"""
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def test_settings_become_what_the_application_takes() -> None:
+    made = serving_of(
+        settings_of(
+            server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
+            guardrails={"text_policy": "accept", "strict": True, "max_attempts": 2},
+            backend={"deadline_seconds": 7},
+        )
+    )
+    assert (made.api_key, made.max_body_bytes) == ("k", 5000)
+    assert (made.policy.text_policy, made.policy.attempts) == (TextPolicy.ACCEPT, 2)
+    assert made.policy.is_strict
+    assert (made.pace.keep_alive, made.pace.deadline) == (3, 7)
+    assert not made.forwards_authorization
+    plain = serving_of(Settings())
+    assert plain.forwards_authorization
+    assert (plain.policy.text_policy, plain.wishes) == (None, Wishes())
+    assert len(plain.profiles) > 25
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
+)
+def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
+    async def open_it() -> None:
+        wanted = settings_of(backend={"url": "http://127.0.0.1:1/v1", "kind": kind, "api_key": "k"})
+        async with open_backend(wanted, lambda _: None) as backend:
+            assert isinstance(backend, adapter)
+            assert backend.name == "http://127.0.0.1:1"
+
+    asyncio.run(open_it())
+
+
+def test_rules_of_order_are_kept_by_model() -> None:
+    rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
+    made = serving_of(settings_of(workflows={"agent": rules}))
+    assert made.policy.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
+
+
+@pytest.mark.parametrize(
+    ("written", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
+)
+def test_the_operator_decides_how_tools_are_described(written: str, convention: str | None) -> None:
+    made = serving_of(settings_of(profile={"tools_in_prompt": written, "replay": "last"}))
+    assert (made.wishes.convention, made.wishes.replay) == (convention, Replay.LAST)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "generic"])
+def test_a_profile_can_be_chosen_by_name(name: str) -> None:
+    chosen = serving_of(settings_of(profile={"name": name})).wishes.profile
+    assert chosen is not None
+    assert chosen.name == name
+
+
+@pytest.mark.parametrize(("name", "near"), [("qwen-3", "qwen3"), ("zzzzzzzz", "generic")])
+def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
+        serving_of(settings_of(profile={"name": name}))
+    assert raised.value.setting == "profile.name"
+
+
+def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
+    (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
+    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
+    known = introduce_file(wanted, ModelFile(("model.gguf",)))
+    assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
+    assert introduce_file(Settings(), ModelFile(("model.gguf",), "qwen3")).traits.syntaxes

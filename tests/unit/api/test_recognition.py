@@ -1,0 +1,122 @@
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+import pytest
+
+from proxy.api.recognition import KnownModels, Wishes, introduce
+from proxy.backends.client import Description
+from proxy.guardrails.traits import Replay, Traits
+from proxy.profiles.profile import GENERIC, Matching, Profile
+from proxy.profiles.recognition import Evidence
+from tests.fakes.backend import ScriptedBackend
+
+FALCON = Profile(
+    "falcon", "Falcon", Traits(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+)
+HERON = Profile("heron", "Heron", Traits(convention="mistral"), Matching(("heron*",)))
+PROFILES = (FALCON, HERON)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asked:
+    """Known models of one backend, under a clock that only the test moves."""
+
+    def __init__(self, wishes: Wishes | None = None) -> None:
+        self.clock = Clock()
+        self.backend = ScriptedBackend()
+        self.models = KnownModels(self.backend, PROFILES, wishes or Wishes(), clock=self.clock)
+
+    def profile(self, model: str = "m") -> str:
+        return asyncio.run(self.models.look_up(model)).recognition.profile.name
+
+    def serves(self, name: str, *, is_provisional: bool = False) -> None:
+        self.backend.description = Description((name,), is_provisional=is_provisional)
+
+
+def test_the_backend_is_asked_once_for_each_model() -> None:
+    asked = Asked()
+    assert [asked.profile("falcon-7b"), asked.profile("falcon-7b")] == ["falcon", "falcon"]
+    assert asked.profile("heron-2") == "heron"
+    assert asked.backend.described == ["falcon-7b", "heron-2"]
+
+
+def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
+    asked = Asked()
+    asked.serves("falcon-7b")
+    assert asked.profile() == "falcon"
+    asked.serves("heron-2")
+    assert asked.profile() == "falcon"
+    asked.clock.now += 61
+    assert asked.profile() == "heron"
+
+
+def test_what_a_loading_server_says_is_soon_asked_again() -> None:
+    asked = Asked()
+    asked.serves("m", is_provisional=True)
+    assert asked.profile() == "generic"
+    asked.serves("falcon-7b")
+    asked.clock.now += 3
+    assert asked.profile() == "falcon"
+
+
+def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
+    asked = Asked()
+    asked.serves("falcon-7b")
+    assert asked.profile() == "falcon"
+    asked.serves("m", is_provisional=True)
+    asked.clock.now += 61
+    assert asked.profile() == "falcon"
+    asked.serves("heron-2")
+    asked.clock.now += 3
+    assert asked.profile() == "heron"
+
+
+def test_clients_that_make_up_names_fill_no_memory() -> None:
+    asked = Asked()
+    for number in range(1000):
+        asked.profile(f"falcon-{number}")
+    asked.profile("falcon-999")
+    assert len(asked.backend.described) == 1000
+    asked.profile("falcon-1")
+    assert len(asked.backend.described) == 1001
+
+
+def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy.api.recognition")
+    asked = Asked()
+    asked.profile("falcon-7b")
+    asked.profile("unheard-of")
+    asked.clock.now += 61
+    asked.profile("falcon-7b")
+    assert [record.getMessage() for record in caplog.records] == [
+        'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
+        "model 'unheard-of': nothing known matches; generic profile ('temper models' tells more)",
+    ]
+
+
+def test_the_operators_wishes_win() -> None:
+    evidence = Evidence(("falcon-7b",))
+    plain = introduce("m", evidence, PROFILES, Wishes())
+    assert plain.traits == FALCON.traits
+    chosen = introduce("m", evidence, PROFILES, Wishes(profile=HERON))
+    assert (chosen.recognition.profile, chosen.recognition.reason) == (
+        HERON,
+        "chosen by profile.name",
+    )
+    wished = introduce("m", evidence, PROFILES, Wishes(convention="json", replay=Replay.LAST))
+    assert wished.traits == replace(FALCON.traits, convention="json", replay=Replay.LAST)
+    assert introduce("m", evidence, (), Wishes()).recognition.profile is GENERIC
+
+
+def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
+    evidence = Evidence(("falcon-7b",), template="{{ messages }}")
+    assert introduce("m", evidence, PROFILES, Wishes()).traits.convention == "hermes"
+    assert introduce("m", evidence, PROFILES, Wishes(convention="")).traits.convention == ""

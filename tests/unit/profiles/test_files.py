@@ -1,0 +1,217 @@
+"""Profiles from files: ours are sound and sourced, an operator's replace them, faults are named."""
+
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import proxy
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.rescue.registry import SYNTAXES
+from proxy.guardrails.traits import Replay, SystemRole, Template, Traits
+from proxy.profiles import files
+from proxy.profiles.files import load_profiles
+from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling
+
+FOLDER = Path(__file__).parents[3] / "config" / "models"
+FILES = sorted(FOLDER.iterdir())
+CONVENTION_NAMES = {convention.name for convention in CONVENTIONS}
+SYNTAX_NAMES = {syntax.name for syntax in SYNTAXES}
+
+SMALL = """
+name = "mine"
+title = "Mine"
+sources = ["https://example.org/card"]
+
+[match]
+names = ["*mine*"]
+"""
+WHOLE = (
+    SMALL
+    + """
+architectures = ["mine"]
+templates = ["<|mine|>"]
+
+[calls]
+syntaxes = ["mistral", "hermes"]
+parallel = false
+tools = "json"
+fallback = "mistral"
+aliases = { shell = "bash" }
+
+[answers]
+text_policy = "accept"
+
+[reasoning]
+replay = "last"
+
+[template]
+developer = false
+system = "first"
+alternates = true
+control_tokens = ["<|mine|>"]
+
+[launch]
+flags = ["--swa-full"]
+
+[sampling]
+temperature = 0.5
+top_p = 0.9
+top_k = 20
+min_p = 0
+repeat_penalty = 1.05
+presence_penalty = 1.5
+source = "https://example.org/generation_config.json"
+
+[state]
+resets = true
+"""
+)
+
+
+def folder_with(folder: Path, text: str, name: str = "mine.toml") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def refusal(folder: Path) -> InvalidConfiguration:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_profiles(folder)
+    return caught.value
+
+
+def test_every_shipped_file_is_loaded() -> None:
+    assert [profile.name for profile in load_profiles()] == sorted(path.stem for path in FILES)
+    assert len(FILES) >= 28
+
+
+@pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)
+def test_every_shipped_profile_names_its_sources_and_only_known_words(profile: Profile) -> None:
+    assert profile.sources
+    assert set(profile.traits.syntaxes) <= SYNTAX_NAMES
+    assert profile.traits.syntaxes
+    assert {profile.traits.convention, profile.fallback_convention} <= {"", *CONVENTION_NAMES}
+    assert profile.sampling == Sampling() or profile.sampling.source
+    assert all(len(token) > 1 for token in profile.traits.template.control_tokens)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_shipped_files_say_nothing_twice(path: Path) -> None:
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    lists = [
+        value
+        for section in (document, *(one for one in document.values() if isinstance(one, dict)))
+        for value in section.values()
+        if isinstance(value, list)
+    ]
+    assert all(len(set(value)) == len(value) for value in lists)
+    assert [key for key, value in document.items() if value in ({}, [])] == []
+
+
+def test_every_convention_can_be_chosen() -> None:
+    assert set(get_args(files.Convention)) == CONVENTION_NAMES
+    assert set(get_args(files.Describer)) == {"template", *CONVENTION_NAMES}
+
+
+def test_the_shipped_files_are_read_once() -> None:
+    assert load_profiles()[0] is load_profiles()[0]
+
+
+def test_a_profile_that_says_nothing_has_the_generic_traits(tmp_path: Path) -> None:
+    profiles = load_profiles(folder_with(tmp_path, SMALL))
+    assert {profile.name: profile for profile in profiles}["mine"] == Profile(
+        "mine",
+        "Mine",
+        GENERIC.traits,
+        Matching(names=("*mine*",)),
+        sources=("https://example.org/card",),
+    )
+
+
+def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
+    profiles = load_profiles(folder_with(tmp_path, WHOLE))
+    assert {profile.name: profile for profile in profiles}["mine"] == Profile(
+        "mine",
+        "Mine",
+        Traits(
+            syntaxes=("mistral", "hermes"),
+            text_policy=TextPolicy.ACCEPT,
+            convention="json",
+            replay=Replay.LAST,
+            template=Template(False, SystemRole.FIRST, True, ("<|mine|>",)),
+            calls_in_parallel=False,
+            resets_state=True,
+            aliases={"shell": "bash"},
+        ),
+        Matching(("*mine*",), ("mine",), ("<|mine|>",)),
+        fallback_convention="mistral",
+        launch_flags=("--swa-full",),
+        sampling=Sampling(0.5, 0.9, 20, 0, 1.05, 1.5, "https://example.org/generation_config.json"),
+        sources=("https://example.org/card",),
+    )
+
+
+def test_an_operators_profile_replaces_ours_of_the_same_name(tmp_path: Path) -> None:
+    text = SMALL.replace('name = "mine"', 'name = "qwen3"')
+    profiles = load_profiles(folder_with(tmp_path, text, "qwen3.toml"))
+    assert [profile.title for profile in profiles if profile.name == "qwen3"] == ["Mine"]
+    assert len(profiles) == len(FILES)
+
+
+def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
+    folder_with(tmp_path, "not TOML", "README.md")
+    assert load_profiles(tmp_path) == load_profiles()
+
+
+def test_an_installed_package_carries_its_own_profiles(tmp_path: Path) -> None:
+    (tmp_path / "proxy" / "models").mkdir(parents=True)
+    shipped = files._shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
+    assert Path(str(shipped)) == tmp_path / "proxy" / "models"
+    beside = files._shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
+    assert Path(str(beside)).resolve() == FOLDER
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert str(refusal(missing)) == f"{missing}: is not a folder; create it or leave it out"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").mkdir()
+    assert str(refusal(tmp_path)) == f"{tmp_path / 'mine.toml'}: cannot be read: Is a directory"
+
+
+def test_broken_toml_is_named(tmp_path: Path) -> None:
+    problem = refusal(folder_with(tmp_path, "name ="))
+    assert problem.setting == str(tmp_path / "mine.toml")
+    assert problem.problem.startswith("is not valid TOML: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SMALL + "nmaes = []\n", "match.nmaes: there is no such key; correct its spelling or"),
+        (SMALL + "[calls]\nparallel = 'maybe'\n", "calls.parallel: should be a valid boolean"),
+        (SMALL + "[calls]\nsyntaxes = ['herpes']\n", "calls.syntaxes.0: should be one of hermes, "),
+        (SMALL + "[calls]\ntools = 'xml'\n", "calls.tools: should be "),
+        (SMALL + "[template]\nsystem = 'last'\n", "template.system: should be "),
+        (SMALL + "[sampling]\ntop_k = 3\n", "sampling: values need a source: the address where"),
+        (SMALL + "[sampling]\ntemperature = 20\n", "sampling.temperature: should be less than"),
+        (SMALL.replace("*mine*", "*m*"), "match.names.0: should hold at least two characters"),
+        (SMALL.replace("[match]\nnames", "[match]\n#"), "the file: match needs names, "),
+        (SMALL.replace("sources", "#"), "sources: is missing; add it"),
+        (SMALL.replace("https:", "ftp:"), "sources.0: String should match pattern"),
+        (SMALL.replace('"mine"', '"generic"'), "the file: the name generic is taken"),
+        (SMALL.replace('"mine"', '"yours"'), "name: should be that of the file, not 'yours'; "),
+        ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
+    ],
+)
+def test_a_fault_is_told_with_file_field_and_remedy(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    refused = refusal(folder_with(tmp_path, text))
+    assert refused.setting == str(tmp_path / "mine.toml")
+    assert refused.problem.startswith(problem)
