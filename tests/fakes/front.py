@@ -63,7 +63,7 @@ async def temper(
     """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
-        connection = Connection(behind.url, api_key, timeouts=timeouts, transport=plain_transport())
+        connection = Connection(behind.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
         async with in_front_of(engine, serving, backend) as front:
             yield front
@@ -74,7 +74,7 @@ async def temper_before(
     url: str, *, serving: Serving | None = None, timeouts: Timeouts | None = None
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of whatever there is at `url`."""
-    engine = LlamaServer(Connection(url, timeouts=timeouts, transport=plain_transport()))
+    engine = LlamaServer(Connection(url, timeouts=timeouts))
     async with in_front_of(engine, serving, ScriptedBackend()) as front:
         yield front
 

@@ -1,12 +1,23 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import aiohttp
 import httpx
 import pytest
 import respx
+from aiohttp.client_reqrep import ConnectionKey
+from httpx_aiohttp import AiohttpTransport
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from proxy.backends import transport
-from proxy.backends.transport import Connection, Document, Timeouts, translated_errors
+from proxy.backends.transport import (
+    Connection,
+    Document,
+    Timeouts,
+    open_transport,
+    translated_errors,
+)
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -80,6 +91,48 @@ def test_an_error_becomes_what_it_means(
 ) -> None:
     with pytest.raises(meaning), translated_errors("http://host"):
         raise kind("told")
+
+
+KEY = ConnectionKey("host", 80, False, True, None, None, None)
+INFO = aiohttp.RequestInfo(URL("http://host"), "POST", CIMultiDictProxy(CIMultiDict()))
+AIOHTTP_ERRORS: list[tuple[aiohttp.ClientError, type[BackendFailed]]] = [
+    (aiohttp.ClientConnectorError(KEY, OSError("refused")), BackendUnavailable),
+    (aiohttp.ClientConnectorDNSError(KEY, OSError("no such host")), BackendUnavailable),
+    (aiohttp.ConnectionTimeoutError("slow"), BackendUnavailable),
+    (aiohttp.InvalidURL("http:///"), BackendUnavailable),
+    (aiohttp.ServerTimeoutError("silent"), BackendTimedOut),
+    (aiohttp.SocketTimeoutError("silent"), BackendTimedOut),
+    (aiohttp.ServerDisconnectedError(), BackendUnavailable),
+    (aiohttp.ClientOSError(104, "reset"), BackendUnavailable),
+    (aiohttp.ClientConnectionResetError("reset"), BackendUnavailable),
+    (aiohttp.ClientPayloadError("half a body"), BackendUnavailable),
+    (aiohttp.ClientResponseError(INFO, (), status=400, message="no HTTP"), BackendSpokeNonsense),
+    (aiohttp.ClientError("anything else"), BackendUnavailable),
+]
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize(("error", "meaning"), AIOHTTP_ERRORS)
+def test_the_error_below_says_more_than_what_is_made_of_it(
+    error: aiohttp.ClientError, meaning: type[BackendFailed], *, is_wrapped: bool
+) -> None:
+    guessed = httpx.ConnectTimeout("guessed")
+    guessed.__cause__ = error
+    with pytest.raises(meaning), translated_errors("http://host"):
+        raise guessed if is_wrapped else error
+
+
+def test_behind_the_head_a_complaint_means_that_the_rest_is_missing() -> None:
+    complaint = aiohttp.ClientResponseError(INFO, (), status=400, message="no HTTP")
+    with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
+        raise complaint
+
+
+@pytest.mark.parametrize("root", ["http://host", "https://host"])
+def test_certificates_are_loaded_where_they_are_needed(root: str) -> None:
+    made = open_transport(root)
+    assert isinstance(made, AiohttpTransport)
+    assert bool(made.ssl_context.get_ca_certs()) is root.startswith("https")
 
 
 def test_an_error_of_our_own_passes_through() -> None:
