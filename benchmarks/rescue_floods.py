@@ -1,7 +1,8 @@
-"""How long the scanner takes for a megabyte of each of twelve hostile patterns.
+"""How long the scanner takes for a megabyte of each of many hostile or degenerate replies.
 
-Run as `python -m benchmarks.rescue_floods`; prints the time for one megabyte and how it grows
-when the text is twice as long.
+Run as `python -m benchmarks.rescue_floods [characters]`. Each flood arrives whole, in pieces of
+4 kB and in pieces of 16 characters, which are about tokens. The goal is 100 ms of CPU a megabyte,
+1000 ms in tokens; `growth` is how much longer twice the text takes, and has to stay below 2.5.
 """
 
 import sys
@@ -11,47 +12,131 @@ from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner
 
 MEGABYTE = 1_000_000
-PIECE = 4_096
+PIECES = {"whole": 2 * MEGABYTE, "4 kB": 4_096, "16": 16}
+_TOKEN = 16
+_BAR, _LINE = "\uff5c", "\u2581"
+_ARGUMENTS = '<tool_call>{"name":"look","arguments":{"at":'
+# A unit that is repeated, or a beginning and such a unit.
 FLOODS: dict[str, str | tuple[str, str]] = {
     "braces": "{",
     "brackets": "[",
+    "parentheses": "[f(",
     "angles": "<",
+    "half openings": "<tool_",
+    "control tokens begun": "<|",
+    "control tokens": "<|im_end|>",
     "quotation marks": '"',
+    "apostrophes": "'",
     "backslashes": "\\",
     "white space": " \n",
-    "prose": "word ",
+    "newlines": "\n",
+    "backticks": "`",
     "code fences": "```\n",
+    "opened code fences": "```json\n{",
+    "prose": "word ",
+    "prose in brackets": "word [1] {x} ",
+    "emoji": "\N{GRINNING FACE}",
+    "other scripts": "\u8a9e\u0436\u05d0 ",
+    "objects in prose": '{"a": 1}\n',
+    "nested objects": '{"a":',
+    "thoughts": "<think>",
+    "thoughts closed": "<think></think>",
     "opening tags": "<tool_call>",
-    "an endless string": ('<tool_call>{"name":"look","arguments":{"at":"', "x"),
+    "opened objects": "<tool_call>{",
+    "calls": '<tool_call>{"name":"look","arguments":{"at":1}}</tool_call>\n',
+    "function tags": "<function=",
+    "functions": "<function=look>",
+    "parameters": ("<function=look>", "<parameter=at>"),
+    "parameters closed": ("<function=look>", "<parameter=at>x</parameter>"),
     "an endless parameter": ("<function=look><parameter=at>", "<"),
-    "tokens": "<|im_end|>",
+    "tags in a parameter": ("<function=look><parameter=at>", "<p>x</p>"),
+    "ends of parameters": ("<function=look><parameter=at>", "</parameter>"),
+    "invocations": '<invoke name="look"><parameter name="at">',
+    "free tags": ('<tool_call><invoke name="look">', "<p>v</p>"),
+    "free tags in one": ('<tool_call><invoke name="look"><at>', "</at><p>"),
+    "argument pairs": ("<tool_call>look", "<arg_key>a</arg_key><arg_value>b</arg_value>"),
+    "Mistral's mark": "[TOOL_CALLS]",
+    "Mistral's calls": '[TOOL_CALLS]look{"at":1}',
+    "Kimi's mark": "<|tool_call_begin|>",
+    "DeepSeek's mark": f"<{_BAR}tool{_LINE}call{_LINE}begin{_BAR}>",
+    "Gemma's mark": "<|tool_call>call:look{",
+    "Gemma without mark": "call:look{",
+    "Gemma's text": ("<|tool_call>call:look{at:", "[x y,"),
+    "Gemma's list": ("<|tool_call>call:look{at:[", "x y,"),
+    "Python calls": ("[", 'look(at="x"), '),
+    "Python arguments": ("[look(", "a=1, "),
+    "Python list": ("[look(at=[", "'x', "),
+    "Python objects": ("[look(at=[", "{'a': None}, "),
+    "a string": (_ARGUMENTS + '"', "x"),
+    "lines in a string": (_ARGUMENTS + '"', r"print(\"x\")\n"),
+    "raw lines in a string": (_ARGUMENTS + '"', "word\n"),
+    "escapes": (_ARGUMENTS + '"', r"\u00e9"),
+    "surrogates": (_ARGUMENTS + '"', r"\ud83d\ude00"),
+    "halves of surrogates": (_ARGUMENTS + '"', r"\ud83d"),
+    "unknown escapes": (_ARGUMENTS + '"', r"\d"),
+    "doubtful quotes": (_ARGUMENTS + '"', 'a "b" '),
+    "doubtful quotes and commas": (_ARGUMENTS + '"', 'a", '),
+    "doubtful quotes in a list": (_ARGUMENTS + '["', '"b, c" d'),
+    "doubtful ends": (_ARGUMENTS + '"', '"} '),
+    "quotes in a string": (_ARGUMENTS + '"', '"'),
+    "strings": (_ARGUMENTS + "[", '"b", '),
+    "numbers": (_ARGUMENTS + "[", "1,"),
+    "long numbers": (_ARGUMENTS, "1"),
+    "words": (_ARGUMENTS + "[", "true, "),
+    "Python's words": (_ARGUMENTS + "[", "True, "),
+    "objects": (_ARGUMENTS + "[", '{"a":1},'),
+    "lists": (_ARGUMENTS + "[", "[],"),
+    "deep lists": (_ARGUMENTS + "[", "[[[[[[[[]]]]]]]],"),
+    "objects without commas": (_ARGUMENTS + "[", '{"a":1}'),
+    "strings without commas": (_ARGUMENTS + "[", '"a" '),
+    "members": (_ARGUMENTS + "{", '"a":1,'),
+    "bare keys": (_ARGUMENTS + "{", "a:1,"),
+    "comments": (_ARGUMENTS + "[", "/**/"),
+    "commas": (_ARGUMENTS + "[1", ","),
+    "listed calls": ("<tool_call>[", '{"name":"look","arguments":{}},'),
+    "listed calls with arguments first": ("<tool_call>[", '{"arguments":{"a":1},"name":"look"},'),
+    "noise": 'x<tool_call>{"a": \'[1,</s>``` <|im_end|>\\n\u8a9e\n',
 }
 
 
 def text_of(flood: str | tuple[str, str], size: int) -> str:
-    """Return `size` characters of a flood: a unit repeated, or a beginning and such a unit."""
+    """Return `size` characters of a flood."""
     start, unit = flood if isinstance(flood, tuple) else ("", flood)
-    return (start + unit * (size // len(unit)))[:size]
+    return (start + unit * (size // len(unit) + 1))[:size]
 
 
-def seconds_for(text: str) -> float:
-    """Scan a text that arrives in pieces."""
-    start = time.perf_counter()
+def seconds_for(text: str, piece: int) -> float:
+    """Scan a text that arrives in pieces of a size."""
+    start = time.process_time()
     scanner = Scanner(SYNTAXES, ("look",))
-    for place in range(0, len(text), PIECE):
-        scanner.feed(text[place : place + PIECE])
+    for place in range(0, len(text), piece):
+        scanner.feed(text[place : place + piece])
     scanner.finish()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
-def main() -> None:
+def measured(flood: str | tuple[str, str], size: int, piece: int) -> tuple[float, float]:
+    """Return the seconds for this much of a flood, and how much longer twice as much takes."""
+    repetitions = 1 if piece == _TOKEN else 2
+    one, two = (
+        min(seconds_for(text_of(flood, much), piece) for _ in range(repetitions))
+        for much in (size // 2, size)
+    )
+    return two, two / max(one, 1e-6)
+
+
+def main(size: int = MEGABYTE) -> None:
     """Print the table."""
-    sys.stdout.write(f"{'flood':24s}{'ms per MB':>12s}{'t(2n)/t(n)':>12s}\n")
+    head = "".join(f"{f'{name}, ms':>14s}{'MB/s':>8s}{'growth':>8s}" for name in PIECES)
+    sys.stdout.write(f"{'flood':34s}{head}\n")
     for name, flood in FLOODS.items():
-        one = min(seconds_for(text_of(flood, MEGABYTE)) for _ in range(3))
-        two = min(seconds_for(text_of(flood, 2 * MEGABYTE)) for _ in range(3))
-        sys.stdout.write(f"{name:24s}{1000 * one:12.1f}{two / one:12.2f}\n")
+        sys.stdout.write(f"{name:34s}")
+        for piece in PIECES.values():
+            seconds, growth = measured(flood, size, piece)
+            speed = size / MEGABYTE / seconds
+            sys.stdout.write(f"{1000 * seconds:14.1f}{speed:8.1f}{growth:8.2f}")
+        sys.stdout.write("\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTE)

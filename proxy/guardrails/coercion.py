@@ -22,6 +22,8 @@ from proxy.guardrails.schemas import Path, Schema, allowed, forbids_members
 _ROUNDS = 6
 _UNION_DEPTH = 3
 _TRIALS = 200  # branches of unions that are tried for one value
+_NOTHING = ("null", "None")
+_ITEM = "item"
 _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid)
 
 
@@ -181,7 +183,7 @@ class _Coercer:
 
     def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
         """Propose what could mend one error; several changes only to drop several members."""
-        if value is None and _is_member(error, place):
+        if (value is None or _says_none(error, value)) and _is_member(error, place):
             yield _dropped(place, _Kept.IF_NOT_REQUIRED)
         elif isinstance(value, dict) and (unknown := _unknown(error, value)):
             for name in unknown:
@@ -227,12 +229,23 @@ class _Coercer:
 
 
 def _unwrapped(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
-    """Take the value of an object with one key, named like the parameter it was written for."""
+    """Take the value of an object with one key, named like the parameter it was written for.
+
+    A list that was written in tags comes as an object with `item` elements.
+    """
     match value, place:
+        case dict(), _ if value.keys() == {_ITEM} and "array" in _due(error):
+            item = value[_ITEM]
+            items: JsonValue = item if isinstance(item, list) else [item]
+            return _replaced(place, copied(items), _Kept.IF_GOOD_INSIDE)
         case dict(), (*_, name) if isinstance(error.kind, _MISTYPED) and value.keys() == {name}:
             return _replaced(place, copied(value[str(name)]), _Kept.IF_GOOD_INSIDE)
         case _:
             return None
+
+
+def _due(error: ValidationError) -> Sequence[str]:
+    return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
 def _replaced(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -> _Change | None:
@@ -241,6 +254,12 @@ def _replaced(place: Path, value: JsonValue, kept: _Kept = _Kept.IF_GOOD_TYPE) -
 
 def _dropped(place: Path, kept: _Kept) -> _Change:
     return _Change(place, None, kept, (place,), drops=1, is_drop=True)
+
+
+def _says_none(error: ValidationError, value: JsonValue) -> bool:
+    """Tell whether text, where none is due, is a word for nothing, as tags can only hold text."""
+    due = _due(error)
+    return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
 def _is_member(error: ValidationError, place: Path) -> bool:

@@ -126,16 +126,18 @@ def _result(answer: Answer) -> str:
 def _what_to_do(offer: Offer) -> str:
     if offer.respond is None:
         return f"Call a tool now. Available: {_names(offer)}."
-    return (
-        f"Call one of the tools ({_names(offer)}); to answer the user, "
-        f"call {offer.respond.name} with your message."
-    )
+    answer = f"call {offer.respond.name} with your message"
+    if offer.has_final_form:
+        answer = 'reply with an object of the type "final"'
+    if not offer.tools:
+        return f"No tool can be called now. To answer the user, {answer}."
+    return f"Call one of the tools ({_names(offer)}); to answer the user, {answer}."
 
 
 def _names(offer: Offer) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
-    names = [tool.name for tool in offer.everything]
+    names = [tool.name for tool in (offer.tools if offer.has_final_form else offer.everything)]
     listed = ", ".join(names[:_MOST_NAMES])
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
 

@@ -8,6 +8,7 @@ from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.loops import Loop
+from proxy.guardrails.rescue.json_contract import JsonContract
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.transcript import CompletedCall
 
@@ -78,6 +79,11 @@ class Offer:
         if isinstance(self.choice, NamedTool):
             return (self.choice.name,)
         return tuple(tool.name for tool in self.everything)
+
+    @property
+    def has_final_form(self) -> bool:
+        """Whether the model was told of a form for answers instead of the synthetic tool."""
+        return any(isinstance(syntax, JsonContract) for syntax in self.syntaxes)
 
     def is_respond(self, name: str) -> bool:
         """Tell whether a call of this name is the model's answer to the user."""

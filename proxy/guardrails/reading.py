@@ -17,12 +17,13 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails.offer import Offer
-from proxy.guardrails.reasoning import ReasoningSplitter
+from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.provenance import is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.rescue.tool_names import named_after
 from proxy.guardrails.respond import MessageDecoder, message_of
 
 _LINE = "\n"
@@ -94,17 +95,26 @@ class ReplyReader:
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
         self._splitter = ReasoningSplitter()
-        self._scanner = Scanner(offer.readable_syntaxes, offer.callable_names)
+        self._syntaxes = offer.readable_syntaxes
+        self._names = (*offer.callable_names, *offer.aliases)
+        self._named = () if offer.answer_schema is not None else named_after(offer.everything)
+        self._scanner = Scanner(self._syntaxes, self._names, self._named)
         self._structured: dict[int, _StructuredCall] = {}
         self._calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
+        self._thought_calls: list[WrittenCall] = []
+        self._thought_facts: list[Rescued] = []
+        self._has_answered = False
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._message: MessageDecoder | None = None
         self._ends_in_message = False
         self._is_behind_call = False
         self._marked_openings = tuple(
-            opening for one in offer.syntaxes if one.is_marked for opening in one.openings
+            opening
+            for one in (*offer.syntaxes, *self._named)
+            if one.is_marked
+            for opening in one.openings
         )
         self._has_responded = False
         self._is_cut_off = False
@@ -130,8 +140,12 @@ class ReplyReader:
                 pass
         return []
 
-    def finish(self, reason: str) -> tuple[list[Heard], ReadReply]:
-        """End the reply; returns what was still held back, and the whole."""
+    def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[Heard], ReadReply]:
+        """End the reply; returns what was still held back, and the whole.
+
+        Where nobody has seen anything of it (`is_unseen`), what a lone end of thinking follows
+        turns out to have been thoughts: the prompt had opened the block.
+        """
         heard: list[Heard] = []
         for event in self._splitter.finish():
             heard += self._hear_split(event)
@@ -140,10 +154,14 @@ class ReplyReader:
             heard += self._hear_finding(finding)
         for call in self._structured.values():
             heard += self._end_structured(call)
+        self._judge_thoughts()
         if not (self._calls or self._text) and not cut_off:
             self._search_reasoning()
         calls = tuple(self._calls)
         text = "".join(self._text)
+        if is_unseen and not self._has_responded:
+            thoughts, text = split_unopened(text)
+            heard += [self._reason(thoughts)] if thoughts else []
         return heard, ReadReply(
             text,
             calls,
@@ -174,16 +192,16 @@ class ReplyReader:
                 return self._say(text)
             case findings.ArgumentsStarted(name):
                 self._message = MessageDecoder() if self._offer.is_respond(name) else None
-            case findings.ArgumentsText(text) if self._message is not None:
-                return self._respond(self._message.feed(text))
+            case findings.ArgumentsText(text):
+                return self._respond(self._message.feed(text)) if self._message else []
             case findings.Found():
                 return self._promote(finding)
             case findings.Refused(reason):
                 self._refuse(reason)
             case findings.Dropped(what):
                 self._facts.append(Dropped(what))
-            case findings.ArgumentsText():
-                pass
+            case findings.Thought():
+                self._end_thoughts()
         return []
 
     def _promote(self, found: findings.Found) -> list[Heard]:
@@ -216,11 +234,26 @@ class ReplyReader:
         streamed = decoder.text  # differs from the whole only where a surrogate is broken
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
+    def _end_thoughts(self) -> None:
+        """Set aside the calls found so far: they were thoughts, and count only for want of more."""
+        rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
+        self._thought_facts += [one for one in rescued if not self._offer.is_respond(one.tool)]
+        self._facts = [fact for fact in self._facts if fact not in self._thought_facts]
+        self._thought_calls += self._calls
+        self._calls.clear()
+        self._has_answered = False
+
+    def _judge_thoughts(self) -> None:
+        if self._calls or self._has_answered:
+            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
+        else:
+            self._facts += self._thought_facts
+            self._calls += self._thought_calls
+
     def _search_reasoning(self) -> None:
         """Look for calls in the thoughts, which count when the model produced nothing else."""
-        offer = self._offer
         thoughts = "".join(self._reasoning)
-        for finding in find_calls(thoughts, offer.readable_syntaxes, offer.callable_names):
+        for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
             if isinstance(finding, findings.Found) and finding.is_marked:
                 self._promote(finding)
 
@@ -254,6 +287,7 @@ class ReplyReader:
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""
+        self._has_answered |= not text.isspace()
         if self._text:
             is_other = self._ends_in_message is not is_message
             text = (_PARAGRAPH if is_other else _LINE if self._is_behind_call else "") + text

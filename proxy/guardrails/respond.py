@@ -12,6 +12,7 @@ from typing import TypeAlias
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
+from proxy.guardrails.rescue import escapes
 from proxy.guardrails.rescue.values import Value, read_whole
 
 _PARAMETER = "message"
@@ -29,7 +30,13 @@ _SPACE = re.compile(r"\s*")
 _BETWEEN_MEMBERS = re.compile(r"[\s,]*")
 _BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']*")
 _BORING = re.compile(r"[^\"'{}\[\],]*")
-_PLAIN = {quote: re.compile(rf"[^{quote}\\]*") for quote in ('"', "'")}
+# Text and whole escapes, except for the units that surrogate pairs are made of.
+_PLAIN = {
+    quote: re.compile(
+        rf"[^{quote}\\]*+(?:\\(?:[^u]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}})[^{quote}\\]*+)*+"
+    )
+    for quote in ('"', "'")
+}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -207,7 +214,8 @@ class _StringDecoder:
     def _decode_plain(self, text: str, at: int, decoded: list[str]) -> int:
         end = _end(_PLAIN[self._quote], text, at)
         if end > at:
-            self._put(text[at:end], decoded)
+            plain = text[at:end]
+            self._put(escapes.decoded(plain, self._quote)[0] if "\\" in plain else plain, decoded)
             return end
         if text[at] == "\\":
             self._escape = "\\"

@@ -55,7 +55,7 @@ class GuardedListening:
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply and judge it."""
-        rest, reply = self._reader.finish(reason)
+        rest, reply = self._reader.finish(reason, is_unseen=self._release.is_unseen)
         shown = [event for heard in rest for event in self._release.show(heard)]
         verdict = review(reply, self._offer, self._new_id, insistence=self._insistence)
         return shown, verdict

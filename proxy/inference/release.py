@@ -24,9 +24,9 @@ class Release:
         self._shown_length = 0
 
     @property
-    def shown_length(self) -> int:
-        """How many characters of the answer's text the client has seen."""
-        return self._shown_length
+    def is_unseen(self) -> bool:
+        """Whether the client has seen no text of this reply, and sees none before its end."""
+        return not (self._shows_prose or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""

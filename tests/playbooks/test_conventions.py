@@ -34,6 +34,10 @@ def sent(book: Playbook) -> list[str]:
     return [message.text for message in book.question.messages]
 
 
+def answer(book: Playbook) -> str:
+    return "".join(event.text for event in book.shown if isinstance(event, TextDelta))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_in_the_convention_is_a_call(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
@@ -80,12 +84,18 @@ def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
 def test_a_final_answer_under_the_contract_is_plain_text(policy: TextPolicy) -> None:
     book = Playbook.of(make_request(), replace(CONTRACT, text_policy=policy)).ask()
     write(book, FINAL)
-    assert "".join(event.text for event in book.shown if isinstance(event, TextDelta)) == (
-        "It is noon."
-    )
+    assert answer(book) == "It is noon."
     assert book.shown[-1] == ReplyFinished("stop")
     assert Asked("as_asked") in book.turn.facts
     assert Rescued("json_contract", "respond") in book.turn.facts
+
+
+def test_a_final_answer_is_shown_while_it_is_written() -> None:
+    book = Playbook.of(make_request(), CONTRACT).ask()
+    book >> TextDelta('{"type": "final", "content": "It is ')
+    assert answer(book) == "It is "
+    book >> TextDelta('no\\u006fn."')
+    assert answer(book) == "It is noon."
 
 
 def test_where_a_call_is_demanded_the_contract_has_no_final_form() -> None:
@@ -100,7 +110,7 @@ def test_where_no_call_is_allowed_the_final_form_is_still_understood() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     assert '"final"' in sent(book)[0]
     write(book, FINAL)
-    assert book.shown[0] == TextDelta("It is noon.")
+    assert answer(book) == "It is noon."
 
 
 def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None:
@@ -115,7 +125,7 @@ def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> Non
     request = make_request(user_message("Hi"), *RAN, *RAN)
     book = Playbook.of(request, replace(CONTRACT, most_rounds=2)).ask()
     write(book, FINAL)
-    assert book.shown[0] == TextDelta("It is noon.")
+    assert answer(book) == "It is noon."
 
 
 def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:

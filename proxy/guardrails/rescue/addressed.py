@@ -1,7 +1,8 @@
-"""`to=user<|message|>...`: text that a model addresses to the user, markup included."""
+"""Text in which calls are only shown: addressed to the user, or repeated as a tool's result."""
 
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.openings import INVENTED_RESULTS
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
 
 _ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
@@ -28,3 +29,19 @@ class AddressedAtStart(Addressed):
     name = "addressed_at_start"
     openings = (_RECIPIENT,)
     place = Place.REPLY_START
+
+
+class RepeatedResult:
+    """What a model repeats of a tool's result is the tool's; behind a call it is dropped."""
+
+    name = "repeated_result"
+    openings = tuple(INVENTED_RESULTS)
+    place = Place.ANYWHERE
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Pass the whole result."""
+        end = INVENTED_RESULTS[opening]
+        yield from cursor.take_until(end)
+        yield from cursor.one_of(end)
+        return NotACall(Reason.QUOTED)

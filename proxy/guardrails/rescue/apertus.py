@@ -3,6 +3,7 @@
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.envelope import calls_in
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Style, Unreadable, read_value
 
@@ -10,7 +11,7 @@ _CLOSER = "<|tools_suffix|>"
 
 
 class Apertus:
-    """A list of objects whose one key is the name of the tool."""
+    """A list of objects whose one key is the name of the tool; other envelopes count as well."""
 
     name = "apertus"
     openings = ("<|tools_prefix|>",)
@@ -22,7 +23,7 @@ class Apertus:
         value = yield from read_value(cursor, None, Style((_CLOSER,)))
         if isinstance(value, Unreadable):
             return NotACall(Reason.BROKEN)
-        calls = _calls_in(value.value)
+        calls = _calls_in(value.value) or calls_in(value.value, is_marked=True)
         if not calls:
             return NotACall(Reason.NOT_A_CALL)
         yield from cursor.whitespace()

@@ -60,9 +60,13 @@ class Cursor:
         """Return the literal that comes next, "" if none does, None if it is undecided."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
-    def glimpse(self, length: int) -> tuple[str, bool]:
-        """Return up to `length` characters that come next, and whether these are all to come."""
-        text = self._text[self._position : self._position + length]
+    def glimpse(self, length: int, behind: int = 0) -> tuple[str, bool]:
+        """Return up to `length` characters that come next, and whether these are all to come.
+
+        The first of them stands `behind` so many others.
+        """
+        start = self._position + behind
+        text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
 
     def advance(self, length: int) -> None:
@@ -80,6 +84,19 @@ class Cursor:
     def pass_space(self) -> str:
         """Pass the white space that is there."""
         return self.pass_run(_SPACE)
+
+    def visible(self) -> str:
+        """Pass the white space that is there; return the character behind it, "" if none is."""
+        char = self._text[self._position : self._position + 1]
+        if char and char in " \t\r\n":
+            self.pass_space()
+            char = self._text[self._position : self._position + 1]
+        return char
+
+    def look(self, pattern: re.Pattern[str]) -> str:
+        """Return as much of what is there as `pattern` matches, without passing it."""
+        match = pattern.match(self._text, self._position)
+        return match[0] if match else ""
 
     def pass_until(self, literals: Literals) -> str:
         """Pass everything that is there before the first literal that stands or may begin."""
@@ -119,17 +136,26 @@ class Cursor:
 
     # The arguments of the first call of a reading, while they arrive.
 
-    def start_arguments(self, name: str) -> None:
-        """Announce that the arguments object of a call to `name` begins here."""
+    def start_arguments(self, name: str, before: str = "") -> None:
+        """Announce that the arguments object of a call to `name` begins here.
+
+        `before` is what has to stand in front of the text that follows to make it that object.
+        """
         if self._arguments_name is None:
             self._arguments_name = name
             self._echo_from = self._position
+            self._echo.append(before)
 
     def end_arguments(self) -> None:
         """Announce that the arguments object has been passed."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = None
+
+    @property
+    def is_within_arguments(self) -> bool:
+        """Whether announced arguments are being passed."""
+        return self._echo_from is not None
 
     @property
     def arguments_name(self) -> str | None:

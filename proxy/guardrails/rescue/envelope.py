@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.values import Problem, Style, Unreadable, Value, read_value
 
-ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "kwargs")
-NAME_KEYS = ("name", "tool", "tool_name", "function")
-_WRAPPER_KEYS = ("function", "tool_calls")
-_OTHER_KEYS = ("tool_calls", "tool_call_id", "id", "type", "index")
+ARGUMENT_KEYS = (
+    *("arguments", "parameters", "args", "input", "kwargs"),
+    *("params", "tool_input", "action_input"),
+)
+NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
+_WRAPPER_KEYS = ("function", "tool_calls", "tool_call", "function_call")
+_OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
+_SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
 _SIGHT = 64
 _EXTRA_CLOSERS = re.compile(r"[}\]\s]+")
 
@@ -65,7 +70,8 @@ def read_all_calls(
     found = Calls(())
     yield from cursor.whitespace()
     char = yield from cursor.peek()
-    while char and char in "{[" and found.closed:
+    marks = literals_of(*ends)
+    while char and char in "{[" and found.closed and not (yield from _is_next(cursor, marks)):
         more = yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         if isinstance(more, NotACall):
             return more
@@ -82,6 +88,12 @@ def read_all_calls(
     return found
 
 
+def _is_next(cursor: Cursor, marks: Literals) -> Waiting[bool]:
+    while (mark := cursor.here(marks)) is None:
+        yield
+    return bool(mark)
+
+
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     """Return the calls that a JSON value stands for; none unless all of it is calls.
 
@@ -93,8 +105,8 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     for item in items:
         if not isinstance(item, dict):
             return ()
-        listed = item.get("tool_calls")
-        if isinstance(listed, list):
+        listed = _wrapped(item)
+        if listed is not None:
             found = calls_in(listed, is_marked=is_marked)
         else:
             found = _call_in(item, is_marked=is_marked)
@@ -104,20 +116,43 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     return tuple(calls)
 
 
+def _wrapped(item: JsonObject) -> JsonValue:
+    """Return what `tool_calls` or the like stands around, if that is all there is to it."""
+    listed = item.get("tool_calls")
+    if isinstance(listed, list):
+        return listed
+    inner = next((item[key] for key in ("tool_call", "function_call") if key in item), None)
+    return inner if isinstance(inner, dict) and len(item) == 1 else None
+
+
 def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
     name = _name_in(item)
     function = item.get("function")
     members = {**item, **function} if isinstance(function, dict) else item
     keys = [key for key in ARGUMENT_KEYS if key in members]
     is_pure = members.keys() <= _MEMBERS
+    if is_marked and not name and not keys:
+        return _named_by_key(item)
     if not name or len(keys) > 1 or not (is_pure or (is_marked and keys)):
         return ()
     if not keys:
         return (WrittenCall(name, {}),) if is_marked else ()
     arguments = members[keys[0]]
-    if not is_marked and not (_can_be_an_object(arguments) and _is_no_definition(item)):
+    is_definition = keys[0] == "parameters" and _is_schema(arguments)
+    if not is_marked and (
+        is_definition or not (_can_be_an_object(arguments) and _is_no_definition(item))
+    ):
         return ()
     return (WrittenCall(name, {} if arguments is None else _without_repetition(name, arguments)),)
+
+
+def _named_by_key(item: JsonObject) -> tuple[WrittenCall, ...]:
+    """Return the call of an object whose only key is the tool's name."""
+    match list(item.items()):
+        case [(name, dict() as arguments)] if name not in _MEMBERS:
+            return (WrittenCall(name, arguments),)
+        case _:
+            return ()
 
 
 def _without_repetition(name: str, arguments: JsonValue) -> JsonValue:
@@ -141,6 +176,11 @@ def _name_in(item: JsonObject) -> str:
 def _is_no_definition(item: JsonObject) -> bool:
     """Tell apart a call from the description of a tool, which has a function and parameters."""
     return isinstance(item.get("function"), dict) or not item.keys() <= {"function", "parameters"}
+
+
+def _is_schema(value: JsonValue) -> bool:
+    """Tell whether parameters are declared and not given."""
+    return isinstance(value, dict) and value.get("type") == "object" and value.keys() <= _SCHEMA
 
 
 def _can_be_an_object(arguments: JsonValue) -> bool:

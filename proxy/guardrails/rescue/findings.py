@@ -63,4 +63,9 @@ class Dropped:
     what: str
 
 
-Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | Dropped
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """All that was found so far, prose and calls, turns out to have been thoughts."""
+
+
+Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | Dropped | Thought

@@ -25,10 +25,10 @@ class Gemma:
     is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read a call and its closing mark."""
+        """Read a call and its closing mark; the word `call:` may be missing."""
         yield from cursor.whitespace()
-        if not (yield from cursor.literal(_CALL)):
-            return NotACall(Reason.NOT_A_CALL)
+        if (yield from cursor.literal(_CALL)):
+            yield from cursor.whitespace()
         return (yield from _read_call(cursor))
 
 

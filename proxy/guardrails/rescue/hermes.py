@@ -2,11 +2,16 @@
 
 from proxy.guardrails.rescue.marked_json import MarkedJson
 
+_WRAPPERS = ("tool_call", "TOOL_CALL", "minimax:tool_call", "seed:tool_call", "functioncall")
+_OTHER_CLOSERS = ("</tool_calls>", "</function_call>")
+
 
 class Hermes(MarkedJson):
     """JSON between tags; several objects, a list or a code fence may stand between them."""
 
     def __init__(self) -> None:
         super().__init__(
-            "hermes", ("<tool_call>",), ("</tool_call>", "</tool_calls>", "</function_call>")
+            "hermes",
+            [f"<{tag}>" for tag in _WRAPPERS],
+            (*(f"</{tag}>" for tag in _WRAPPERS), *_OTHER_CLOSERS),
         )

@@ -28,6 +28,12 @@ _NOISE = (
 )
 
 
+def _loose_ends(namespace: str) -> dict[str, str]:
+    """Return the closing marks without their namespace, and those they stand for."""
+    tags = ("invoke", "parameter") if namespace else ()
+    return {f"</{tag}>": f"</{namespace}{tag}>" for tag in tags}
+
+
 def _element(before: str, namespace: str) -> Element:
     return Element(
         f"{before}<{namespace}invoke name=",
@@ -35,6 +41,8 @@ def _element(before: str, namespace: str) -> Element:
         (f"{before}<{namespace}parameter name=",),
         f"{before}</{namespace}parameter>",
         f"{before}<",
+        token=before,
+        loose=_loose_ends(namespace),
     )
 
 

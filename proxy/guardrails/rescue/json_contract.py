@@ -58,7 +58,7 @@ class JsonContract:
         items: list[JsonObject] = []
         is_closed = True
         while (yield from cursor.peek()) == "{":
-            watcher = _Watcher(accepts_final=self.respond_name is not None)
+            watcher = _Watcher(cursor, self.respond_name)
             value = yield from read_value(cursor, watcher)
             if isinstance(value, Unreadable) or not isinstance(value.value, dict):
                 return NotACall(Reason.BROKEN if watcher.is_ours else Reason.NOT_A_CALL)
@@ -93,17 +93,25 @@ class JsonContract:
 
 
 class _Watcher:
-    """Ends the reading of what does not begin with a type that the contract knows."""
+    """Ends the reading of what does not begin with a type that the contract knows.
 
-    def __init__(self, *, accepts_final: bool) -> None:
-        self._types = (_CALL, _RESULT, _FINAL) if accepts_final else (_CALL, _RESULT)
+    Tells the cursor where the final answer begins, as if it were the argument of the tool.
+    """
+
+    def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
+        self._cursor = cursor
+        self._respond_name = respond_name
         self.is_ours = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
-        self.is_ours = members.get(_TYPE) in self._types
+        kind, name = members.get(_TYPE), self._respond_name
+        self.is_ours = kind in (_CALL, _RESULT) or (kind == _FINAL and name is not None)
+        if kind == _FINAL and name is not None and path[-1] == _SAID:
+            self._cursor.start_arguments(name, f'{{"{_MESSAGE}":')
         return self.is_ours
 
     def leaves(self, path: Sequence[str | None]) -> None:
-        """Nothing hangs on the end of a member."""
+        if path == [_SAID]:
+            self._cursor.end_arguments()

@@ -3,20 +3,24 @@
 import re
 from collections.abc import Iterable
 
-from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.envelope import read_all_calls
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading
 
 _LANGUAGE = re.compile(r"[a-z_]+")
 _FENCE = "```"
+_CLOSING_TAG = re.compile(r"</[\w:]+>")
+_CLOSING_TAG_BEGINS = re.compile(r"</[\w:]*")
+_LONGEST_TAG = 40
 _REPETITIONS = 3  # of the opening mark
 
 
 class MarkedJson:
     """JSON behind one of several marks; objects, a list or a code fence may stand there.
 
-    `closers` are the marks behind the calls, which may be missing.
+    `closers` are the marks behind the calls, which may be missing; behind a list they are not even
+    missed, for it has an end of its own.
     """
 
     is_marked = True
@@ -45,20 +49,43 @@ class MarkedJson:
         is_fenced = yield from cursor.literal(_FENCE)
         if is_fenced:
             yield from cursor.take(_LANGUAGE)
+            yield from cursor.whitespace()
+        is_list = yield from cursor.is_next("[")
         found = yield from read_all_calls(cursor, is_marked=True, ends=self._ends)
         if isinstance(found, NotACall):
             return found
         if is_fenced and (yield from cursor.literal(_FENCE)):
             yield from cursor.whitespace()
-        is_closed = not self._ends or bool((yield from cursor.one_of(self._closers)))
+        is_closed = yield from self._close(cursor)
+        is_closed = is_closed or is_list or not self._ends
         return Calls(found.calls, found.closed and is_closed)
+
+    def _close(self, cursor: Cursor) -> Waiting[bool]:
+        """Pass the closing mark; a wrong closing tag is as good as the right one."""
+        if (yield from cursor.one_of(self._closers)):
+            return True
+        while (yield from cursor.is_next("</")):
+            text, is_all = cursor.glimpse(_LONGEST_TAG)
+            if tag := _CLOSING_TAG.match(text):
+                cursor.advance(len(tag[0]))
+                return True
+            if is_all or not _CLOSING_TAG_BEGINS.fullmatch(text):
+                break
+            yield
+        return False
 
 
 FAMILIES = (
     MarkedJson("granite", ("<|tool_call|>", "<function_call>")),
-    MarkedJson("tool_calls", ("<tool_calls>", "<|tool_calls|>"), ("</tool_calls>",)),
+    MarkedJson(
+        "tool_calls", ("<tool_calls>", "<|tool_calls|>"), ("</tool_calls>", "<|/tool_calls|>")
+    ),
+    MarkedJson("nemotron", ("<TOOLCALL>", "<toolcall>"), ("</TOOLCALL>", "</toolcall>")),
+    MarkedJson("tool_call_brackets", ("[TOOL_CALL]",), ("[/TOOL_CALL]",)),
+    MarkedJson("tool_use", ("<tool_use>", "<tool>"), ("</tool_use>", "</tool>")),
     MarkedJson("longcat", ("<longcat_tool_call>",), ("</longcat_tool_call>",)),
     MarkedJson("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
+    MarkedJson("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
     MarkedJson(
         "internlm",
         ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
@@ -70,7 +97,13 @@ FAMILIES = (
     MarkedJson("llama4", ("<|python_start|>",), ("<|python_end|>",)),
     MarkedJson("lfm2", ("<|tool_call_start|>",), ("<|tool_call_end|>",)),
     MarkedJson("gemma_json", ("<|tool_call>",), ("<tool_call|>",)),
-    MarkedJson("gigachat", ("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),
+    MarkedJson(
+        "gigachat",
+        (
+            *("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n"),
+            *("<|message_sep|>function call<|role_sep|>", "function call<|role_sep|>\n"),
+        ),
+    ),
     MarkedJson("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
     MarkedJson("function_calls", ("<function_calls>",), ("</function_calls>",)),
 )

@@ -5,6 +5,11 @@ import re
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.envelope import read_calls
+from proxy.guardrails.rescue.pythonic import (
+    begins_list,
+    read_python_arguments,
+    read_python_calls,
+)
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Unreadable, read_value
 
@@ -28,8 +33,10 @@ class Mistral:
         if (yield from cursor.literal(opening)):
             yield from cursor.whitespace()
         char = yield from cursor.peek()
+        if (yield from begins_list(cursor)):
+            return (yield from read_python_calls(cursor))
         if char in ("{", "["):
-            return (yield from read_calls(cursor, is_marked=True))
+            return (yield from _json(cursor))
         return (yield from self._named(cursor))
 
     def _named(self, cursor: Cursor) -> Reading:
@@ -40,6 +47,10 @@ class Mistral:
         if name and (yield from cursor.literal("[ARGS]")):
             yield from cursor.whitespace()
         char = yield from cursor.peek()
+        if name and char == "[":  # a word between the mark and the list
+            return (yield from _json(cursor))
+        if name and char == "(":
+            return (yield from _python(cursor, name))
         if not name or char != "{":
             return NotACall(Reason.NOT_A_CALL)
         cursor.start_arguments(name)
@@ -48,3 +59,20 @@ class Mistral:
         if isinstance(value, Unreadable):
             return NotACall(Reason.BROKEN)
         return Calls((WrittenCall(name, value.value),), value.is_closed)
+
+
+def _json(cursor: Cursor) -> Reading:
+    """Read a list of calls, or calls with commas between them."""
+    found = yield from read_calls(cursor, is_marked=True)
+    while isinstance(found, Calls) and found.closed and (yield from cursor.literal(",")):
+        yield from cursor.whitespace()
+        more = yield from read_calls(cursor, is_marked=True)
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+    return found
+
+
+def _python(cursor: Cursor, name: str) -> Reading:
+    call = yield from read_python_arguments(cursor, name)
+    return call if isinstance(call, NotACall) else Calls((call,))

@@ -1,6 +1,6 @@
 """Calls that are a name and a JSON object of arguments, each behind a mark of its own.
 
-Kimi, DeepSeek, PLaMo and gpt-oss (harmony) write it, with different marks.
+Kimi, DeepSeek, PLaMo, Solar and gpt-oss (harmony) write it, with different marks.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -21,12 +21,18 @@ _FENCE = "```"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands around a name and its arguments; one of `required` is necessary."""
+    """What stands around a name and its arguments.
+
+    One of `required` is necessary, unless `before_name` stood before the name or `is_sure` says
+    that the opening is enough. An id may stand before `before_name`.
+    """
 
     required: tuple[str, ...]
     closers: tuple[str, ...]
     optional: tuple[str, ...] = ()
     before_name: str = ""
+    has_id: bool = False
+    is_sure: bool = False
 
 
 class NamedJson:
@@ -45,14 +51,21 @@ class NamedJson:
         self._ends = marks.closers
         self._closers = Literals(marks.closers)
         self._before = marks.before_name
+        self._has_id = marks.has_id
+        self._is_sure = marks.is_sure
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read one call, its closing marks included."""
         yield from cursor.whitespace()
+        if self._has_id:
+            yield from cursor.take(_NAME)
+        is_sure = self._is_sure
         if self._before and (yield from cursor.literal(self._before)):
+            is_sure = True
             yield from cursor.whitespace()
         name = _NUMBER.sub("", (yield from cursor.take(_NAME)))
-        if not name or not (yield from self._pass_marks(cursor)):
+        has_mark = yield from self._pass_marks(cursor)
+        if not name or not (has_mark or is_sure):
             return NotACall(Reason.NOT_A_CALL)
         if (yield from self._closing(cursor)):
             return Calls((WrittenCall(name, {}),))
@@ -85,21 +98,49 @@ class NamedJson:
         return is_closed
 
 
+_KIMI = Marks(
+    ("<|tool_call_argument_begin|>",),
+    ("<|tool_call_end|>",),
+    optional=("<|tool_call_begin|>",),
+    is_sure=True,
+)
 KIMI = NamedJson(
     "kimi",
-    ("<|tool_call_begin|>",),
-    Marks(("<|tool_call_argument_begin|>",), ("<|tool_call_end|>",)),
-)
-DEEPSEEK = NamedJson(
-    "deepseek",
-    ("<｜tool▁call▁begin｜>",),
-    Marks(
-        ("<｜tool▁sep｜>", "```json"),
-        ("<｜tool▁call▁end｜>",),
-        optional=("```",),
-        before_name="function<｜tool▁sep｜>",
+    (
+        "<|tool_call_begin|>",
+        "<|tool_calls_section_begin|>functions.",
+        "<|tool_call_section_begin|><|tool_call_begin|>",
     ),
+    _KIMI,
 )
+KIMI_START = NamedJson(
+    "kimi_start",
+    ("functions.",),
+    Marks(("<|tool_call_argument_begin|>",), ("<|tool_call_end|>",)),
+    Place.REPLY_START,
+)
+
+
+def _deepseek(bar: str) -> NamedJson:
+    """Return the syntax with this bar in its control tokens; models also write the plain one."""
+    separator = f"<{bar}tool▁sep{bar}>"
+    return NamedJson(
+        "deepseek" if bar == "｜" else "deepseek_plain",
+        (
+            f"<{bar}tool▁call▁begin{bar}>",
+            f"<{bar}tool▁calls▁begin{bar}>function{separator}",
+        ),
+        Marks(
+            (separator, "```json"),
+            (f"<{bar}tool▁call▁end{bar}>",),
+            optional=("```",),
+            before_name=f"function{separator}",
+        ),
+    )
+
+
+DEEPSEEK = _deepseek("｜")
+DEEPSEEK_PLAIN = _deepseek("|")
 PLAMO = NamedJson(
     "plamo",
     ("<|plamo:begin_tool_name:plamo|>",),
@@ -107,6 +148,16 @@ PLAMO = NamedJson(
         ("<|plamo:begin_tool_arguments:plamo|>",),
         ("<|plamo:end_tool_arguments:plamo|>", "<|plamo:end_tool_request:plamo|>"),
         optional=("<|plamo:end_tool_name:plamo|>", "<|plamo:constrain|>json", "<|plamo:msg|>"),
+    ),
+)
+SOLAR = NamedJson(
+    "solar",
+    ("<|tool_call:begin|>",),
+    Marks(
+        ("<|tool_call:args|>",),
+        ("<|tool_call:end|>",),
+        before_name="<|tool_call:name|>",
+        has_id=True,
     ),
 )
 _HEADER_END = "<|message|>"
@@ -121,5 +172,9 @@ _HARMONY = Marks(
 _RECIPIENT = "to=functions."
 _BEFORE_RECIPIENT = ("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " ")
 # A reply can begin within the header; elsewhere "to" would hold back too many words.
-HARMONY = NamedJson("harmony", tuple(before + _RECIPIENT for before in _BEFORE_RECIPIENT), _HARMONY)
+HARMONY = NamedJson(
+    "harmony",
+    (*(before + _RECIPIENT for before in _BEFORE_RECIPIENT), "<|channel|>commentary to="),
+    _HARMONY,
+)
 HARMONY_START = NamedJson("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)

@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.guardrails.rescue.literals import Literals
@@ -15,7 +16,10 @@ SPECIAL_TOKENS = frozenset(
         *("<s>", "</s>", "<bos>", "<eos>", "<|eot|>", "<|eom|>", "<|call|>", "<|return|>"),
         *("<turn|>", "<|turn>", "<end_of_turn>", "<|role_end|>", "<｜end▁of▁sentence｜>"),
         *("<|start|>assistant", "<|channel|>commentary", "<|channel|>analysis"),
-        *("<|tool_calls_section_begin|>", "<｜tool▁calls▁begin｜>"),
+        *("<|tool_calls_section_begin|>", "<｜tool▁calls▁begin｜>", "<|tool▁calls▁begin|>"),
+        *("<|tool_call_section_begin|>", "<|END_OF_TURN_TOKEN|>", "<|im_start|>assistant"),
+        *("<|start_header_id|>assistant<|end_header_id|>", "<start_of_turn>model"),
+        *("<|turn>model", "<|assistant|>", "<｜Assistant｜>"),
         *("<ifm|tool_calls>", "<|plamo:begin_tool_requests:plamo|>"),
         *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>"),
     )
@@ -25,9 +29,11 @@ STRAY_CLOSERS = frozenset(
     (
         *("</tool_call>", "</tool_calls>", "</function>", "</function_call>", "</think>"),
         *("</function_calls>", "</seed:tool_call>", "</minimax:tool_call>", "</invoke>"),
-        *("</atem:function_calls>", "</function_calls>", "<|tool_call|>", "<|/tool_call|>"),
+        *("<|/tool_calls|>", "</TOOLCALL>", "</toolcall>", "[/TOOL_CALL]", "</tool_use>"),
+        *("</atem:function_calls>", "<|tool_call|>", "<|/tool_call|>", "<|tool_call:end|>"),
         *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜ calls>"),
         *("<|tool_calls_section_end|>", "<｜tool▁calls▁end｜>", "<｜tool_calls_end｜>"),
+        *("<|tool_call_section_end|>", "<|tool▁calls▁end|>", "<|tool▁call▁end|>"),
         *("<｜tool_call_end｜>", "<|tool_call_end|>", "<tool_call|>", "<end_function_call>"),
         *("</ifm|tool_calls>", "</ifm|tool_call>", "</longcat_tool_call>", "<|END_ACTION|>"),
         *("<|plamo:end_tool_request:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
@@ -36,8 +42,19 @@ STRAY_CLOSERS = frozenset(
         *("]<]minimax[>[</tool_call>", "<|tools_suffix|>", "<｜tool▁call▁end｜>"),
     )
 )
+# Marks behind thoughts. Where no thoughts were begun, the prompt had begun them.
+THOUGHT_ENDS = frozenset(
+    (
+        *("</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "</mm:think>"),
+        *("</longcat_think>", "</ifm|think>", "[/THINK]", "◁/think▷", "<|END_THINKING|>"),
+        *("<|plamo:end_think:plamo|>", "<|close|>think<|sep|>", "<channel|>"),
+    )
+)
 # How control tokens begin: nobody can write them into a sentence by accident.
-CONTROL_BEGINNINGS = ("<|", "<｜", "[TOOL_CALLS]", "]<]", "to=functions", " to=functions")
+CONTROL_BEGINNINGS = (
+    *("<|", "<｜", "[TOOL_CALLS]", "]<]", "to=functions", " to=functions", "<ifm|"),
+    *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
+)
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
 # What models write when they invent the result of their own call, with its end.
 INVENTED_RESULTS = {
@@ -63,30 +80,77 @@ def closer_in(literal: str, rest: str) -> str:
     return rest if is_half else ""
 
 
+class Either(Literals):
+    """Two sets of literals that count as one; preparing them together would take too long."""
+
+    def __init__(self, first: Literals, second: Literals) -> None:
+        self._first = first
+        self._second = second
+
+    def find(self, text: str, start: int, *, is_finished: bool) -> int:
+        """Return where the first literal of either stands or may be beginning."""
+        place = self._first.find(text, start, is_finished=is_finished)
+        return min(place, self._second.find(text, start, is_finished=is_finished))
+
+    def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
+        """Return the longer literal that stands at `place`, None if either is undecided."""
+        one = self._first.at(text, place, is_finished=is_finished)
+        other = self._second.at(text, place, is_finished=is_finished)
+        return None if one is None or other is None else max(one, other, key=len)
+
+
+@dataclass(frozen=True, slots=True)
 class Openings:
     """The openings of some syntaxes, prepared for looking them up in text."""
 
-    def __init__(self, syntaxes: Iterable[Syntax]) -> None:
-        self._known = [(opening, syntax) for syntax in syntaxes for opening in syntax.openings]
-        everywhere = {opening for opening, _ in self._known}
-        later = {
-            opening for opening, syntax in self._known if syntax.place is not Place.REPLY_START
-        }
-        self.first = Literals(everywhere | SPECIAL_TOKENS)
-        self.in_prose = Literals(later | SPECIAL_TOKENS)
-        self.behind_call = Literals(
-            later | SPECIAL_TOKENS | STRAY_CLOSERS | INVENTED_RESULTS.keys()
+    known: tuple[tuple[str, Syntax], ...]
+    first: Literals
+    in_prose: Literals
+    behind_call: Literals
+
+    @staticmethod
+    def of(syntaxes: Iterable[Syntax]) -> "Openings":
+        """Prepare the openings of these syntaxes, and the other marks that matter."""
+        known = _openings_of_all(syntaxes)
+        marks = SPECIAL_TOKENS | THOUGHT_ENDS
+        later = _later(known) | marks
+        return Openings(
+            known,
+            Literals({opening for opening, _ in known} | marks),
+            Literals(later),
+            Literals(later | STRAY_CLOSERS | INVENTED_RESULTS.keys()),
         )
 
     def that_fit(self, literal: str) -> list[tuple[str, Syntax]]:
         """Return what can begin where `literal` stands: longer openings first, else in order."""
         fitting = [
-            (opening, syntax) for opening, syntax in self._known if literal.startswith(opening)
+            (opening, syntax) for opening, syntax in self.known if literal.startswith(opening)
         ]
         return sorted(fitting, key=lambda pair: -len(pair[0]))
 
+    def joined_by(self, syntaxes: Iterable[Syntax]) -> "Openings":
+        """Return these openings and those of a few more syntaxes."""
+        known = _openings_of_all(syntaxes)
+        everywhere = Literals(opening for opening, _ in known)
+        later = Literals(_later(known))
+        return Openings(
+            self.known + known,
+            Either(self.first, everywhere),
+            Either(self.in_prose, later),
+            Either(self.behind_call, later),
+        )
+
 
 @lru_cache(maxsize=64)
-def openings_of(syntaxes: tuple[Syntax, ...]) -> Openings:
-    """Return the prepared openings of `syntaxes`."""
-    return Openings(syntaxes)
+def openings_of(syntaxes: tuple[Syntax, ...], named: tuple[Syntax, ...] = ()) -> Openings:
+    """Return the prepared openings of `syntaxes`, and of those that one client's tools add."""
+    return openings_of(syntaxes).joined_by(named) if named else Openings.of(syntaxes)
+
+
+def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ...]:
+    return tuple((opening, syntax) for syntax in syntaxes for opening in syntax.openings)
+
+
+def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
+    """Return the openings that can stand behind the beginning of a reply."""
+    return {opening for opening, syntax in known if syntax.place is not Place.REPLY_START}

@@ -13,6 +13,10 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 _PRINT = "print"
 _PRINTED = Style(is_python=True, outer=")")
 _SIGHT = 128
+_FENCE = "```"
+_LANGUAGE = re.compile(r"[a-z_]+")
+_CALL = re.compile(r"[\w.-]+\(")
+_CALL_BEGINS = re.compile(r"(?:[\w.-]+)?")
 _LIST = re.compile(r"\[\s*[A-Za-z_][\w.-]*\(")
 _LIST_BEGINS = re.compile(r"\[\s*(?:[A-Za-z_][\w.-]*)?")
 
@@ -46,10 +50,12 @@ def read_python_arguments(
 def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
     """Read a list of calls, or calls one behind the other, and the white space behind them."""
     yield from cursor.whitespace()
-    is_list = yield from cursor.literal("[")
+    is_list = yield from begins_list(cursor)
     calls: list[WrittenCall] = []
-    yield from cursor.whitespace()
-    while _NAME.match((yield from cursor.peek())):
+    if is_list:
+        cursor.advance(1)
+        yield from cursor.whitespace()
+    while (yield from _begins(cursor, _CALL, _CALL_BEGINS)):
         call = yield from read_python_call(cursor)
         if isinstance(call, NotACall):
             return call
@@ -62,12 +68,17 @@ def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
     return Calls(tuple(calls), is_closed)
 
 
-def _begins_list(cursor: Cursor) -> Waiting[bool]:
+def begins_list(cursor: Cursor) -> Waiting[bool]:
     """Tell whether a list of calls comes next, without passing anything."""
+    return (yield from _begins(cursor, _LIST, _LIST_BEGINS))
+
+
+def _begins(cursor: Cursor, pattern: re.Pattern[str], beginning: re.Pattern[str]) -> Waiting[bool]:
+    """Tell whether `pattern` comes next; text that `beginning` matches leaves it undecided."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT)
-        if is_all or _LIST_BEGINS.fullmatch(text) is None:
-            return _LIST.match(text) is not None
+        if is_all or beginning.fullmatch(text) is None:
+            return pattern.match(text) is not None
         yield
 
 
@@ -90,6 +101,7 @@ _CLOSERS = {
     "<|tool_call_start|>": "<|tool_call_end|>",
     "<|python_start|>": "<|python_end|>",
     "<function_calls>": "</function_calls>",
+    "<tool_call>": "</tool_call>",
     "<|python_tag|>": "",
     "[Calling tool: ": "]",
     "[Calling tool:": "]",
@@ -106,8 +118,14 @@ class MarkedPython:
     openings = tuple(_CLOSERS)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the calls behind one mark, up to its closing mark."""
+        """Read the calls behind one mark, up to its closing mark; a fence may stand around them."""
+        yield from cursor.whitespace()
+        is_fenced = yield from cursor.literal(_FENCE)
+        if is_fenced:
+            yield from cursor.take(_LANGUAGE)
         found = yield from read_python_calls(cursor)
+        if is_fenced and (yield from cursor.literal(_FENCE)):
+            yield from cursor.whitespace()
         closer = _CLOSERS[opening]
         if isinstance(found, NotACall) or not closer:
             return found
@@ -127,7 +145,7 @@ class PythonList:
         """Read the list that begins with the last character of `opening`."""
         cursor.rewind()
         cursor.advance(len(opening) - 1)
-        if not (yield from _begins_list(cursor)):
+        if not (yield from begins_list(cursor)):
             return NotACall(Reason.NOT_A_CALL)
         return (yield from read_python_calls(cursor))
 

@@ -12,6 +12,15 @@ class QwenCoder(Tagged):
     def __init__(self) -> None:
         super().__init__(
             "qwen_coder",
-            (Element("<function=", "</function>", ("<parameter=",), "</parameter>"),),
+            (
+                Element(
+                    "<function=",
+                    "</function>",
+                    ("<parameter=", "<parameter name="),
+                    "</parameter>",
+                    "<",
+                    others={"<param=": "</param>"},
+                ),
+            ),
             {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"},
         )

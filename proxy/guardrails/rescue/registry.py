@@ -2,24 +2,34 @@
 
 from collections.abc import Iterable
 
-from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart
+from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart, RepeatedResult
 from proxy.guardrails.rescue.apertus import Apertus
 from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
 from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
 from proxy.guardrails.rescue.fenced_json import FencedJson
-from proxy.guardrails.rescue.function_tags import FunctionTags
+from proxy.guardrails.rescue.function_tags import AttributedTags, FunctionTags
 from proxy.guardrails.rescue.gemma import BareGemma, BareGemmaInText, Gemma
 from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.invoke import Invoke
 from proxy.guardrails.rescue.kimi_k3 import KimiK3
 from proxy.guardrails.rescue.marked_json import FAMILIES
 from proxy.guardrails.rescue.mistral import Mistral
-from proxy.guardrails.rescue.named_json import DEEPSEEK, HARMONY, HARMONY_START, KIMI, PLAMO
+from proxy.guardrails.rescue.named_json import (
+    DEEPSEEK,
+    DEEPSEEK_PLAIN,
+    HARMONY,
+    HARMONY_START,
+    KIMI,
+    KIMI_START,
+    PLAMO,
+    SOLAR,
+)
+from proxy.guardrails.rescue.named_tags import NamedTags
 from proxy.guardrails.rescue.pythonic import MarkedPython, PythonList, PythonReply
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
 from proxy.guardrails.rescue.syntax import Syntax
 
-SYNTAXES: tuple[Syntax, ...] = (
+_MARKED: tuple[Syntax, ...] = (
     Hermes(),
     QwenCoder(),
     ArgumentPairs(),
@@ -30,15 +40,24 @@ SYNTAXES: tuple[Syntax, ...] = (
     KIMI,
     KimiK3(),
     DEEPSEEK,
+    DEEPSEEK_PLAIN,
     HARMONY,
     HARMONY_START,
     PLAMO,
+    SOLAR,
     *FAMILIES,
     MarkedPython(),
     Apertus(),
+    NamedTags(),
+    AttributedTags(),
+)
+SYNTAXES: tuple[Syntax, ...] = (
+    *_MARKED,
     Addressed(),
     AddressedAtStart(),
-    FencedJson(),
+    RepeatedResult(),
+    KIMI_START,
+    FencedJson(_MARKED),
     BareJson(),
     UnopenedJson(),
     PythonReply(),

@@ -6,28 +6,31 @@ LISTENING  prose, up to the next opening. White space, control tokens and what m
            of an opening are held back until it is known whether a call follows.
 READING    behind an opening, the syntaxes that share it read. Refused text is prose and is not
            searched again: that keeps the work linear.
-BEHIND     behind a call. What follows decides whether it was one: a marked call must not go on as
-           a sentence unless it began with a control token, one without closing mark must be
-           followed by another or by the end, an unmarked one must be the end of the reply and name
-           offered tools only.
+BEHIND     behind a call. What follows decides whether it was one: a marked call must not stand
+           within a sentence unless it began with a control token, one without closing mark must
+           be followed by another or by the end, an unmarked one must be the end of the reply and
+           name offered tools only. What was announced as an example never was one.
 DROPPING   inside a result that the model invented after its own call.
 
+Behind the mark that ends thoughts, a reply begins anew: the prompt had begun the thoughts.
 What is decided depends on the text alone, never on the pieces in which it arrives.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from proxy.guardrails.names import meant_by
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused
+from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused, Thought
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.openings import (
     CONTROL_BEGINNINGS,
     INVENTED_RESULTS,
     LONGEST_CLOSER,
     SPECIAL_TOKENS,
+    THOUGHT_ENDS,
     closer_in,
     openings_of,
 )
@@ -37,6 +40,7 @@ from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
 _SPACE = " \t\r\n"
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
 _PATIENCE = 500
+_GAVE_UP = -1
 _NOTHING = Literals(())
 
 
@@ -66,15 +70,23 @@ _State: TypeAlias = _Listening | Attempt | _Behind | _Dropping
 
 
 class Scanner:
-    """Finds the calls in one reply."""
+    """Finds the calls in one reply.
 
-    def __init__(self, syntaxes: Sequence[Syntax], offered: Collection[str]) -> None:
-        self._openings = openings_of(tuple(syntaxes))
+    `named` are syntaxes whose openings are made of the offered names.
+    """
+
+    def __init__(
+        self, syntaxes: Sequence[Syntax], offered: Collection[str], named: Sequence[Syntax] = ()
+    ) -> None:
+        self._openings = openings_of(tuple(syntaxes), tuple(named))
         self._offered = frozenset(offered)
         self._cursor = Cursor()
         self._surroundings = Surroundings()
         self._state: _State = _Listening(is_untouched=True)
         self._patience = _PATIENCE
+        self._is_example = False
+        self._may_go_on = False
+        self._is_apart = False
         self._held: list[str] = []
         self._spoken: list[str] = []
         self._findings: list[Finding] = []
@@ -120,10 +132,8 @@ class Scanner:
         return self._drop(state.end)
 
     def _listen(self, state: _Listening) -> bool:
-        if not self._patience:
-            self._spoken += [*self._held, self._cursor.pass_until(_NOTHING)]
-            self._held.clear()
-            return False
+        if self._patience <= 0:
+            return self._give_up()
         if state.is_untouched:
             literals = self._openings.first
             self._say(self._cursor.pass_space())
@@ -136,10 +146,31 @@ class Scanner:
         self._patience -= 1
         if literal in SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
-            self._hold(literal)
+            self._held.append(literal)  # leaked, and so not part of the line
+        elif literal in THOUGHT_ENDS:
+            self._cursor.advance(len(literal))
+            self._say(literal)
+            state.is_untouched = self._end_thoughts()
         else:
             state.is_untouched = False
             self._meet(literal, is_first=literals is self._openings.first)
+        return True
+
+    def _give_up(self) -> bool:
+        """Let everything be prose from here on."""
+        if self._patience == 0 and not self._cursor.is_exhausted:
+            self._patience = _GAVE_UP
+            self._emit(Refused(Reason.TOO_MANY_OPENINGS))
+        self._spoken += [*self._held, self._cursor.pass_until(_NOTHING)]
+        self._held.clear()
+        return False
+
+    def _end_thoughts(self) -> bool:
+        """Begin anew behind the end of thoughts; tell whether it was one and not a quotation."""
+        if self._surroundings.is_quotation:
+            return False
+        self._surroundings = Surroundings()
+        self._emit(Thought())
         return True
 
     def _meet(self, literal: str, *, is_first: bool) -> None:
@@ -154,28 +185,39 @@ class Scanner:
             for opening, syntax in self._openings.that_fit(literal)
             if syntax.place in places
         ]
-        is_quotation = self._surroundings.is_quotation
-        if candidates and not is_quotation:
+        if candidates and not self._surroundings.is_quotation:
+            self._is_example = self._surroundings.is_example
+            self._may_go_on = self._surroundings.is_sentence_start
+            self._is_apart = self._surroundings.is_apart or literal[0].isspace()
             self._state = Attempt(self._cursor, candidates, self._offered)
             return
+        self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._emit(Refused(Reason.QUOTED))
-        self._cursor.advance(len(literal))
-        self._say(literal)
+            self._say(literal, self._surroundings.pass_quoted)
+        else:
+            self._say(literal)
 
     def _read(self, attempt: Attempt) -> bool:
         outcome = attempt.resume()
-        for finding in attempt.take_heard():
-            self._emit(finding)
+        heard = attempt.take_heard()
+        if not self._is_example:
+            for finding in heard:
+                self._emit(finding)
         if outcome is None:
             return False
         source = self._source()
         if isinstance(outcome, NotACall):
             self._refuse(outcome.reason if attempt.is_marked else None, source)
             return True
+        if self._is_example:
+            self._refuse_example(source)
+            return True
         syntax = attempt.syntax
         found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
         self._state = _Behind(found)
+        if source.rstrip(" \t").endswith("\n"):  # which the reading took for part of the call
+            self._certify(self._state, is_mark_next=False)
         return True
 
     def _source(self) -> str:
@@ -192,12 +234,16 @@ class Scanner:
         if literal is None or self._cursor.is_exhausted:
             return False
         closer = closer_in(literal, self._cursor.glimpse(LONGEST_CLOSER)[0])
+        closer = "" if literal in THOUGHT_ENDS else closer
         literal = literal or closer
         if literal and not closer:
             self._certify(state, is_mark_next=literal not in SPECIAL_TOKENS)
         if literal in SPECIAL_TOKENS or closer:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
+        elif literal in THOUGHT_ENDS:
+            self._cursor.advance(len(literal))
+            self._end_behind(state)
         elif literal in INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
             self._emit(Dropped("invented_result"))
@@ -229,10 +275,26 @@ class Scanner:
         else:
             self._refuse(None, found.source + gap)
 
+    def _end_behind(self, state: _Behind) -> None:
+        """Go on behind the end of thoughts in which a call was the last thing."""
+        if state.pending is not None:
+            self._refuse(None, state.pending.source + "".join(state.gap))
+        self._surroundings = Surroundings()
+        self._emit(Thought())
+        self._state = _Listening(is_untouched=True)
+
     def _is_beyond_doubt(self, found: Found) -> bool:
-        """Tell whether a sentence may follow: control tokens are not written in passing."""
+        """Tell whether a sentence may follow on the same line.
+
+        Where one sentence ended before the call and another begins behind it, the call stands in
+        neither. Control tokens are not written in passing, unless words go on around them.
+        """
         following, _ = self._cursor.glimpse(1)
-        return found.source.startswith(CONTROL_BEGINNINGS) and following not in CLOSING_QUOTES
+        is_sentence = following.isalpha() and not following.islower()
+        if found.source.startswith(CONTROL_BEGINNINGS):
+            is_in_words = self._is_apart and not self._may_go_on and not is_sentence
+            return following not in CLOSING_QUOTES and not is_in_words
+        return found.is_marked and self._may_go_on and is_sentence
 
     def _drop(self, end: Literals) -> bool:
         self._cursor.pass_until(end)
@@ -246,9 +308,8 @@ class Scanner:
         """Tell what forbids a call at the end of the reply."""
         if cut_off and not (found.is_marked and found.closed):
             return Reason.CUT_OFF
-        if not found.is_marked and any(call.name not in self._offered for call in found.calls):
-            return Reason.NOT_OFFERED
-        return None
+        names = (meant_by(call.name, self._offered) for call in found.calls)
+        return Reason.NOT_OFFERED if not found.is_marked and None in names else None
 
     def _accept(self, found: Found) -> None:
         self._held.clear()
@@ -263,19 +324,25 @@ class Scanner:
         self._say(text)
         self._flush()
 
-    def _say(self, text: str) -> None:
+    def _refuse_example(self, text: str) -> None:
+        self._emit(Refused(Reason.QUOTED))
+        self._state = _Listening()
+        self._say(text, self._surroundings.pass_example)
+        self._flush()
+
+    def _say(self, text: str, take_note: Callable[[str], None] | None = None) -> None:
         """Report prose, but hold the white space at its end."""
         body = text.rstrip(_SPACE)
         if body:
             self._spoken += [*self._held, body]
             self._held.clear()
-        self._surroundings.pass_prose(body)
+        (take_note or self._surroundings.pass_prose)(body)
         self._hold(text[len(body) :])
 
     def _hold(self, text: str) -> None:
         if text:
-            self._surroundings.pass_prose(text)
             self._held.append(text)
+            self._surroundings.pass_prose(text)
 
     def _emit(self, finding: Finding) -> None:
         self._flush()
@@ -293,8 +360,13 @@ class Scanner:
 
 
 def find_calls(
-    text: str, syntaxes: Sequence[Syntax], offered: Collection[str], *, cut_off: bool = False
+    text: str,
+    syntaxes: Sequence[Syntax],
+    offered: Collection[str],
+    named: Sequence[Syntax] = (),
+    *,
+    cut_off: bool = False,
 ) -> list[Finding]:
     """Scan a whole reply at once."""
-    scanner = Scanner(syntaxes, offered)
+    scanner = Scanner(syntaxes, offered, named)
     return scanner.feed(text) + scanner.finish(cut_off=cut_off)

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     NOT_OFFERED = "not_offered"
     NOT_A_CALL = "not_a_call"
     BROKEN = "broken"
+    TOO_MANY_OPENINGS = "too_many_openings"
+    IN_THOUGHTS = "in_thoughts"
 
 
 class Place(Enum):

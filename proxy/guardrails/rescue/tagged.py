@@ -8,12 +8,14 @@ and one too many stands in another.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals, literals_of
+from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.nested_tags import read_nested
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Style, Unreadable, Value, read_value, read_whole
 
@@ -21,21 +23,33 @@ _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
 _TAG_NAME = re.compile(r"[\w.-]+")
 _SPACE = re.compile(r"\s+")
-_CHARACTERS = ("<![CDATA[", "]]>")
+_CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _ALL_ARGUMENTS = "arguments"
+_STRUCTURE = frozenset(("parameter", "param", "function", "invoke"))
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The marks of one call; `free` begins a tag that is named like the argument itself."""
+    """The marks of one call; `free` begins a tag that is named like the argument itself.
+
+    Where the mark of the call does not end in its name, `name` is the name. A `token` before every
+    tag makes elements within elements unmistakable. If `known` names any, no others are arguments.
+    `others` are further marks of arguments, with their ends; `loose` are spellings of ends in
+    which the namespace is forgotten, with what they stand for.
+    """
 
     call: str
     call_end: str
     parameters: tuple[str, ...]
     parameter_end: str
     free: str = ""
+    name: str = ""
+    token: str = ""
+    known: frozenset[str] = frozenset()
+    others: Mapping[str, str] = field(default_factory=dict)
+    loose: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tagged:
@@ -62,9 +76,7 @@ class Tagged:
         self.openings = (*wrappers, *self._elements)
         self._wrappers = wrappers
         self._wrapper_ends = tuple(dict.fromkeys(wrappers.values()))
-        self._calls = Literals(self._elements)
-        self._closers = Literals(self._wrapper_ends)
-        self._noise = Literals((*noise, *wrappers))
+        self._noise = (*noise, *wrappers)
         self._is_empty_doubtful = is_empty_doubtful
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
@@ -73,7 +85,8 @@ class Tagged:
             return (yield from self._bare(cursor, opening))
         calls: list[WrittenCall] = []
         yield from self._pass_noise(cursor)
-        while mark := (yield from cursor.one_of(self._calls)):
+        calls_begin = literals_of(*self._elements)
+        while mark := (yield from cursor.one_of(calls_begin)):
             call = _Call(cursor, self._elements[mark], self._wrapper_ends, self._follow(mark))
             written = yield from call.read()
             if isinstance(written, NotACall):
@@ -84,7 +97,7 @@ class Tagged:
             cursor.rewind()
             cursor.advance(len(opening))
             return NotACall(Reason.NOT_A_CALL)
-        is_closed = yield from cursor.one_of(self._closers)
+        is_closed = yield from cursor.one_of(literals_of(*self._wrapper_ends))
         return Calls(tuple(calls), bool(is_closed))
 
     def _bare(self, cursor: Cursor, opening: str) -> Reading:
@@ -92,7 +105,9 @@ class Tagged:
         written = yield from call.read()
         if isinstance(written, NotACall):
             return written
-        if self._is_empty_doubtful and not written.arguments:
+        if not written.arguments and not call.is_closed:
+            return NotACall(Reason.BROKEN)
+        if not written.arguments and self._is_empty_doubtful:
             return NotACall(Reason.NOT_A_CALL)
         return Calls((written,), call.is_closed)
 
@@ -101,9 +116,10 @@ class Tagged:
         return (*self._wrapper_ends, *self._wrappers, call)
 
     def _pass_noise(self, cursor: Cursor) -> Waiting[None]:
+        noise = literals_of(*self._noise)
         for _ in range(_NOISE_LIMIT):
             yield from cursor.whitespace()
-            if not (yield from cursor.one_of(self._noise)):
+            if not (yield from cursor.one_of(noise)):
                 break
         yield from cursor.whitespace()
 
@@ -116,7 +132,16 @@ class _Call:
     ) -> None:
         self._cursor = cursor
         self._element = element
-        self._ends = (element.call_end, *ends)
+        self._free = element.free
+        self._parameters = {
+            **dict.fromkeys(element.parameters, element.parameter_end),
+            **element.others,
+        }
+        self._call_ends = tuple(
+            end for end, meant in element.loose.items() if meant == element.call_end
+        )
+        self._ends = (element.call_end, *self._call_ends, *ends)
+        self._wrapper_ends = ends
         self._follow = follow
         self._arguments: JsonObject = {}
         self._lacks_mark = False
@@ -124,23 +149,44 @@ class _Call:
         self.is_closed = False
 
     def read(self) -> Waiting[WrittenCall | NotACall]:
-        name, _ = yield from self._head()
+        name = self._element.name
+        if not name:
+            name, _ = yield from self._head()
         if not name:
             return NotACall(Reason.NOT_A_CALL)
         yield from self._cursor.whitespace()
         char = yield from self._cursor.peek()
-        is_good = yield from (self._json(name) if char == "{" else self._parameters())
+        is_object = char == "{"
+        is_good = yield from (self._json(name) if is_object else self._all_arguments())
         if not is_good or (self._lacks_mark and self._has_inner_mark):
-            return NotACall(Reason.BROKEN)
-        self.is_closed |= yield from self._cursor.literal(self._element.call_end)
-        if self.is_closed or (self._arguments and (yield from self._ends_here())):
+            return NotACall(self._reason)
+        self.is_closed |= yield from self._close()
+        if self.is_closed or is_object or (yield from self._is_over()):
             return WrittenCall(name, _unwrapped(self._arguments))
-        return NotACall(Reason.BROKEN)
+        return NotACall(self._reason)
+
+    @property
+    def _reason(self) -> Reason:
+        """A tag that has the tool's name may be any markup; with an argument it was a call."""
+        is_markup = bool(self._element.name) and not self._arguments
+        return Reason.NOT_A_CALL if is_markup else Reason.BROKEN
+
+    def _close(self) -> Waiting[bool]:
+        ends = literals_of(self._element.call_end, *self._call_ends)
+        return bool((yield from self._cursor.one_of(ends)))
+
+    def _is_over(self) -> Waiting[bool]:
+        """Tell whether a call without its closing mark is over: one without arguments at a mark."""
+        if self._arguments:
+            return (yield from self._ends_here())
+        return (yield from self._is_next(self._wrapper_ends))
 
     def _head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it, "" if it has none, and what follows."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
+        if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
+            is_tag, head = True, head.rstrip()  # the bracket was forgotten at the end of the line
         match = _NAMED.fullmatch(head) if is_tag else None
         return (match[1] or match[2] or match[3], match[4]) if match else ("", "")
 
@@ -155,75 +201,91 @@ class _Call:
         self._arguments = value.value
         return value.is_closed
 
-    def _parameters(self) -> Waiting[bool]:
-        marks = literals_of(*self._element.parameters)
+    def _all_arguments(self) -> Waiting[bool]:
+        """Read all arguments; those of one call are all of one style."""
+        marks = literals_of(*self._parameters)
         while not self.is_closed:
-            if (yield from self._cursor.one_of(marks)):
+            if mark := (yield from self._cursor.one_of(marks)):
+                self._free = ""
                 key, attributes = yield from self._head()
-                marker = self._element.parameter_end
+                end = self._parameters[mark]
             elif (yield from self._is_free()):
                 key, attributes = yield from self._free_head()
-                marker = f"{self._element.free[:-1]}</{key}>"
+                end = f"{self._element.free[:-1]}</{key}>"
             else:
                 break
             is_sane = key and len(self._arguments) < _ARGUMENT_LIMIT
-            if not is_sane or not (yield from self._argument(key, attributes, marker)):
+            if not is_sane or not (yield from self._argument(key, attributes, end)):
                 return False
             yield from self._cursor.whitespace()
         return True
 
     def _is_free(self) -> Waiting[bool]:
-        free = self._element.free
-        if not free or (yield from self._is_next(self._ends)):
+        if not self._free or (yield from self._is_next(self._ends)):
             return False
-        return (yield from self._cursor.literal(free))
+        return (yield from self._cursor.literal(self._free))
 
     def _free_head(self) -> Waiting[tuple[str, str]]:
         key = yield from self._cursor.take(_TAG_NAME)
         is_tag = yield from self._cursor.literal(">")
-        return (key if is_tag else ""), ""
+        known = self._element.known
+        is_key = is_tag and key not in _STRUCTURE and (not known or key in known)
+        return (key if is_key else ""), ""
 
     def _argument(self, key: str, attributes: str, end: str) -> Waiting[bool]:
-        opening, closing = _CHARACTERS
-        if (yield from self._cursor.literal(opening)):
-            text = yield from self._cursor.take_until(literals_of(closing))
-            yield from self._cursor.literal(closing)
-            value: str | None = text if (yield from self._cursor.literal(end)) else None
+        token = self._element.token
+        value: JsonValue
+        if (yield from self._cursor.literal(_CHARACTERS)):
+            value = yield from self._characters(end)
+        elif token and end == f"{token}</{key}>":
+            value = yield from read_nested(self._cursor, token, key, self._element.call_end)
         else:
-            value = yield from self._value(end)
-            value = None if value is None else value.removeprefix("\n").removesuffix("\n")
+            text = yield from self._value(end)
+            value = None if text is None else _typed(_trimmed(text, key), attributes)
         if value is None or self._arguments.get(key, value) != value:
             return False  # cut off, or two values of which one would have to be guessed
-        self._arguments[key] = _typed(value, attributes)
+        self._arguments[key] = value
         return True
+
+    def _characters(self, end: str) -> Waiting[str | None]:
+        text = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
+        yield from self._cursor.literal(_CHARACTERS_END)
+        return text if (yield from self._cursor.literal(end)) else None
 
     def _value(self, end: str) -> Waiting[str | None]:
         """Read a value and its closing mark, if it has one; None if it has no end."""
-        marks = literals_of(end, *self._element.parameters, *self._ends)
+        loose = {one: meant for one, meant in self._element.loose.items() if meant == end}
+        marks = literals_of(end, *self._parameters, *self._ends, *loose)
         pieces: list[str] = []
         while True:
             pieces.append((yield from self._cursor.take_until(marks)))
-            if (yield from self._is_next(self._element.parameters)):
+            if (yield from self._is_next(tuple(self._parameters))):
                 self._lacks_mark = True
                 return "".join(pieces)
             mark = yield from self._cursor.one_of(marks)
             if not mark:
                 return None
             space = yield from self._cursor.take(_SPACE)
-            if (yield from self._fits(mark, end)):
-                self.is_closed = mark == self._element.call_end
+            meant = self._meant(loose.get(mark, mark))
+            if (yield from self._fits(meant, end)):
+                self.is_closed = meant == self._element.call_end
                 return "".join(pieces)
-            self._has_inner_mark |= mark == end
+            self._has_inner_mark |= meant == end
             pieces += (mark, space)
+
+    def _meant(self, mark: str) -> str:
+        return self._element.call_end if mark in self._call_ends else mark
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
         """Tell whether what follows `mark` shows that it ended the value."""
         if mark == self._element.call_end:
             return (yield from self._ends_here())
+        if mark in self._wrapper_ends and not self._has_inner_mark:
+            return not (yield from self._cursor.peek())  # both marks before it are missing
         if mark != end:
             return False
-        free = (self._element.free,) if self._element.free else ()
-        is_next = yield from self._is_next((*self._element.parameters, *self._ends, *free))
+        free = (self._free,) if self._free else ()
+        is_next = yield from self._is_next((*self._parameters, *self._ends, *free))
         return is_next or (yield from self._ends_here())
 
     def _ends_here(self) -> Waiting[bool]:
@@ -238,6 +300,14 @@ class _Call:
         return False
 
 
+def _trimmed(text: str, key: str) -> str:
+    """Return a value without the line ends at its marks, and without a closing tag of its name."""
+    closing = f"</{key}>"
+    if text.rstrip().endswith(closing) and f"<{key}" not in text:
+        text = text.rstrip().removesuffix(closing)
+    return text.removeprefix("\n").removesuffix("\n")
+
+
 def _typed(text: str, attributes: str) -> JsonValue:
     """Take the text for JSON where the model says that it is no string."""
     if 'string="false"' in attributes:
@@ -246,7 +316,7 @@ def _typed(text: str, attributes: str) -> JsonValue:
                 return value
             case _:
                 pass
-    return text
+    return unescaped(text)
 
 
 def _unwrapped(arguments: JsonObject) -> JsonObject:

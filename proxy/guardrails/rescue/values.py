@@ -9,21 +9,40 @@ never completes or guesses a value.
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from math import isinf
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
-from proxy.guardrails.rescue.strings import QUOTES, Around, Quoted, read_between, read_string
+from proxy.guardrails.rescue.literals import Literals, literals_of
+from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW
+from proxy.guardrails.rescue.strings import (
+    QUOTES,
+    Around,
+    Quoted,
+    plain_string,
+    read_between,
+    read_string,
+)
 from proxy.guardrails.rescue.written import JSON, PYTHON, Problem, Style, Unreadable, Value, Watcher
 
 __all__ = ["JSON", "PYTHON", "Problem", "Style", "Unreadable", "Value", "read_value", "read_whole"]
 
 DEPTH_LIMIT = 64
 _DIGITS_LIMIT = 1000
+# A run is looked for behind so many members of a container. After a look in vain it is looked for
+# again later, the more text was looked at: what is short pays nothing for it, floods little.
+_FIRST_MEMBERS = 8
+_SLOW_MEMBERS = 2
+_FRUITLESS = 128  # characters looked at in vain, for which one more member is read without looking
+_WORTHWHILE = 8  # a run shorter than this part of the text that was looked at was in vain
+
+_around = lru_cache(maxsize=256)(Around)
 
 _NUMERIC = re.compile(r"[-+.0-9eE]+")
+_NUMBER_BEGINS = frozenset("-0123456789")
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.-]+", re.ASCII)
@@ -31,6 +50,7 @@ _BARE = re.compile(r"[^,{}\[\]<>\"'\r\n]+")
 # What some models write instead of quotation marks; nothing is escaped between them.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 _COMMENTS = Literals(("//", "/*"))
+_WHOLE_COMMENTS = re.compile(r"(?:(?://[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
 _COMMENT_ENDS = {"//": Literals(("\n",)), "/*": Literals(("*/",))}
 _STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
@@ -61,19 +81,24 @@ def read_whole(text: str) -> Value | Unreadable:
 
 
 class _Step(Enum):
-    """Not a value yet: the next one belongs to the innermost open container."""
+    """Not a value yet: what comes next is one, or a member of the innermost open container."""
 
-    MORE = 0
+    VALUE = "value"
+    MEMBER = "member"
 
 
 @dataclass(slots=True)
 class _Open:
-    """A container whose end has not been reached; its bracket may stand twice."""
+    """A container whose end has not been reached; its bracket may stand twice.
+
+    `patience` is how many members are still to be read before a run is looked for.
+    """
 
     container: JsonObject | list[JsonValue]
     closer: str
     key: str | None = None
     is_doubled: bool = False
+    patience: int = _FIRST_MEMBERS
 
 
 _Outcome: TypeAlias = JsonValue | Unreadable | _Step
@@ -86,19 +111,25 @@ class _Reader:
         self._cursor = cursor
         self._watcher = watcher
         self._style = style
-        self._ends = Literals(style.ends)
+        self._ends = literals_of(*style.ends)
         self._open: list[_Open] = []
         self._is_strict = True
         self._is_closed = True
 
     def read(self) -> Waiting[Value | Unreadable]:
+        outcome: _Outcome = _Step.VALUE
         while True:
-            outcome = yield from self._beginning()
-            while self._open and not isinstance(outcome, Unreadable | _Step):
-                outcome = yield from self._behind(outcome)
-            if isinstance(outcome, Unreadable):
+            if outcome is _Step.VALUE:
+                outcome = self._plain()
+                if outcome is _Step.VALUE:
+                    outcome = yield from self._beginning()
+            elif outcome is _Step.MEMBER:
+                outcome = yield from self._member()
+            elif isinstance(outcome, Unreadable):
                 return self._broken_off(outcome)
-            if not isinstance(outcome, _Step):
+            elif self._open:
+                outcome = yield from self._behind(outcome)
+            else:
                 return Value(outcome, self._is_strict, self._is_closed)
 
     def _broken_off(self, outcome: Unreadable) -> Unreadable:
@@ -107,10 +138,19 @@ class _Reader:
             return outcome
         return Unreadable(outcome.problem, tuple(outermost))
 
+    def _visible(self) -> str:
+        """Pass white space; return the character behind it, "" if that needs a closer look."""
+        char = self._cursor.visible()
+        return "" if char == "/" else char
+
     def _space(self) -> Waiting[str]:
         """Pass white space and comments; return the character behind them."""
         yield from self._cursor.whitespace()
         while (char := (yield from self._cursor.peek())) == "/":
+            if self._cursor.pass_run(_WHOLE_COMMENTS):
+                self._is_strict = False
+                yield from self._cursor.whitespace()
+                continue
             mark = yield from self._cursor.one_of(_COMMENTS)
             if not mark:
                 break
@@ -120,42 +160,55 @@ class _Reader:
             yield from self._cursor.whitespace()
         return char
 
+    def _plain(self) -> _Outcome:
+        """Read a scalar in which nothing is to be decided or waited for, if one comes next."""
+        char = self._cursor.visible()
+        if char == '"' and self._open:
+            text = plain_string(self._cursor, self._around())
+            return _Step.VALUE if text is None else text
+        if char in _NUMBER_BEGINS and not self._style.has_bare_text:
+            digits = self._cursor.look(_PLAIN_NUMBER)
+            self._cursor.advance(len(digits))
+            return int(digits) if digits else _Step.VALUE
+        return _Step.VALUE
+
     def _beginning(self) -> Waiting[_Outcome]:
-        char = yield from self._space()
+        char = self._visible() or (yield from self._space())
         if char == "":
             return Unreadable(Problem.CUT_OFF)
         if char in "{[" or (char == "(" and self._style.is_python):
-            return (yield from self._container(char))
+            return self._container(char)
         if char in QUOTES:
             return (yield from self._string(char))
         if char in "<&":
             return (yield from self._marked())
-        if char in "-0123456789":
+        if char in _NUMBER_BEGINS:
             return (yield from self._number())
         return (yield from self._word())
 
-    def _container(self, char: str) -> Waiting[_Outcome]:
+    def _container(self, char: str) -> _Outcome:
         if len(self._open) == DEPTH_LIMIT:
             return Unreadable(Problem.TOO_DEEP)
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
         self._open.append(_Open({} if is_object else [], _CLOSERS[char]))
-        return (yield from self._member())
+        return _Step.MEMBER
 
     def _member(self) -> Waiting[_Outcome]:
         """Read up to the value of the next member, or the bracket behind the last."""
-        char = yield from self._space()
+        self._take_run()
+        char = self._visible() or (yield from self._space())
         innermost = self._open[-1]
         if char == innermost.closer:
             self._is_strict &= not innermost.container
             return self._close()
         if isinstance(innermost.container, list):
-            return _Step.MORE
+            return _Step.VALUE
         if char == "{" and not (innermost.container or innermost.is_doubled):
             innermost.is_doubled = True
             self._is_strict = False
             self._cursor.advance(1)
-            return (yield from self._member())
+            return _Step.MEMBER
         key = yield from self._key(char)
         if isinstance(key, Unreadable):
             return key
@@ -163,19 +216,53 @@ class _Reader:
         self._is_strict &= key not in innermost.container
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
+    def _take_run(self) -> None:
+        """Pass whole members that come next, if several do."""
+        innermost = self._open[-1]
+        innermost.patience -= 1
+        if innermost.patience > 0 or len(self._open) + DEPTH > DEPTH_LIMIT:
+            return
+        text, _ = self._cursor.glimpse(WINDOW)
+        is_watched = self._watcher is not None and not self._cursor.is_within_arguments
+        if isinstance(innermost.container, list):
+            is_hidden = is_watched and "{" in text  # there may be members to hear of
+            length = 0 if is_hidden else self._take_items(innermost.container, text)
+        else:
+            length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
+        self._cursor.advance(length)
+        if length * _WORTHWHILE <= len(text):
+            innermost.patience = _SLOW_MEMBERS + len(text) // _FRUITLESS
+
+    def _take_items(self, items: list[JsonValue], text: str) -> int:
+        run = ITEMS.at_start_of(text)
+        if run is None:
+            return 0
+        self._is_strict &= run.is_strict
+        items += run.members
+        return run.length
+
+    def _take_members(self, innermost: _Open, members: JsonObject, text: str) -> int:
+        run = (KEYWORDS if innermost.closer == ")" else MEMBERS).at_start_of(text)
+        if run is None:
+            return 0
+        self._is_strict &= run.is_strict and members.keys().isdisjoint(run.members)
+        members |= run.members
+        return run.length
+
     def _enter(
         self, innermost: _Open, members: JsonObject, *, is_quoted: bool
     ) -> Waiting[_Outcome]:
-        yield from self._space()
-        has_value = yield from self._cursor.literal("=" if innermost.closer == ")" else ":")
-        char = yield from self._space()
+        char = self._visible() or (yield from self._space())
+        has_value = char == ("=" if innermost.closer == ")" else ":")
+        self._cursor.advance(has_value)
+        char = self._visible() or (yield from self._space())
         if char == "":
             return Unreadable(Problem.CUT_OFF)
         if not has_value:
             return self._set(innermost, is_quoted=is_quoted)
         if self._watcher is not None and not self._watcher.enters(self._path(), members):
             return Unreadable(Problem.UNWANTED)
-        return _Step.MORE
+        return _Step.VALUE
 
     def _set(self, innermost: _Open, *, is_quoted: bool) -> _Outcome:
         """Take the string that was read as a key for the first item of one of Python's sets."""
@@ -189,14 +276,14 @@ class _Reader:
         """Put a value into the innermost container and read on behind it."""
         innermost = self._open[-1]
         self._put(innermost, value)
-        char = yield from self._space()
+        char = self._visible() or (yield from self._space())
         if char == ",":
             self._cursor.advance(1)
-            return (yield from self._member())
+            return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
         if char and not (yield from self._lacks_bracket()):
-            return (yield from self._without_comma(char, innermost, value))
+            return self._without_comma(char, innermost, value)
         self._is_strict = False
         self._is_closed = bool(char)
         return self._open.pop().container
@@ -207,13 +294,13 @@ class _Reader:
             yield
         return bool(end) and len(self._open) == 1
 
-    def _without_comma(self, char: str, innermost: _Open, value: JsonValue) -> Waiting[_Outcome]:
+    def _without_comma(self, char: str, innermost: _Open, value: JsonValue) -> _Outcome:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         if not is_next and not (char in QUOTES and isinstance(value, str)):
             return Unreadable(Problem.UNEXPECTED)
         self._is_strict = False
-        return (yield from self._member())
+        return _Step.MEMBER
 
     def _put(self, innermost: _Open, value: JsonValue) -> None:
         if isinstance(innermost.container, list):
@@ -234,7 +321,8 @@ class _Reader:
 
     def _key(self, char: str) -> Waiting[str | Unreadable]:
         if char in QUOTES:
-            return (yield from self._string(char, is_key=True))
+            text = plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
+            return (yield from self._string(char, is_key=True)) if text is None else text
         if char and char in "<&":
             return (yield from self._marked())
         key = yield from self._letters()
@@ -280,11 +368,17 @@ class _Reader:
         return Unreadable(Problem.TOO_LONG) if isinf(number) else number
 
     def _string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
-        closers = ["", self._style.outer, *(container.closer for container in self._open)]
-        outer, closer = closers[-2:] if self._open else ("", "")
-        is_list = bool(self._open) and isinstance(self._open[-1].container, list)
-        around = Around(closer, outer, is_list, is_key, self._style.ends)
-        return self._text((yield from read_string(self._cursor, quote, around)))
+        return self._text(
+            (yield from read_string(self._cursor, quote, self._around(is_key=is_key)))
+        )
+
+    def _around(self, *, is_key: bool = False) -> Around:
+        if not self._open:
+            return _around(ends=self._style.ends)
+        innermost = self._open[-1]
+        outer = self._open[-2].closer if len(self._open) > 1 else self._style.outer
+        is_list = isinstance(innermost.container, list)
+        return _around(innermost.closer, outer, is_list, is_key, self._style.ends)
 
     def _marked(self) -> Waiting[str | Unreadable]:
         mark = yield from self._cursor.one_of(_MARKS)

@@ -57,7 +57,8 @@ PYTHON = Style(is_python=True)
 class Watcher(Protocol):
     """Whoever wants to know which member of which object is being read.
 
-    `path` holds the keys from the outermost container inwards, None for a list.
+    `path` holds the keys from the outermost container inwards, None for a list. Within arguments
+    that were announced to the cursor, members may pass unheard.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:

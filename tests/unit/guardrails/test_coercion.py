@@ -304,3 +304,16 @@ def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
         return min(once() for _ in range(4))
 
     assert seconds(1600) / seconds(400) < 9  # quadratic work gives 16
+
+
+@pytest.mark.parametrize("word", ["null", "None"])
+def test_a_word_for_nothing_is_dropped_where_no_text_is_due(word: str) -> None:
+    assert coerced(one(INTEGER), {"a": word}).value == {}
+    assert coerced(one(TEXT), {"a": word}).value == {"a": word}
+    assert coerced(one(INTEGER, is_required=True), {"a": word}).value == {"a": word}
+
+
+@pytest.mark.parametrize(("item", "items"), [(["x", "y"], ["x", "y"]), ("x", ["x"])])
+def test_a_list_of_elements_is_a_list(item: JsonValue, items: JsonValue) -> None:
+    schema = one({"type": "array", "items": TEXT})
+    assert coerced(schema, {"a": {"item": item}}).value == {"a": items}

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.names import resolve
+from proxy.guardrails.names import meant_by, resolve
 from tests.fakes.playbook import make_tool
 
 TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send", "send"))
@@ -29,3 +29,8 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
 @pytest.mark.parametrize("written", ["SEND", "launch_rocket", "", "get_weather_now", "x.send"])
 def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
     assert resolve(written, TOOLS) is None
+
+
+@pytest.mark.parametrize("written", ["functions:send", "function.Send", "tool/send", "tools:Send"])
+def test_further_prefixes_are_left_out(written: str) -> None:
+    assert meant_by(written, ["get_weather", "send"]) == "send"

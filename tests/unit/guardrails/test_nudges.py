@@ -5,6 +5,7 @@ from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.rescue.json_contract import JsonContract
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))
@@ -23,6 +24,15 @@ def test_where_prose_is_no_answer_only_a_call_is_asked_for() -> None:
     (*_, nudge) = nudges.about_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
+
+
+def test_where_the_model_was_told_of_a_form_for_answers_it_is_reminded_of_that() -> None:
+    offer = replace(OFFER, syntaxes=(JsonContract("respond"),))
+    (*_, nudge) = nudges.about_prose("It is sunny.", offer)
+    assert 'an object of the type "final"' in nudge.text
+    assert "(get_weather, get_time)" in nudge.text
+    (nudge,) = nudges.about_silence(replace(offer, tools=()))
+    assert "No tool can be called now" in nudge.text
 
 
 def test_silence_is_answered_without_a_message_of_the_model() -> None:

@@ -221,3 +221,29 @@ def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
     assert read(TextDelta("<thi")) == ([Said("<thi")], ReadReply("<thi"))
+
+
+THOUGHT = f"I look:\n{CALL}\n</think>\n"
+
+
+def test_calls_before_the_end_of_thoughts_do_not_count_beside_an_answer() -> None:
+    _, reply = read(TextDelta(f"{THOUGHT}It is noon."))
+    assert reply.calls == ()
+    assert reply.facts == (Refused("in_thoughts"),)
+
+
+def test_calls_before_the_end_of_thoughts_do_not_count_beside_others() -> None:
+    _, reply = read(TextDelta(f"{THOUGHT}{CALL}"))
+    assert [call.name for call in reply.calls] == ["get_time"]
+    assert set(reply.facts) == {Refused("in_thoughts"), Rescued("hermes", "get_time")}
+
+
+def test_calls_before_the_end_of_thoughts_count_when_there_is_nothing_else() -> None:
+    _, reply = read(TextDelta(THOUGHT))
+    assert [call.name for call in reply.calls] == ["get_time"]
+    assert reply.facts == (Rescued("hermes", "get_time"),)
+
+
+def test_tags_named_like_an_offered_tool_are_read() -> None:
+    _, reply = read(TextDelta("<get_weather>\n<city>Paris</city>\n</get_weather>"))
+    assert reply.calls == (WrittenCall("get_weather", {"city": "Paris"}),)

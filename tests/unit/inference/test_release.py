@@ -18,8 +18,15 @@ def test_welcome_prose_is_shown_at_once() -> None:
 def test_other_prose_is_held_until_the_reply_is_judged() -> None:
     release = Release(shows_prose=False)
     assert release.show(Said("Good")) == []
-    assert release.shown_length == 0
     assert release.complete("Good day") == [TextDelta("Good day")]
+
+
+def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
+    release = Release(shows_prose=False)
+    before = release.is_unseen
+    release.show(Responded("Good"))
+    assert (before, release.is_unseen) == (True, False)
+    assert not Release(shows_prose=True).is_unseen
 
 
 def test_a_message_takes_held_prose_along() -> None:

@@ -372,6 +372,26 @@ def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
     book.end()
 
 
+def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "get_weather", BAD_UNIT)
+    book.ask()
+    for text in ("Hm, Paris.\n", "</think>\n\n", "It is sunny."):
+        book >> TextDelta(text)
+    assert book.shown == []
+    book >> ReplyFinished("stop") << ReasoningDelta("Hm, Paris.")
+    book.ask()
+    write(book, '<tool_call>{"name": "respond", "arguments": {"message": "Sunny."}}</tool_call>')
+    assert book.shown[0] == TextDelta("Sunny.")
+
+
+def test_what_was_shown_already_stays_where_it_is() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    book >> TextDelta("Hm.\n</think>\nIt is sunny.") >> ReplyFinished("stop")
+    shown = "".join(event.text for event in book.shown if isinstance(event, TextDelta))
+    assert shown == "Hm.\n</think>\nIt is sunny."
+
+
 def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     assert book.question is not None

@@ -1,4 +1,6 @@
-from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart
+import pytest
+
+from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart, RepeatedResult
 from proxy.guardrails.rescue.findings import Found, Prose, Refused
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.syntax import NotACall, Reason
@@ -22,3 +24,10 @@ def test_what_stands_in_it_is_never_run() -> None:
             Refused
         ]
         assert sum(isinstance(finding, Found) for finding in findings) == 1
+
+
+@pytest.mark.parametrize("end", ["</tool_response>", ""])
+def test_a_repeated_result_is_passed_with_the_calls_in_it(end: str) -> None:
+    text = f"<tool_response>\n<tool_call>{{}}</tool_call>\n{end}"
+    outcome, rest = read_syntax(RepeatedResult(), f"{text} x" if end else text)
+    assert (outcome, rest) == (NotACall(Reason.QUOTED), " x" if end else "")

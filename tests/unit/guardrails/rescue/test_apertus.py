@@ -32,3 +32,8 @@ def test_the_closing_mark_may_be_missing() -> None:
 )
 def test_anything_else_is_no_call(body: str, reason: Reason) -> None:
     assert read_syntax(Apertus(), f"<|tools_prefix|>{body}")[0] == NotACall(reason)
+
+
+def test_the_usual_envelope_counts_as_well() -> None:
+    text = '<|tools_prefix|>[{"name": "draw", "arguments": {"what": "cat"}}]<|tools_suffix|>'
+    assert read_syntax(Apertus(), text)[0] == Calls(CALLS[:1])

@@ -68,3 +68,26 @@ def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(ArgumentPairs(), text)[0] == NotACall(reason)
+
+
+def test_one_object_may_stand_in_place_of_the_pairs() -> None:
+    text = '<tool_call>fetch\n{"a": "1"}\n</tool_call>'
+    assert read_syntax(ArgumentPairs(), text) == (fetch(a="1"), "")
+    assert read_syntax(ArgumentPairs(), text[:-13])[0] == fetch(a="1", closed=False)
+    broken = read_syntax(ArgumentPairs(), "<tool_call>fetch{oh}</tool_call>")[0]
+    assert broken == NotACall(Reason.BROKEN)
+    gemma = read_syntax(ArgumentPairs(), "<tool_call>call:fetch{a:1}</tool_call>")[0]
+    assert gemma == NotACall(Reason.NOT_A_CALL)
+
+
+def test_what_was_escaped_once_too_often_is_read_as_it_was_meant() -> None:
+    pairs = "\\n".join((pair("a", r"C:\\x"), pair("b", r"no \"")))
+    text = f"<tool_call>fetch\\n{pairs}\\n</tool_call>".replace("\n", "\\n")
+    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a=r"C:\x", b='no "')
+    broken = text.replace("no ", 'no " ')
+    assert read_syntax(ArgumentPairs(), broken)[0] == fetch(a=r"C:\x", b=r'no " \"')
+
+
+def test_a_value_that_was_escaped_for_xml_is_read_as_it_was_meant() -> None:
+    text = f"<tool_call>fetch{pair('a', '1 &lt; 2')}</tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="1 < 2")

@@ -148,3 +148,26 @@ def test_what_comes_next_can_be_looked_at_without_passing_it() -> None:
     cursor.finish()
     assert cursor.glimpse(5) == ("abc", True)
     assert cursor.stands_at("abc")
+    assert cursor.glimpse(2, 1) == ("bc", True)
+    assert cursor.look(WORD) == "abc"
+    assert cursor.look(re.compile("b")) == ""
+
+
+def test_the_visible_character_is_seen_only_if_it_is_there() -> None:
+    cursor = Cursor(" \n")
+    assert cursor.visible() == ""
+    cursor.feed(" ab")
+    assert cursor.visible() == "a"
+    cursor.advance(1)
+    assert cursor.visible() == "b"
+    assert cursor.glimpse(1) == ("b", True)
+
+
+def test_it_is_known_whether_arguments_are_being_passed() -> None:
+    cursor = Cursor("abc")
+    answers = [cursor.is_within_arguments]
+    cursor.start_arguments("f")
+    answers.append(cursor.is_within_arguments)
+    cursor.end_arguments()
+    answers.append(cursor.is_within_arguments)
+    assert answers == [False, True, False]

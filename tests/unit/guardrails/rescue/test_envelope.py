@@ -4,7 +4,7 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.envelope import calls_in, read_all_calls, read_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason
 from tests.fakes.arrivals import chunkings, read
 
 CALL = WrittenCall("add", {"a": 1})
@@ -21,6 +21,10 @@ ENVELOPES: list[JsonValue] = [
     {"function": {"name": "add"}, "arguments": {"a": 1}},
     {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]},
     [{"name": "add", "arguments": {"a": 1}}],
+    {"tool_call": {"name": "add", "arguments": {"a": 1}}},
+    {"function_call": {"name": "add", "arguments": {"a": 1}}},
+    {"action": "add", "action_input": {"a": 1}},
+    {"function_name": "add", "params": {"a": 1}},
 ]
 
 
@@ -197,3 +201,32 @@ def test_a_silent_reading_echoes_nothing() -> None:
     with pytest.raises(StopIteration):
         next(read_calls(cursor, is_marked=False, is_silent=True))
     assert cursor.arguments_name is None
+
+
+def test_the_name_may_be_the_only_key_behind_a_mark() -> None:
+    item: JsonValue = {"add": {"a": 1}}
+    assert calls_in(item, is_marked=True) == (CALL,)
+    assert calls_in(item, is_marked=False) == ()
+    others: list[JsonValue] = [{"add": 1}, {"add": {}, "now": {}}, {}, {"type": {"a": 1}}]
+    for other in others:
+        assert calls_in(other, is_marked=True) == ()
+
+
+def test_a_wrapper_beside_other_things_is_no_call() -> None:
+    inner: JsonValue = {"name": "add", "arguments": {"a": 1}}
+    assert calls_in({"tool_call": inner, "id": 1}, is_marked=True) == ()
+    assert calls_in({"tool_call": "add"}, is_marked=True) == ()
+
+
+def test_a_mark_that_begins_with_a_bracket_ends_the_calls() -> None:
+    def start(cursor: Cursor) -> Reading:
+        return read_all_calls(cursor, is_marked=True, ends=("[/CALL]",))
+
+    text = '{"name": "add", "arguments": {"a": 1}}[/CALL]'
+    assert read(start, text) == (Calls((CALL,)), "[/CALL]")
+
+
+def test_the_definition_of_a_tool_is_no_call() -> None:
+    schema: JsonValue = {"type": "object", "properties": {}}
+    assert calls_in({"name": "add", "parameters": schema}, is_marked=False) == ()
+    assert calls_in({"name": "add", "arguments": schema}, is_marked=False) != ()

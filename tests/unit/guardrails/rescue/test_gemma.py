@@ -44,3 +44,9 @@ def test_marks_may_be_missing() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(Gemma(), text)[0] == NotACall(reason)
+
+
+def test_the_word_before_the_name_may_be_missing() -> None:
+    found = Calls((WrittenCall("f", {"a": "x"}),))
+    assert read_syntax(Gemma(), '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
+    assert read_syntax(Gemma(), '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == found

@@ -55,3 +55,25 @@ def test_a_name_alone_is_a_call_without_arguments() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(Hermes(), text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize("closer", ["</tool>", "</function>", "</minimax:tool_call>"])
+def test_a_wrong_closing_tag_is_as_good_as_the_right_one(closer: str) -> None:
+    result = read_syntax(Hermes(), '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    assert result == (Calls((WrittenCall("f", {}),)), "")
+
+
+@pytest.mark.parametrize("closer", ["</", "</tool", "</ tool>", f"</{'a' * 50}>"])
+def test_what_is_no_closing_tag_leaves_the_call_open(closer: str) -> None:
+    result = read_syntax(Hermes(), '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    assert result == (Calls((WrittenCall("f", {}),), closed=False), closer)
+
+
+def test_a_list_needs_no_closing_tag() -> None:
+    result = read_syntax(Hermes(), '<tool_call>[{"name": "f", "arguments": {}}]\nSo.')[0]
+    assert result == Calls((WrittenCall("f", {}),))
+
+
+def test_the_name_may_be_the_only_key() -> None:
+    result = read_syntax(Hermes(), '<tool_call>{"f": {"a": 1}}</tool_call>')[0]
+    assert result == Calls((WrittenCall("f", {"a": 1}),))

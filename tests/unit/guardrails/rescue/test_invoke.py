@@ -102,7 +102,6 @@ def test_a_call_without_arguments_counts_only_in_a_wrapper() -> None:
         ('<invoke name="pack"><bo x>1</bo></invoke>', Reason.BROKEN),
         ('<invoke name="pack"><box>1', Reason.BROKEN),
         ('<invoke name="pack">[1]</invoke>', Reason.BROKEN),
-        ('<invoke name="pack">{"a": 1} x', Reason.BROKEN),
         ('<invoke name="pack">' + parameter("1") + parameter("2") + "</invoke>", Reason.BROKEN),
     ],
 )
@@ -113,3 +112,23 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 def test_an_opening_that_is_no_call_is_given_up_at_once() -> None:
     result = read_syntax(Invoke(), "<tool_call>\n<function_calls>x")
     assert result == (NotACall(Reason.NOT_A_CALL), "\n<function_calls>x")
+
+
+def test_the_namespace_may_be_forgotten_in_closing_tags() -> None:
+    text = '<invoke name="pack"><parameter name="box">1</parameter></invoke>'
+    assert read_syntax(Invoke(), text)[0] == Calls((WrittenCall("pack", {"box": "1"}),))
+
+
+def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
+    at = "]<]minimax[>["
+    text = f'{at}<tool_call>{at}<invoke name="pack">{at}<box>{at}<item>a{at}</item>{at}<item>b'
+    text += f"{at}</item>{at}</box>{at}<by>x{at}</by>{at}</invoke>{at}</tool_call>"
+    call = WrittenCall("pack", {"box": {"item": ["a", "b"]}, "by": "x"})
+    assert read_syntax(Invoke(), text)[0] == Calls((call,))
+    broken = text.replace(f"{at}</box>", "")
+    assert isinstance(read_syntax(Invoke(), broken)[0], NotACall)
+
+
+def test_a_call_without_closing_mark_may_end_in_its_object() -> None:
+    result = read_syntax(Invoke(), '<invoke name="pack">{"a": 1} x')
+    assert result == (Calls((WrittenCall("pack", {"a": 1}),), closed=False), "x")

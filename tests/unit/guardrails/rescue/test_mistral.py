@@ -52,3 +52,21 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(Mistral(), text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f"[TOOL_CALLS]{SEND}, {SEND}", 2),
+        ('[TOOL_CALLS][send(text="][")]', 1),
+        ('[TOOL_CALLS]send(text="][")', 1),
+        (f"[TOOL_CALLS] calls [{SEND}]", 1),
+    ],
+)
+def test_other_forms_stand_behind_the_mark_too(text: str, count: int) -> None:
+    assert read_syntax(Mistral(), text) == (Calls((CALL,) * count), "")
+
+
+@pytest.mark.parametrize("text", ["[TOOL_CALLS]send(text)", f"[TOOL_CALLS]{SEND}, {{oh}}"])
+def test_a_broken_other_form_is_no_call(text: str) -> None:
+    assert read_syntax(Mistral(), text)[0] == NotACall(Reason.BROKEN)

@@ -3,10 +3,12 @@ import pytest
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.named_json import (
     DEEPSEEK,
+    DEEPSEEK_PLAIN,
     HARMONY,
     HARMONY_START,
     KIMI,
     PLAMO,
+    SOLAR,
     NamedJson,
 )
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
@@ -60,10 +62,37 @@ def test_there_may_be_no_arguments() -> None:
     [
         ("<|tool_call_begin|>", Reason.NOT_A_CALL),
         ("<|tool_call_begin|>cook", Reason.NOT_A_CALL),
-        ("<|tool_call_begin|>cook{}", Reason.NOT_A_CALL),
         ("<|tool_call_begin|>cook<|tool_call_argument_begin|>soup", Reason.NOT_A_CALL),
         ("<|tool_call_begin|>cook<|tool_call_argument_begin|>{soup}", Reason.BROKEN),
     ],
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(KIMI, text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        (KIMI, f"<|tool_call_begin|>functions.cook:0{ARGUMENTS}<|tool_call_end|>"),
+        (
+            DEEPSEEK,
+            f"<{BAR}tool{LINE}call{LINE}begin{BAR}>function<{BAR}tool{LINE}sep{BAR}>cook\n"
+            f"{ARGUMENTS}<{BAR}tool{LINE}call{LINE}end{BAR}>",
+        ),
+        (
+            DEEPSEEK_PLAIN,
+            f"<|tool{LINE}call{LINE}begin|>cook<|tool{LINE}sep|>{ARGUMENTS}"
+            f"<|tool{LINE}call{LINE}end|>",
+        ),
+        (
+            SOLAR,
+            f"<|tool_call:begin|>x1<|tool_call:name|>cook<|tool_call:args|>{ARGUMENTS}"
+            "<|tool_call:end|>",
+        ),
+    ],
+)
+def test_marks_may_be_missing_or_spelled_otherwise(syntax: NamedJson, text: str) -> None:
+    found, rest = read_syntax(syntax, text)
+    assert isinstance(found, Calls)
+    assert found.calls[0].name.removeprefix("functions.") == "cook"
+    assert (found.calls[0].arguments, found.closed, rest) == (CALL.arguments, True, "")

@@ -3,23 +3,25 @@ from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.mistral import Mistral
 from proxy.guardrails.rescue.openings import Openings, closer_in, openings_of
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.tool_names import named_after
+from tests.fakes.playbook import make_tool
 
 BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()
 
 
 def test_syntaxes_that_share_an_opening_keep_their_order() -> None:
-    openings = Openings([QWEN, HERMES])
+    openings = Openings.of([QWEN, HERMES])
     assert openings.that_fit("<tool_call>") == [("<tool_call>", QWEN), ("<tool_call>", HERMES)]
     assert openings.that_fit("<function=") == [("<function=", QWEN)]
 
 
 def test_a_longer_opening_is_tried_first() -> None:
-    openings = Openings([BARE, MISTRAL])
+    openings = Openings.of([BARE, MISTRAL])
     assert openings.that_fit("[TOOL_CALLS]") == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
 
 
 def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
-    openings = Openings([BARE])
+    openings = Openings.of([BARE])
     assert openings.first.at("{", 0, is_finished=True) == "{"
     assert openings.in_prose.at("{", 0, is_finished=True) == ""
     assert openings.behind_call.at("{", 0, is_finished=True) == ""
@@ -35,3 +37,16 @@ def test_a_closing_mark_may_be_half_at_the_end_of_the_reply() -> None:
     assert closer_in("", "</tool_c") == "</tool_c"
     assert closer_in("", "<") == ""
     assert closer_in("", "</b") == ""
+
+
+def test_the_openings_of_one_clients_tools_join_the_others() -> None:
+    joined = openings_of((Hermes(),), named_after((make_tool("look", {}),)))
+    text = "look <look>"
+    assert [one.find(text, 0, is_finished=True) for one in (joined.first, joined.in_prose)] == [
+        0,
+        5,
+    ]
+    assert joined.first.at(text, 0, is_finished=True) == "look"
+    assert joined.behind_call.at("<loo", 0, is_finished=False) is None
+    assert joined.behind_call.at("<tool_", 0, is_finished=False) is None
+    assert [opening for opening, _ in joined.that_fit("<look>")] == ["<look>"]

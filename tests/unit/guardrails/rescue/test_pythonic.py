@@ -58,3 +58,25 @@ def test_other_lists_are_left_at_their_bracket(text: str) -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(MarkedPython(), text)[0] == NotACall(reason)
+
+
+def test_a_fence_may_stand_around_marked_calls() -> None:
+    text = "<|tool_call_start|>\n```python\nnow()\n```\n<|tool_call_end|>"
+    assert read_syntax(MarkedPython(), text) == (Calls((WrittenCall("now", {}),)), "")
+    unclosed = text.replace("\n```\n", "\n")
+    assert read_syntax(MarkedPython(), unclosed)[0] == Calls((WrittenCall("now", {}),))
+
+
+def test_prose_behind_calls_is_left_alone() -> None:
+    text = "<|python_tag|>now()\nThat is it."
+    assert read_syntax(MarkedPython(), text) == (
+        Calls((WrittenCall("now", {}),)),
+        "That is it.",
+    )
+
+
+def test_another_bracket_is_left_for_the_next_reading() -> None:
+    text = "<tool_call>\n[TOOL_CALLS][]"
+    outcome, rest = read_syntax(MarkedPython(), text)
+    assert outcome == NotACall(Reason.NOT_A_CALL)
+    assert rest == "[TOOL_CALLS][]"

@@ -130,3 +130,41 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong(
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(QwenCoder(), text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<parameter name="a">1</parameter>',
+        "<param=a>1</param>",
+        "<a>1</a>",
+        "<parameter=a>1</a>",
+    ],
+)
+def test_parameters_may_be_spelled_otherwise(body: str) -> None:
+    text = f"<function=edit>{body}</function>"
+    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
+
+
+def test_the_bracket_of_the_first_tag_may_be_forgotten_at_the_end_of_its_line() -> None:
+    text = "<function=edit\n<parameter=a>1</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
+
+
+def test_all_inner_marks_may_be_missing_at_the_end_of_the_reply() -> None:
+    text = "<tool_call><function=edit><parameter=a>1\n</tool_call>"
+    found = read_syntax(QwenCoder(), text)[0]
+    assert found == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
+    assert isinstance(read_syntax(QwenCoder(), f"{text} x")[0], NotACall)
+    doubtful = "<tool_call><function=edit><parameter=a>1</parameter> 2</tool_call>"
+    assert isinstance(read_syntax(QwenCoder(), doubtful)[0], NotACall)
+
+
+def test_a_call_without_arguments_and_mark_counts_in_a_wrapper() -> None:
+    text = "<tool_call><function=edit></tool_call>"
+    assert read_syntax(QwenCoder(), text)[0] == Calls((WrittenCall("edit", {}),))
+
+
+def test_a_tag_of_the_grammar_is_no_argument() -> None:
+    text = "<function=edit><parameter>a=1</parameter></function>"
+    assert isinstance(read_syntax(QwenCoder(), text)[0], NotACall)

@@ -1,6 +1,13 @@
 import pytest
 
-from proxy.guardrails.rescue.strings import Around, Quoted, read_between, read_string
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.strings import (
+    Around,
+    Quoted,
+    plain_string,
+    read_between,
+    read_string,
+)
 from tests.fakes.arrivals import is_linear, read
 
 OBJECT = Around("}")
@@ -75,9 +82,42 @@ def test_literal_text_goes_up_to_its_mark() -> None:
 @pytest.mark.parametrize("unit", ['" ', '"}', '",', '"a', '" "', '"\\', '",a'])
 def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
     def read_whole_string(text: str) -> None:
-        from proxy.guardrails.rescue.cursor import Cursor
-
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, '"', INNER))
 
     assert is_linear(read_whole_string, lambda size: '"' + unit * (size // 2), 8_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "value", "rest"),
+    [
+        ('"a", "b": 1', OBJECT, "a", ', "b": 1'),
+        ('"a" b', Around("}", is_key=True), "a", " b"),
+        ('"a" b', OBJECT, None, '"a" b'),
+        ('"a\\n", "b": 1', OBJECT, None, '"a\\n", "b": 1'),
+        ('"a\n", "b": 1', OBJECT, None, '"a\n", "b": 1'),
+        ('""', Around(), None, '""'),
+        ('"a', Around(), None, '"a'),
+    ],
+)
+def test_a_plain_string_is_read_at_once(
+    text: str, around: Around, value: str | None, rest: str
+) -> None:
+    cursor = Cursor(text)
+    assert plain_string(cursor, around) == value
+    assert cursor.glimpse(99)[0] == rest
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'"say \"so\"\n\u0041 \d" "x" he said", then left"}',
+        '"a "b" c </x> "d" e"}',
+        r'"a "b" \ud83d\ude00 \ud83d "c" d"}',
+        '"a "b", "c" d "e" "f" g: h"}',
+    ],
+)
+@pytest.mark.parametrize("around", [OBJECT, INNER, LIST, MARKED])
+def test_a_doubtful_string_is_the_same_however_it_arrives(text: str, around: Around) -> None:
+    quoted, _ = string_in(text, around)
+    assert not quoted.is_strict or not quoted.is_whole

@@ -70,3 +70,117 @@ def test_behind_a_call_nothing_is_quoted_and_no_line_begins() -> None:
     surroundings = Surroundings()
     surroundings.pass_call()
     assert (surroundings.is_quotation, surroundings.is_line_start) == (False, False)
+
+
+def last_of(text: str) -> tuple[bool, bool]:
+    """Return whether a sentence begins behind `text`, and whether it announces an example."""
+    results = set()
+    for pieces in chunkings(text):
+        surroundings = Surroundings()
+        for piece in pieces:
+            surroundings.pass_prose(piece)
+        results.add((surroundings.is_sentence_start, surroundings.is_example))
+    assert len(results) == 1
+    return results.pop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "One. ", "First query: ", "Really?", "\u597d\u7684\u3002", "so\n", "</p> ", "a: \n\n"],
+)
+def test_a_sentence_begins_behind_another_or_on_a_line(text: str) -> None:
+    assert last_of(text)[0]
+
+
+@pytest.mark.parametrize("text", ["Use ", "One, ", "it is (", "one\ntwo"])
+def test_within_a_sentence_none_begins(text: str) -> None:
+    assert not last_of(text)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "For example: ",
+        "for instance, ",
+        "Formats, e.g. ",
+        "a tag such as ",
+        "A call looks like this:\n\n",
+        "it looks like ",
+        "Here is an example:\n",
+        "Here's an example of a tool call:\n",
+        "Example:\n```xml\n",
+        "Example tool call: ",
+        "The format is:\n",
+        "Use the following syntax:\n",
+        "The tool call format: ",
+        "\u4f8b\u5982\uff1a",
+        "x" * 500 + " For example: ",
+    ],
+)
+def test_examples_are_announced(text: str) -> None:
+    assert last_of(text)[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Let me look at the example file:\n",
+        "I will check an example. ",
+        "I check the format first:\n",
+        "For example, one can look. Let me do that:\n",
+        "This is it:\n",
+        "For example: look here, ",
+    ],
+)
+def test_other_words_announce_none(text: str) -> None:
+    assert not last_of(text)[1]
+
+
+def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> None:
+    surroundings = Surroundings()
+    surroundings.pass_prose("For example:\n")
+    surroundings.pass_example("<call>")
+    assert (surroundings.is_example, surroundings.is_line_start) == (True, False)
+    surroundings.pass_call()
+    assert (surroundings.is_example, surroundings.is_sentence_start) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> ",
+        "You wrote:\n\n> see ",
+        "+",
+        "-old\n +",
+        "~~~\n",
+        "~~~xml\nlike\n",
+        "~~~\n~~\n```\n```\n",
+    ],
+)
+def test_lines_can_be_marked_as_quoted(text: str) -> None:
+    assert after(text)[0]
+
+
+@pytest.mark.parametrize("text", ["a > ", "> a\nb ", "1 + ", "~~~\nx\n~~~\n", "~~a~~ "])
+def test_other_lines_are_not_quoted(text: str) -> None:
+    assert not after(text)[0]
+
+
+def test_what_follows_a_quoted_opening_at_once_is_quoted() -> None:
+    surroundings = Surroundings()
+    surroundings.pass_prose('"')
+    surroundings.pass_quoted("<tool_calls>")
+    surroundings.pass_prose("\n ")
+    assert surroundings.is_quotation
+    surroundings.pass_prose("x")
+    assert not surroundings.is_quotation
+
+
+def test_a_place_is_apart_behind_white_space() -> None:
+    surroundings = Surroundings()
+    assert not surroundings.is_apart
+    surroundings.pass_prose("Use")
+    assert not surroundings.is_apart
+    surroundings.pass_prose(" ")
+    assert surroundings.is_apart

@@ -75,6 +75,7 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         ('{"a": "x"\n"b": "y" }', {"a": "x", "b": "y"}),
         ('[{"a": 1} {"b": [1] }, "c" "d"]', [{"a": 1}, {"b": [1]}, "c", "d"]),
         ('{ // one\n"a": /* two */ 1 /* three */, // four\n}', {"a": 1}),
+        ("[/*/ 1 */ 2 /***//**/ //\n, 3 /* 4 * / */]", [2, 3]),
         ('{"a": "he said "no""}', {"a": 'he said "no"'}),
         ('{"a": "x = y["k"]", "b": [1]}', {"a": 'x = y["k"]', "b": [1]}),
         ('{"a": {"b": "he said "no", then left"}}', {"a": {"b": 'he said "no", then left'}}),
@@ -287,6 +288,7 @@ def test_one_bracket_may_be_missing_before_a_mark() -> None:
     value = Value({"a": "b"}, is_strict=False)
     assert styled('{"a": "b"</x>', style) == (value, "</x>")
     assert styled('{"a": "b" </x>', style) == (value, "</x>")
+    assert styled('{"a": 1</x>', style) == (Value({"a": 1}, is_strict=False), "</x>")
     assert isinstance(styled('{"a": {"b": "c"</x>', style)[0], Unreadable)
     assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
 
@@ -302,3 +304,80 @@ def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:
     key = "k" * 300
     assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
     assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})
+
+
+MANY = 24
+ITEMS: list[tuple[str, JsonValue, bool]] = [
+    ('"a"', "a", True),
+    ("-1.5", -1.5, True),
+    ("true", True, True),
+    ('{"b": [1, {}]}', {"b": [1, {}]}, True),
+    ("'a'", "a", False),
+    ("None", None, False),
+    ("{b: 1}", {"b": 1}, False),
+    ('{"b": 1, "b": 2}', {"b": 2}, False),
+    ('"it is "so" here"', 'it is "so" here', False),
+]
+
+
+@pytest.mark.parametrize(("item", "value", "is_strict"), ITEMS)
+@pytest.mark.parametrize("separator", [",", ", ", "\n,\n"])
+def test_many_items_mean_what_one_means(
+    item: str, value: JsonValue, is_strict: bool, separator: str
+) -> None:
+    text = f"[{separator.join([item] * MANY)}]"
+    assert value_in(text) == Value([value] * MANY, is_strict)
+
+
+@pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
+def test_many_items_need_no_commas(item: str) -> None:
+    one = read_whole(item)
+    assert isinstance(one, Value)
+    expected = Value([one.value] * MANY, is_strict=False)
+    assert value_in(f"[{' '.join([item] * MANY)}]") == expected
+
+
+def test_many_members_mean_what_few_mean() -> None:
+    members: JsonObject = {f"k{number}": number for number in range(MANY)}
+    text = json.dumps(members)
+    assert value_in(text) == Value(members)
+    assert value_in(text[:-1] + ', "k1": "x"}') == Value({**members, "k1": "x"}, is_strict=False)
+    doubled = text[:-1] + ", " + text[1:]
+    assert value_in(doubled) == Value(members, is_strict=False)
+    keywords = ", ".join(f"{key}={value}" for key, value in members.items())
+    assert styled(f"({keywords})", PYTHON)[0] == Value(members, is_strict=False)
+
+
+def test_many_items_do_not_hide_the_limit_of_depth() -> None:
+    deep = f"{'[' * (DEPTH_LIMIT - 1)}{'[[]],' * MANY}"
+    assert read_whole(deep) == Unreadable(Problem.TOO_DEEP)
+
+
+def test_a_watcher_hears_of_every_one_of_many_members() -> None:
+    members = ", ".join(f'"k{number}": {{"a": 1}}' for number in range(MANY))
+    for text, heard in (
+        (f"{{{members}}}", 4 * MANY),
+        (f"[{'{}, ' * MANY}{{{members}}}]", 4 * MANY),
+    ):
+        witness = Witness()
+        cursor = Cursor(text, is_finished=True)
+        list(read_value(cursor, witness))
+        assert len(witness.heard) == heard
+
+
+def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
+    members = {f"k{number}": number for number in range(2 * MANY)}
+    cursor = Cursor(json.dumps(members), is_finished=True)
+    cursor.start_arguments("f")
+    witness = Witness()
+    list(read_value(cursor, witness))
+    assert len(witness.heard) < 2 * len(members)
+    assert cursor.take_echo() == json.dumps(members)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ['"a",', "1,", '{"a":1},', '{"a":1}', "[[[]]],", "'a',", "None,", "[" * 9 + "]" * 9 + ","],
+)
+def test_work_is_linear_for_endless_lists(unit: str) -> None:
+    assert is_linear(read_whole, lambda size: "[" + unit * (size // len(unit)), 40_000)

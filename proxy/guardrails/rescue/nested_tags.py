@@ -1,0 +1,73 @@
+"""Elements within elements, each tag behind a token that cannot be part of a value.
+
+An element with elements in it is an object, one that occurs several times a list.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import literals_of
+
+_TAG_NAME = re.compile(r"[\w.-]+")
+_DEPTH_LIMIT = 64
+
+
+@dataclass(slots=True)
+class _Open:
+    """An element that has not been closed: the text in it so far, and the elements."""
+
+    name: str
+    text: str = ""
+    members: JsonObject = field(default_factory=dict)
+
+    @property
+    def is_text(self) -> bool:
+        return bool(self.text.strip())
+
+    def put(self, name: str, value: JsonValue) -> None:
+        """Add an element; the second one of a name makes a list."""
+        if name not in self.members:
+            self.members[name] = value
+            return
+        known = self.members[name]
+        self.members[name] = [*known, value] if isinstance(known, list) else [known, value]
+
+
+def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue | None]:
+    """Read what stands in the element `name`, from behind its tag to behind its closing tag.
+
+    `token` stands before every tag. The closing tag may be missing before another element and
+    before `end`, which closes what stands around, if the element holds text only. None means
+    that the tags do not fit.
+    """
+    stack = [_Open(name)]
+    while len(stack) <= _DEPTH_LIMIT:
+        innermost = stack[-1]
+        innermost.text += yield from cursor.take_until(literals_of(token))
+        is_over = yield from cursor.is_next(end)
+        if len(stack) == 1 and innermost.is_text and not innermost.members:
+            is_over = is_over or (yield from _is_opening(cursor, token))
+        if is_over or not (yield from cursor.literal(f"{token}<")):
+            is_whole = is_over and len(stack) == 1 and not innermost.members
+            return innermost.text if is_whole else None
+        is_closing = yield from cursor.literal("/")
+        tag = yield from cursor.take(_TAG_NAME)
+        if not tag or not (yield from cursor.literal(">")):
+            return None
+        if not is_closing:
+            stack.append(_Open(tag))
+        elif tag != innermost.name or (innermost.members and innermost.is_text):
+            return None
+        elif len(stack) == 1:
+            return innermost.members or innermost.text
+        else:
+            stack.pop()
+            stack[-1].put(tag, innermost.members or innermost.text)
+    return None
+
+
+def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
+    is_tag = yield from cursor.is_next(f"{token}<")
+    return is_tag and not (yield from cursor.is_next(f"{token}</"))

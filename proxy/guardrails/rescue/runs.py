@@ -1,0 +1,106 @@
+"""Runs of whole members of a list or an object, found by one pattern and parsed in one go.
+
+The lenient reader would read the same, a character at a time. It is for replies that repeat
+themselves: it knows only members in which nothing is doubtful, and where it knows none, the
+reader goes on.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import jiter
+
+from proxy.conversation.json import JsonObject, JsonValue
+
+Members = TypeVar("Members", JsonObject, list[JsonValue])
+
+WINDOW = 4_096  # how far to look for the end of a run, in characters
+DEPTH = 8  # how many containers a member may consist of, one in the other
+
+_SPACE = r"[ \t\r\n]*+"
+_UNIT = "[0-9a-fA-F]"
+_PAIR = rf"[dD][89abAB]{_UNIT}{{2}}\\u[dD][c-fC-F]{_UNIT}{{2}}"
+_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
+_JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+"'
+_STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
+_BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
+_KEY = rf"(?:{_STRING}|{_BARE_KEY})"
+# Shorter than the reader's limit and smaller than the largest float, whatever the digits are.
+_NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
+_SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
+
+# What may stand behind a value: a comma, or nothing between two containers or two strings.
+_BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
+_BEHIND_MEMBER = f"{_SPACE},"
+_FOREIGN = re.compile(
+    rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
+    rf"|[\]}}](?={_SPACE}[\[{{])"
+)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[Members]):
+    """Members that come next, and how many characters they take, the last comma included."""
+
+    members: Members
+    length: int
+    is_strict: bool
+
+
+class Runs(Generic[Members]):
+    """Finds members that are a value between `start` and `end`, for some kind of container."""
+
+    def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
+        # The place of the last member is noted, because what follows it is not known yet.
+        member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
+        self._pattern = re.compile(f"(?:{member})++")
+        self._opening = opening
+        self._closing = closing
+
+    def at_start_of(self, text: str) -> Run[Members] | None:
+        """Return the members with which `text` begins, if there are at least two."""
+        match = self._pattern.match(text)
+        length = match.start("last") if match else 0
+        written = text[:length].rstrip(" \t\r\n").removesuffix(",")
+        if not written:
+            return None
+        document = self._opening + written + self._closing
+        strict = self._parsed(document, is_strict=True)
+        if strict is not None:
+            return Run(strict, length, is_strict=True)
+        members = self._parsed(_FOREIGN.sub(_in_json, document), is_strict=False)
+        return None if members is None else Run(members, length, is_strict=False)
+
+    def _parsed(self, document: str, *, is_strict: bool) -> Members | None:
+        try:
+            members: Members = jiter.from_json(
+                document.encode(), allow_inf_nan=False, catch_duplicate_keys=is_strict
+            )
+        except ValueError:
+            return None
+        return members
+
+
+def _in_json(match: re.Match[str]) -> str:
+    string, is_followed, word, is_key = match.groups()
+    if string:
+        return f'"{string[1:-1]}"' + ("," if is_followed else "")
+    if word:
+        return f'"{word}":' if is_key else _WORDS.get(word, word)
+    return match[0] + ","
+
+
+def _value(depth: int) -> str:
+    """Write a pattern for a value; it is loose about keys, which the parser is not."""
+    if depth == 0:
+        return f"(?:{_SCALAR})"
+    key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
+    behind = rf"{_SPACE}(?:,{_SPACE}(?![\]}}])|(?=[\]}}]))"
+    return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{behind})*+[\]}}])"
+
+
+ITEMS: Runs[list[JsonValue]] = Runs("", _BEHIND_ITEM, "[", "]")
+MEMBERS: Runs[JsonObject] = Runs(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
+KEYWORDS: Runs[JsonObject] = Runs(f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}")

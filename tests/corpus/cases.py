@@ -1,0 +1,128 @@
+"""A case of the corpus, and what a client gets for it: the whole way from request to answer."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCalled,
+)
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.facts import Fact
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from tests.corpus.spellings import Call
+from tests.fakes.playbook import Playbook
+
+
+def _tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+    }
+    function: JsonObject = {"name": name, "description": f"{name}.", "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+STRING: JsonObject = {"type": "string"}
+TOOLS: list[JsonValue] = [
+    _tool("get_weather", "city", city=STRING, days={"type": "integer"}),
+    _tool("get_time"),
+    _tool(
+        "write_note",
+        "text",
+        text=STRING,
+        tags={"type": "array", "items": STRING},
+        is_pinned={"type": "boolean"},
+        place={"type": "object", "properties": {"city": STRING}},
+    ),
+]
+QUESTION: JsonObject = {"role": "user", "content": "How is the weather?"}
+PARIS: Call = ("get_weather", {"city": "Paris"})
+OSLO: Call = ("get_weather", {"city": "Oslo", "days": 3})
+NOW: Call = ("get_time", {})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A reply to a request; `calls` are those that the model means, in order.
+
+    The model's `reply` ends for `reason`; before it may come `reasoning` that the backend had
+    already split off. `text` is what must become of the text, where that matters.
+    """
+
+    title: str
+    reply: str
+    request: Request
+    calls: tuple[Call, ...] = ()
+    policy: TextPolicy = TextPolicy.ACCEPT
+    reason: str = "stop"
+    reasoning: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the client gets if the model is asked no second time."""
+
+    calls: tuple[Call, ...]
+    text: str
+    facts: tuple[Fact, ...] = field(compare=False)
+
+
+def ask(**others: JsonValue) -> Request:
+    """Make a request with the tools of the corpus; an argument adds or replaces a member."""
+    plain: JsonObject = {"model": "m", "messages": [QUESTION], "tools": TOOLS}
+    return decode_request(json.dump({**plain, **others}))
+
+
+def after_user(text: str) -> Request:
+    """Make a request in which the user says something."""
+    return ask(messages=[{"role": "user", "content": text}])
+
+
+def after_result(text: str) -> Request:
+    """Make a request whose last message is the result of a tool."""
+    function: JsonObject = {"name": "get_time", "arguments": "{}"}
+    call: JsonObject = {"id": "call_1", "type": "function", "function": function}
+    asked: JsonObject = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result: JsonObject = {"role": "tool", "tool_call_id": "call_1", "content": text}
+    return ask(messages=[QUESTION, asked, result])
+
+
+def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
+    """Play a case whose reply arrives in `pieces`."""
+    policy = Policy(attempts=1, text_policy=case.policy)
+    turn = Playbook.of(case.request, policy).ask().turn
+    events: list[ReplyEvent] = [ReasoningDelta(case.reasoning)] if case.reasoning else []
+    events += [*map(TextDelta, pieces), ReplyFinished(case.reason)]
+    shown = [one for event in events for one in turn.receive(event)]
+    calls = [one.call for one in shown if isinstance(one, ToolCalled)]
+    text = "".join(one.text for one in shown if isinstance(one, TextDelta))
+    return Outcome(tuple(map(_read, calls)), text, turn.facts)
+
+
+def _read(call: ToolCall) -> Call:
+    arguments = json.parse(call.arguments)
+    assert isinstance(arguments, dict)
+    return call.name, arguments
+
+
+def outcomes(case: Case) -> Iterator[Outcome]:
+    """Play a case whole, by character and in pieces of seven."""
+    yield outcome(case, [case.reply])
+    for size in (1, 7):
+        yield outcome(case, cut(case.reply, size))
+
+
+def cut(text: str, size: int) -> Sequence[str]:
+    """Cut a text in pieces of `size` characters."""
+    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,0 +1,147 @@
+"""Replies in which the model calls a tool, in every syntax, with what goes wrong around it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from proxy.conversation.json import JsonObject
+from proxy.guardrails.offer import TextPolicy
+from tests.corpus.cases import NOW, OSLO, PARIS, Case, ask
+from tests.corpus.spellings import SPELLINGS, Call, Spelling
+
+NOTES: dict[str, JsonObject] = {
+    "code": {"text": 'def least(items):\n    return items[0] if len(items) < 2 else "many"\n'},
+    "markup": {"text": '<ul class="days">\n<li>Monday &amp; Tuesday</li>\n</ul>'},
+    "quotation marks": {"text": "She said \"it's\" and 'so on', then \\ and `code`."},
+    "several lines": {"text": "first line\n\n\tthird line, indented\nlast line"},
+    "many alphabets": {"text": "Zażółć gęślą jaźń, 東京は晴れ, naïve café, 🌦️ and שלום"},
+    "brackets": {"text": "a [list] of {braces}, (parentheses) and => arrows: {{x}}"},
+    "JSON": {"text": '{"name": "get_time", "arguments": {"city": ["Paris"]}}'},
+    "a fence": {"text": "Run this:\n```sh\nls -l | wc\n```\nand look."},
+    "a number as text": {"text": "42"},
+    "other types": {"text": "x", "tags": ["a", "b, c"], "is_pinned": True},
+    "an object": {"text": "here", "place": {"city": "Łódź"}},
+    "a list without items": {"text": "none", "tags": []},
+}
+TOKENS_BEFORE = ("<s>", "<|im_start|>", "<|im_end|>\n", "<bos>")
+TOKENS_BEHIND = ("<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>\n", "<end_of_turn>\n<eos>")
+RESPOND: Call = ("respond", {"message": "I am looking it up."})
+
+
+def written(spelling: Spelling, *calls: Call) -> str:
+    """Write calls where they may stand: at the beginning or behind a sentence."""
+    lead = "" if spelling.begins_reply else "One moment."
+    return lead + spelling.several(calls)
+
+
+def expect(title: str, spelling: Spelling, reply: str, *calls: Call) -> Case:
+    """Make a case in which exactly these calls are meant."""
+    return Case(f"{spelling.syntax} {title}", reply, ask(), calls)
+
+
+def alone(spelling: Spelling) -> Iterator[Case]:
+    """Write one call with arguments of several kinds, or with none."""
+    yield expect("alone", spelling, written(spelling, PARIS), PARIS)
+    yield expect("with a number", spelling, written(spelling, OSLO), OSLO)
+    yield expect("without arguments", spelling, written(spelling, NOW), NOW)
+
+
+def behind_prose(spelling: Spelling) -> Iterator[Case]:
+    """Say something first."""
+    if spelling.follows_prose:
+        call = spelling.one(PARIS)
+        for prose in ("Let me look that up.\n\n", "I'll check the `city` first:\n", "Sure!\n"):
+            yield expect(f"behind {prose!r}", spelling, prose + call, PARIS)
+        if spelling.is_marked:
+            yield expect("behind a word", spelling, f"I will look it up. {call}", PARIS)
+
+
+def in_a_row(spelling: Spelling) -> Iterator[Case]:
+    """Write two or three calls."""
+    yield expect("twice", spelling, written(spelling, PARIS, OSLO), PARIS, OSLO)
+    three = (OSLO, NOW, PARIS)
+    yield expect("three times", spelling, written(spelling, *three), *three)
+
+
+def in_space(spelling: Spelling) -> Iterator[Case]:
+    """Write white space around a call."""
+    for before, behind in (("\n\n", "\n"), ("  ", "  \n\n"), ("\n", "\t\n ")):
+        reply = before + written(spelling, PARIS) + behind
+        yield expect(f"between {before!r} and {behind!r}", spelling, reply, PARIS)
+
+
+def without_closer(spelling: Spelling) -> Iterator[Case]:
+    """Forget the closing mark at the very end."""
+    if spelling.closer:
+        for call in (PARIS, OSLO):
+            reply = written(spelling, call)
+            assert reply.endswith(spelling.closer)
+            cut = reply.removesuffix(spelling.closer)
+            yield expect("without its closing mark", spelling, cut, call)
+            yield expect("without it, and a line end", spelling, cut.rstrip() + "\n", call)
+
+
+def with_text(spelling: Spelling) -> Iterator[Case]:
+    """Write arguments that contain what has a meaning elsewhere."""
+    for title, arguments in NOTES.items():
+        call = ("write_note", arguments)
+        yield expect(f"with {title}", spelling, written(spelling, call), call)
+
+
+def between_tokens(spelling: Spelling) -> Iterator[Case]:
+    """Leak control tokens around a call."""
+    call = written(spelling, PARIS)
+    for token in TOKENS_BEHIND:
+        yield expect(f"before {token!r}", spelling, call + token, PARIS)
+    if spelling.begins_reply:
+        for token in TOKENS_BEFORE:
+            yield expect(f"behind {token!r}", spelling, token + call, PARIS)
+
+
+def in_thoughts(spelling: Spelling) -> Iterator[Case]:
+    """Call a tool in a think block with nothing behind it, or behind an ordinary one."""
+    call = written(spelling, PARIS)
+    yield expect("behind thoughts", spelling, f"<think>\nLet me see.\n</think>\n\n{call}", PARIS)
+    yield expect("behind no thoughts", spelling, f"<think>\n\n</think>\n\n{call}", PARIS)
+    if spelling.is_marked:
+        yield expect("in thoughts", spelling, f"<think>\n{call}\n</think>", PARIS)
+        yield expect("in thoughts that go on", spelling, f"<think>\n{call}", PARIS)
+        title = f"{spelling.syntax} in reasoning"
+        yield Case(title, "", ask(), (PARIS,), reasoning=call)
+
+
+def beside_respond(spelling: Spelling) -> Iterator[Case]:
+    """Call a tool where the tool for answers is offered too, alone and together with it."""
+    for title, calls in (("with respond offered", [PARIS]), ("beside respond", [PARIS, RESPOND])):
+        reply = written(spelling, *calls)
+        title = f"{spelling.syntax} {title}"
+        yield Case(title, reply, ask(), (PARIS,), TextPolicy.RESPOND)
+
+
+def behind_which_prose(spelling: Spelling) -> Iterator[Case]:
+    """Go on with a paragraph behind a call that has a mark and an end."""
+    if spelling.is_marked:
+        reply = f"{written(spelling, PARIS)}\n\nI will tell you as soon as I know."
+        yield expect("before a paragraph", spelling, reply, PARIS)
+
+
+Situation = Callable[[Spelling], Iterator[Case]]
+
+SITUATIONS: dict[str, Situation] = {
+    "alone": alone,
+    "behind prose": behind_prose,
+    "in a row": in_a_row,
+    "in white space": in_space,
+    "without its closing mark": without_closer,
+    "with difficult text": with_text,
+    "between control tokens": between_tokens,
+    "in thoughts": in_thoughts,
+    "beside respond": beside_respond,
+    "before a paragraph": behind_which_prose,
+}
+
+
+def genuine() -> dict[str, Sequence[Case]]:
+    """Return the cases of each situation."""
+    return {
+        title: [case for spelling in SPELLINGS for case in situation(spelling)]
+        for title, situation in SITUATIONS.items()
+    }

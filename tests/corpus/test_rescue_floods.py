@@ -1,0 +1,25 @@
+"""The benchmark of floods, on a size at which it takes no time."""
+
+import pytest
+
+from benchmarks.rescue_floods import FLOODS, PIECES, main, measured, text_of
+
+
+def test_every_flood_is_timed_at_every_size_of_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    main(400)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line[:34].strip() for line in lines] == list(FLOODS)
+    assert all(len(line) == len(head) for line in lines)
+    assert all(name in head for name in PIECES)
+
+
+def test_a_flood_has_the_size_that_was_asked_for() -> None:
+    assert text_of("ab", 5) == "ababa"
+    assert text_of(("[", "1,"), 6) == "[1,1,1"
+    assert all(len(text_of(flood, 999)) == 999 for flood in FLOODS.values())
+
+
+def test_growth_compares_with_half_the_size() -> None:
+    seconds, growth = measured("word ", 20_000, 4_096)
+    assert seconds > 0
+    assert growth > 0

@@ -1,0 +1,123 @@
+"""A model that floods Temper with nonsense must not keep it from serving anybody else."""
+
+import asyncio
+from dataclasses import dataclass
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from tests.fakes import spoken
+from tests.fakes.answers import Answer, read_answer
+from tests.fakes.front import CHAT, plain_transport, request, temper_before
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+
+pytestmark = pytest.mark.anyio
+
+MEGABYTE = 1_000_000
+PIECE = 1_000  # characters a delta: many more than a model's, so the test is quick
+LEAST_ANSWERS = 50
+LONGEST_SILENCE = 0.25  # of the flood's whole time
+MOST_TRIES = 5
+MOST_CONNECTIONS = 8  # the chat, and what Temper wants to know of a backend before it
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+ONCE = Serving(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
+
+# A beginning, and what comes again and again behind it.
+FLOODS = {
+    "braces": ("", "{"),
+    "angles": ("", "<"),
+    "quotation marks": ("", '\\"'),
+    "white space": ("", " \n"),
+    "code fences": ("", "```json\n"),
+    "half tags": ("", "<tool_call"),
+    "control tokens": ("", "<|im_end|>"),
+    "opened calls": ("", '<tool_call>{"name": '),
+    "thoughts": ("<think>", "</thin"),
+    "a string": ('<tool_call>{"name": "get_weather", "arguments": {"city": "', "x\\"),
+    "a parameter": ("<function=get_weather>\n<parameter=city>\n", "</parameter><"),
+    "a list": ('{"name": "get_weather", "arguments": {"city": ', "["),
+}
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What came of a flood, and when somebody else was answered meanwhile, its ends included."""
+
+    answer: Answer
+    moments: list[float]
+
+    @property
+    def answers(self) -> int:
+        """How many answers others got while the flood lasted."""
+        return len(self.moments) - 2
+
+    @property
+    def longest_silence(self) -> float:
+        """The longest time without an answer, as a share of the whole."""
+        longest = max(after - before for before, after in pairwise(self.moments))
+        return longest / (self.moments[-1] - self.moments[0])
+
+
+async def flood(text: str, *, stream: bool) -> Flood:
+    """Flood Temper with a text while another client asks for its health, again and again."""
+    begins = asyncio.Event()
+
+    async def pour(caller: Caller) -> None:
+        if CHAT.encode() not in await caller.request():
+            await caller.send(NOT_FOUND)
+            return
+        await caller.send(STREAM_HEAD)
+        await begins.wait()
+        await caller.send_chunk(spoken.START)
+        for start in range(0, len(text), PIECE):
+            await caller.send_chunk(spoken.text(text[start : start + PIECE]))
+            await asyncio.sleep(0)  # a model pauses for much longer
+        await caller.send_chunk(spoken.end())
+        await caller.send_chunk(b"")
+
+    async with (
+        raw_backend(*[pour] * MOST_CONNECTIONS) as backend,
+        temper_before(backend.url, serving=ONCE) as front,
+        httpx.AsyncClient(
+            base_url=front.server.url, transport=plain_transport(), trust_env=False
+        ) as other,
+    ):
+        asked = json.dump(request(stream=stream))
+        answering = asyncio.create_task(front.client.post(CHAT, content=asked))
+        begins.set()
+        moments = await ask_until(answering, other)
+        return Flood(read_answer(await answering), moments)
+
+
+async def ask_until(
+    answering: asyncio.Task[httpx.Response], client: httpx.AsyncClient
+) -> list[float]:
+    """Ask for the health until a task is done; tell when there was an answer, and both ends."""
+    clock = asyncio.get_running_loop().time
+    moments = [clock()]
+    while not answering.done():
+        assert (await client.get("/healthz")).status_code == 200
+        moments.append(clock())
+    return moments
+
+
+def is_tolerable(flooded: Flood) -> bool:
+    """Tell whether nobody else noticed much of a flood."""
+    return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
+    """A noisy machine may interrupt anything, so one good flood of several counts."""
+    beginning, unit = FLOODS[name]
+    text = beginning + unit * ((MEGABYTE - len(beginning)) // len(unit))
+    floods: list[Flood] = []
+    while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:
+        floods.append(await flood(text, stream=stream))
+    assert all(one.answer.is_done for one in floods)
+    assert is_tolerable(floods[-1]), [(one.answers, one.longest_silence) for one in floods]
