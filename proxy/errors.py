@@ -8,7 +8,8 @@ TemperError
 │   ├── ContextOverflow
 │   ├── UnknownModel
 │   ├── RequestTooLarge
-│   └── NotAuthorized
+│   ├── NotAuthorized
+│   └── QueueFull
 ├── BackendFailed               the backend's
 │   ├── BackendUnavailable
 │   ├── BackendTimedOut
@@ -79,6 +80,16 @@ class NotAuthorized(InvalidRequest):
 
     def __init__(self) -> None:
         super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+
+
+class QueueFull(InvalidRequest):
+    """Too many requests wait already; there may be room in `retry_after` seconds."""
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        self.waiting = waiting
+        self.retry_after = retry_after
+        problem = f"{waiting} requests wait for the model already (server.max_waiting)"
+        super().__init__(f"{problem}: try again in {retry_after} s")
 
 
 class BackendFailed(TemperError):

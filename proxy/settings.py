@@ -96,6 +96,9 @@ class Server(_Section):
     max_body_bytes: Count = Field(
         default=33_554_432, ge=1024, description="largest accepted request body, in bytes"
     )
+    max_waiting: Count = Field(
+        default=256, ge=1, description="requests that may wait for a slot; more get a 429"
+    )
     grace_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
         default=10,
         ge=0,
@@ -120,6 +123,9 @@ class Backend(_Section):
         description="what it is: llama-server, or openai for any other compatible server",
     )
     api_key: Key = Field(default=None, description="key that Temper sends to the backend")
+    parallel_requests: Count = Field(
+        default=0, ge=0, description="requests put to it at once; 0 means one for each of its slots"
+    )
     connect_seconds: Seconds = Field(
         default=5, description="limit for opening a connection, in seconds"
     )

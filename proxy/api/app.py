@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.limits import Limits
 from proxy.api.openapi import describe_chat
@@ -30,10 +31,10 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class Serving:
     """How clients are served.
 
-    `profiles` are those that models are recognised by, as far as the operator `wishes` nothing
-    else. `api_key` is what clients must send, None for an open server. With
-    `forwards_authorization` a client's own key travels to the backend, for which the operator
-    then has none.
+    Models are recognised by `profiles`, as far as the operator `wishes` nothing else. `api_key` is
+    what clients must send, None for an open server; with `forwards_authorization` a client's own
+    key travels to the backend, for which the operator then has none. `parallel` requests are put
+    to the backend at once, as many as it has slots where that is None; `max_waiting` may wait.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -42,6 +43,8 @@ class Serving:
     pace: Pace = field(default_factory=Pace)
     api_key: str | None = None
     max_body_bytes: int = 32 * 2**20
+    max_waiting: int = MOST_WAITING
+    parallel: int | None = None
     forwards_authorization: bool = False
 
 
@@ -61,6 +64,8 @@ def create_app(backend: Backend, serving: Serving) -> FastAPI:
         serving.pace,
         serving.max_body_bytes,
         serving.forwards_authorization,
+        admission=Admission(WaitingLine(serving.max_waiting)),
+        parallel=serving.parallel,
     )
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))

@@ -134,6 +134,8 @@ def serving_of(settings: Settings) -> Serving:
         wishes=wishes_of(settings.profile, profiles),
         api_key=key.get_secret_value() if key is not None else None,
         max_body_bytes=server.max_body_bytes,
+        max_waiting=server.max_waiting,
+        parallel=settings.backend.parallel_requests or None,
         forwards_authorization=key is None,
     )
 

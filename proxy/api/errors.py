@@ -90,6 +90,9 @@ def _client_problem(error: errors.InvalidRequest) -> Problem:
             return Problem(404, kind, error.problem, "model_not_found", error.param)
         case errors.RequestTooLarge():
             return Problem(413, "request_too_large", error.problem, "request_too_large")
+        case errors.QueueFull():
+            later = {"retry-after": str(error.retry_after)}
+            return Problem(429, "rate_limit_error", error.problem, "queue_full", headers=later)
         case errors.NotAuthorized():
             headers = {"www-authenticate": "Bearer"}
             code = "invalid_api_key"

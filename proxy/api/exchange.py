@@ -5,7 +5,7 @@ It owns what the pure middle must not have: the clock, fresh ids and the answer'
 
 import secrets
 import time
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -41,12 +41,22 @@ def new_call_id() -> str:
 class Exchange:
     """Answers one chat request and keeps account of it."""
 
-    def __init__(self, request: Request, turn: Turn, backend: Backend, pace: Pace) -> None:
+    def __init__(
+        self,
+        request: Request,
+        turn: Turn,
+        backend: Backend,
+        pace: Pace,
+        *,
+        slot: AbstractAsyncContextManager[None] | None = None,
+    ) -> None:
         self._request = request
         self._turn = turn
         self._backend = backend
         self._pace = pace
+        self._slot = slot or nullcontext()
         self._begun = time.monotonic()
+        self._admitted: float | None = None
         self._first_token: float | None = None
         self._usage: UsageReported | None = None
         self._status_sent = 0
@@ -101,6 +111,7 @@ class Exchange:
                 backend=self._backend.name,
                 status=self._status,
                 stream=self._request.stream,
+                queued_ms=self._since(self._admitted),
                 first_token_ms=self._since(self._first_token),
                 total_ms=self._since(time.monotonic()) or 0.0,
                 prompt_tokens=_count(usage.get("prompt_tokens")),
@@ -119,7 +130,8 @@ class Exchange:
 
     async def _watched(self, headers: dict[str, str]) -> Events:
         """Stream the turn's events, noting what the record needs."""
-        async with aclosing(converse(self._turn, self._backend, headers)) as events:
+        async with self._slot, aclosing(converse(self._turn, self._backend, headers)) as events:
+            self._admitted = time.monotonic()
             async for event in events:
                 if isinstance(event, UsageReported):
                     self._usage = event

@@ -36,11 +36,15 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model, the profile it was given and why, and the traits that follow from all of it."""
+    """A model, the profile it was given and why, and the traits that follow from all of it.
+
+    `slots` counts the requests that its backend works on at once, None where nobody knows.
+    """
 
     model: str
     recognition: Recognition
     traits: Traits
+    slots: int | None = None
 
 
 def introduce(
@@ -97,6 +101,7 @@ class KnownModels:
             return entry.known
         evidence = Evidence(described.names, described.architecture, described.template)
         known = introduce(model, evidence, self._profiles, self._wishes)
+        known = replace(known, slots=described.slots)
         lasting = _SOON if described.is_provisional else _FRESH
         self._remember(_Entry(known, self._clock() + lasting), entry)
         return known

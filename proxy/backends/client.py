@@ -31,13 +31,15 @@ class Description:
     """What a backend tells of the model behind a name.
 
     `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
-    its chat template; "" where the backend keeps silent. With `is_provisional` there may be more
-    to know in a moment.
+    its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
+    on at once, None where nobody knows. With `is_provisional` there may be more to know in a
+    moment.
     """
 
     names: tuple[str, ...]
     architecture: str = ""
     template: str = ""
+    slots: int | None = None
     is_provisional: bool = False
 
 

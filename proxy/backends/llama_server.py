@@ -145,11 +145,12 @@ class LlamaServer:
                 known = await self._engine.describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
-        template = found.get("chat_template")
+        template, slots = found.get("chat_template"), found.get("total_slots")
         return Description(
             tuple(name for name in named if isinstance(name, str) and name) or (model,),
             self._architecture,
             template if isinstance(template, str) else "",
+            slots if isinstance(slots, int) and slots > 0 else None,
         )
 
     async def properties(self) -> Properties:

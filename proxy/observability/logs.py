@@ -34,6 +34,7 @@ class RequestLog:
     model: str | None = None
     backend: str | None = None
     stream: bool | None = None
+    queued_ms: float | None = None
     first_token_ms: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None

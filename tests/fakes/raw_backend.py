@@ -17,6 +17,7 @@ class Caller:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    asked: list[bytes] = field(default_factory=list)
 
     async def request(self) -> bytes:
         """Read one request, head and body; empty if the caller hung up instead."""
@@ -25,7 +26,9 @@ class Caller:
         except asyncio.IncompleteReadError:
             return b""
         names = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
-        return head + await self.reader.readexactly(int(names.get(b"content-length", b"0")))
+        body = await self.reader.readexactly(int(names.get(b"content-length", b"0")))
+        self.asked.append(head + body)
+        return self.asked[-1]
 
     async def send(self, raw: bytes) -> None:
         """Send bytes as they are."""
@@ -65,7 +68,7 @@ async def raw_backend(*scripts: Script) -> AsyncGenerator[RawBackend, None]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         backend.connections += 1
         try:
-            await scripts[backend.connections - 1](Caller(reader, writer))
+            await scripts[backend.connections - 1](Caller(reader, writer, backend.requests))
         finally:
             writer.close()
 

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
+from proxy.api.admission import Admission
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.limits import read_body
@@ -33,7 +34,11 @@ _TRAVELLING = ("authorization", "traceparent")
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletions:
-    """The endpoint, as an ASGI application; `max_body_bytes` bounds what a client may send."""
+    """The endpoint, as an ASGI application.
+
+    `max_body_bytes` bounds what a client may send; `parallel` requests are put to the backend at
+    once, as many as it has slots where that is None.
+    """
 
     backend: Backend
     models: KnownModels
@@ -42,6 +47,8 @@ class ChatCompletions:
     max_body_bytes: int
     forwards_authorization: bool = False
     budget: RetryBudget = field(default_factory=RetryBudget)
+    admission: Admission = field(default_factory=Admission)
+    parallel: int | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -69,12 +76,12 @@ class ChatCompletions:
     async def _begin(self, http: HttpRequest, ticket: Ticket) -> Exchange:
         body = await read_body(http, self.max_body_bytes)
         request = decode_request(body)
-        policy = self._policy_for(http)
-        if policy.mode is not Mode.OFF:
-            known = await self.models.look_up(request.model)
-            policy = replace(policy, traits=known.traits)
+        known = await self.models.look_up(request.model)
+        self.admission.resize(self.parallel or known.slots)
+        policy = replace(self._policy_for(http), traits=known.traits)
         turn = prepare(request, policy, new_call_id, ticket.may_retry)
-        return Exchange(request, turn, self.backend, self.pace)
+        slot = self.admission.slot(_asker(http))
+        return Exchange(request, turn, self.backend, self.pace, slot=slot)
 
     def _policy_for(self, http: HttpRequest) -> Policy:
         """Let the headers of one request override what the operator set."""
@@ -90,6 +97,12 @@ class ChatCompletions:
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         return {**headers, "x-request-id": _request_id(http)}
+
+
+def _asker(http: HttpRequest) -> str:
+    """Tell clients apart, so that they take turns: by their key, else by their address."""
+    key = http.headers.get("authorization") or http.headers.get("x-api-key")
+    return key or (http.client.host if http.client is not None else "")
 
 
 def _request_id(http: HttpRequest) -> str:

@@ -49,7 +49,7 @@ def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
 def test_no_kind_of_error_is_forgotten() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
-        "NotAuthorized", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
+        "NotAuthorized", "QueueFull", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
         "BackendSpokeNonsense", "GuardrailsExhausted", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip

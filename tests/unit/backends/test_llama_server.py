@@ -243,7 +243,11 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             {"model_alias": "a", "model_path": "/models/b.gguf", "chat_template": "{{ t }}"},
             Description(("a", "/models/b.gguf"), "", "{{ t }}"),
         ),
-        ({"model_alias": "", "model_path": None, "chat_template": 5}, Description(("asked",))),
+        ({"model_alias": "a", "total_slots": 4}, Description(("a",), slots=4)),
+        (
+            {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
+            Description(("asked",)),
+        ),
     ],
 )
 def test_the_model_is_described_by_its_names_and_its_template(

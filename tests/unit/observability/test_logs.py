@@ -23,6 +23,7 @@ RECORD = RequestLog(
     backend="http://127.0.0.1:8080",
     status=200,
     stream=True,
+    queued_ms=0.1,
     first_token_ms=12.345,
     total_ms=100.0,
     prompt_tokens=10,
@@ -62,8 +63,8 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
     assert time.endswith("Z")
     assert rest == (
         "info    request id=r1 status=200 total_ms=100.0 model=qwen3"
-        " backend=http://127.0.0.1:8080 stream=true first_token_ms=12.3 prompt_tokens=10"
-        " cached_tokens=0 output_tokens=5 attempts=2 outcome=retried"
+        " backend=http://127.0.0.1:8080 stream=true queued_ms=0.1 first_token_ms=12.3"
+        " prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2 outcome=retried"
         ' repairs="rescued=hermes;coerced=2"\n'
     )
 
@@ -88,6 +89,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "model": "qwen3",
         "backend": "http://127.0.0.1:8080",
         "stream": True,
+        "queued_ms": 0.1,
         "first_token_ms": 12.3,
         "prompt_tokens": 10,
         "cached_tokens": 0,

@@ -1,0 +1,137 @@
+"""Who may ask the backend now and who waits: as many at once as it has slots, keys taking turns.
+
+A backend that is asked for more than it has slots queues by itself, first come first served: one
+client with fifty requests would keep everybody else waiting. And a queue without an end is a
+promise that nobody keeps.
+"""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from proxy.errors import QueueFull
+
+MOST_WAITING = 256
+_LONGEST_ADVICE = 60
+_WEIGHT = 0.1  # of the latest duration in the mean
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A request in the line; `is_served` tells that it is its turn."""
+
+    key: str
+    is_served: bool = False
+
+
+class WaitingLine:
+    """The order of turns, without clocks or tasks.
+
+    At most `capacity` places are served at once, all of them where it is None; at most
+    `most_waiting` wait. Places of one key are served in their order, keys in turns.
+    """
+
+    def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
+        self._most_waiting = most_waiting
+        self._capacity = capacity
+        self._served = 0
+        self._waiting: OrderedDict[str, deque[Place]] = OrderedDict()
+
+    @property
+    def served(self) -> int:
+        """How many places are being served."""
+        return self._served
+
+    @property
+    def waiting(self) -> int:
+        """How many places wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def join(self, key: str) -> Place | None:
+        """Take a place, at the end of the line of `key`; None where the line is full."""
+        place = Place(key)
+        if self._is_open and not self._waiting:
+            self._serve(place)
+        elif self.waiting >= self._most_waiting:
+            return None
+        else:
+            self._waiting.setdefault(key, deque()).append(place)
+        return place
+
+    def leave(self, place: Place) -> list[Place]:
+        """Give a place back, served or not; returns the places whose turn it is now."""
+        if place.is_served:
+            self._served -= 1
+        else:
+            line = self._waiting[place.key]
+            line.remove(place)
+            if not line:
+                del self._waiting[place.key]
+        return self._advance()
+
+    def resize(self, capacity: int | None) -> list[Place]:
+        """Serve this many at once; returns the places whose turn it is now."""
+        self._capacity = capacity
+        return self._advance()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._capacity is None or self._served < self._capacity
+
+    def _advance(self) -> list[Place]:
+        called: list[Place] = []
+        while self._waiting and self._is_open:
+            key, line = self._waiting.popitem(last=False)
+            called.append(line.popleft())
+            self._serve(called[-1])
+            if line:
+                self._waiting[key] = line
+        return called
+
+    def _serve(self, place: Place) -> None:
+        place.is_served = True
+        self._served += 1
+
+
+@dataclass(slots=True)
+class Admission:
+    """Lets requests to the backend in, and the others wait."""
+
+    line: WaitingLine = field(default_factory=WaitingLine)
+    clock: Callable[[], float] = time.monotonic
+    _turns: dict[Place, asyncio.Event] = field(default_factory=dict)
+    _usual_seconds: float = 1.0
+
+    def resize(self, capacity: int | None) -> None:
+        """Serve this many at once."""
+        self._call(self.line.resize(capacity))
+
+    @asynccontextmanager
+    async def slot(self, key: str) -> AsyncGenerator[None, None]:
+        """Wait for a turn and hold it while the block runs; raises `QueueFull`."""
+        place = self.line.join(key)
+        if place is None:
+            raise QueueFull(self.line.waiting, self._advice())
+        try:
+            if not place.is_served:
+                turn = self._turns[place] = asyncio.Event()
+                await turn.wait()
+            begun = self.clock()
+            yield
+            self._usual_seconds += _WEIGHT * (self.clock() - begun - self._usual_seconds)
+        finally:
+            self._turns.pop(place, None)
+            self._call(self.line.leave(place))
+
+    def _call(self, places: list[Place]) -> None:
+        for place in places:
+            self._turns[place].set()
+
+    def _advice(self) -> int:
+        """Estimate in how many seconds there is room again."""
+        rounds = self.line.waiting / max(1, self.line.served)
+        return min(_LONGEST_ADVICE, max(1, math.ceil(rounds * self._usual_seconds)))
