@@ -6,7 +6,7 @@ everything below it at once, also while nothing has been sent yet.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -112,16 +112,17 @@ class EventStream:
     async def __call__(self, scope: Scope, send: Send) -> None:
         """Stream until the end."""
         sender, receiver = anyio.create_memory_object_stream[Step](_BUFFERED_EVENTS)
-        async with anyio.create_task_group() as group:
-            with receiver:
+        # the receiver is closed last: a pump that is still sending would call that an error
+        with receiver:
+            async with anyio.create_task_group() as group:
                 group.start_soon(self._pump, sender)
                 first: Step | None = None
                 with anyio.move_on_after(self._pace.keep_alive):
                     first = await receiver.receive()
                 if isinstance(first, TemperError):
                     await describe(first).response()(scope, _never, send)
-                    return
-                await self._respond(first, receiver)(scope, _never, send)
+                else:
+                    await self._respond(first, receiver)(scope, _never, send)
                 group.cancel_scope.cancel()
 
     async def _pump(self, sender: MemoryObjectSendStream[Step]) -> None:
@@ -130,7 +131,7 @@ class EventStream:
             try:
                 async with within(self._pace.deadline, self._backend):
                     async for event in self._events:
-                        await sender.send(event)
+                        await _put(sender, event)
             except TemperError as error:
                 await sender.send(error)
 
@@ -161,17 +162,37 @@ class _Ready(ServerSentEvent):
         return self._payload
 
 
+async def _put(sender: MemoryObjectSendStream[Step], event: ReplyEvent) -> None:
+    """Hand an event on without giving the turn away, so that what came together leaves together."""
+    try:
+        sender.send_nowait(event)
+    except anyio.WouldBlock:
+        await sender.send(event)
+
+
 async def _encoded(
     first: ReplyEvent | None, receiver: MemoryObjectReceiveStream[Step], encoder: Encoder
 ) -> AsyncGenerator[bytes, None]:
     yield encoder.keep_alive() if first is None else encoder.encode(first)
     async for step in receiver:
-        if isinstance(step, TemperError):
-            yield encoder.fail(step)
-            return
-        if payload := encoder.encode(step):
+        payloads: list[bytes] = []
+        for each in (step, *_waiting(receiver)):
+            if isinstance(each, TemperError):
+                yield b"".join(payloads) + encoder.fail(each)
+                return
+            payloads.append(encoder.encode(each))
+        if payload := b"".join(payloads):
             yield payload
     yield encoder.end()
+
+
+def _waiting(receiver: MemoryObjectReceiveStream[Step]) -> list[Step]:
+    """Take what has come meanwhile."""
+    steps: list[Step] = []
+    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+        while True:
+            steps.append(receiver.receive_nowait())
+    return steps
 
 
 async def _never() -> Message:

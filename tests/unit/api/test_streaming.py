@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from itertools import count
 
 import pytest
 from starlette.types import Message
@@ -70,6 +72,53 @@ def test_a_failure_later_is_an_event_and_no_end() -> None:
     client = HandMadeClient()
     stream(events(TextDelta("a"), BackendUnavailable("b", "is down")), client)
     assert client.answer == b"a!BackendUnavailable"
+
+
+def test_what_came_together_leaves_together() -> None:
+    client = HandMadeClient()
+    letters = [TextDelta(letter) for letter in "abcdefgh"]
+    stream(events(*letters, BackendUnavailable("b", "is down")), client)
+    assert client.answer == b"abcdefgh!BackendUnavailable"
+    bodies = [one for one in client.got if one["type"] == "http.response.body" and one["body"]]
+    assert len(bodies) <= 3
+
+
+async def turns(number: int) -> None:
+    """Let everything that can go on do so."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> None:
+    read: list[int] = []
+
+    async def endless() -> Events:
+        for number in count():
+            read.append(number)
+            yield TextDelta("x")
+
+    async def scene() -> None:
+        reading = asyncio.Event()
+
+        async def slow_send(message: Message) -> None:
+            if message.get("body"):
+                await reading.wait()
+
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        task = asyncio.create_task(streaming(HandMadeClient().scope, slow_send))
+        await turns(500)
+        held = len(read)
+        assert held < 100
+        reading.set()
+        await turns(500)
+        assert len(read) > 5 * held
+        reading.clear()
+        await turns(50)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scene())
 
 
 def test_too_much_time_in_all_is_a_failure() -> None:
