@@ -84,7 +84,6 @@ _MOVES = {
     (State.LISTENING, Move.SHOWN): State.COMMITTED,
     (State.LISTENING, Move.REJECTED): State.ASKING,
     (State.LISTENING, Move.FINISHED): State.DONE,
-    (State.COMMITTED, Move.SHOWN): State.COMMITTED,
     (State.COMMITTED, Move.REJECTED): State.ASKING,
     (State.COMMITTED, Move.FINISHED): State.DONE,
 }
@@ -258,7 +257,8 @@ class Turn:
         return (started,)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        if any(isinstance(event, TextDelta) for event in events):
+        is_committed = self._state is State.COMMITTED
+        if not is_committed and any(isinstance(event, TextDelta) for event in events):
             self._move(Move.SHOWN)
             self._shown_by = self._listening
         return events

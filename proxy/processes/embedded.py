@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Sequence
 
-
 _SAMPLING = {
     "--temp": "temp",
     "--top-p": "top_p",

@@ -218,16 +218,16 @@ class ChunkDecoder:
 
     def _note(self, chunk: JsonObject, parts: list[ReplyPart]) -> bool:
         """Keep what belongs to the whole reply; tell whether there was anything of the kind."""
-        usage, timings = chunk.get("usage"), chunk.get("timings")
-        progress = chunk.get("prompt_progress")
-        if isinstance(usage, dict):
-            self._usage = usage
-        if isinstance(timings, dict):
-            self._timings = timings
-        if isinstance(progress, dict):
+        told = False
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._usage, told = usage, True
+        if isinstance(timings := chunk.get("timings"), dict):
+            self._timings, told = timings, True
+        if isinstance(progress := chunk.get("prompt_progress"), dict):
             counts = [_count(progress.get(name)) for name in ("total", "cache", "processed")]
             parts.append(PromptProgress(*counts))
-        return any(isinstance(value, dict) for value in (usage, timings, progress))
+            told = True
+        return told
 
     def _read_choice(self, choice: JsonObject, parts: list[ReplyPart]) -> None:
         delta = choice.get("delta")
