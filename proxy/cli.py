@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from proxy.api.loop import loop_factory
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
@@ -71,6 +72,7 @@ def main() -> None:
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--context-tokens", type=int, help="Window of one slot, with --model.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
+@click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
 @click.option("--text-policy", help="What prose is worth: respond, accept or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
 @click.option("--log-format", help="text or json.")
@@ -85,7 +87,11 @@ def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Pat
             "context_tokens": flags["context_tokens"],
             "slots": flags["slots"],
         },
-        "server": {"host": flags["host"], "port": flags["port"]},
+        "server": {
+            "host": flags["host"],
+            "port": flags["port"],
+            "workers": flags["workers"],
+        },
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
     }
@@ -150,6 +156,7 @@ def show_version(*, as_json: bool) -> None:
 async def _serve(settings: Settings, *, as_json: bool) -> bool:
     """Serve until a signal ends it, and look once whether the backend is there."""
     from proxy.api.server import run
+    from proxy.api.workers import run_workers
 
     looking: set[asyncio.Task[None]] = set()
 
@@ -160,7 +167,8 @@ async def _serve(settings: Settings, *, as_json: bool) -> bool:
             _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
-    await run(settings, _show_stage, show_address)
+    serve_all = run if settings.server.workers == 1 else run_workers
+    await serve_all(settings, _show_stage, show_address)
     return True
 
 
@@ -219,7 +227,7 @@ async def _demonstrate(console: Console, port: int, *, once: bool, as_json: bool
 def _run(work: Coroutine[None, None, bool], *, as_json: bool) -> None:
     """Run `work` to its end; False from it means that a signal came before that."""
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_terminated(work))
     except TemperError as error:
         _fail(error, as_json=as_json)
@@ -227,15 +235,6 @@ def _run(work: Coroutine[None, None, bool], *, as_json: bool) -> None:
         is_done = False
     if not is_done:
         sys.exit(_INTERRUPTED)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Choose the faster event loop where there is one; it does not exist for Windows."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return None
-    return new_event_loop
 
 
 async def _until_terminated(work: Coroutine[None, None, bool]) -> bool:

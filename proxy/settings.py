@@ -96,6 +96,9 @@ class Server(_Section):
     max_body_bytes: Count = Field(
         default=33_554_432, ge=1024, description="largest accepted request body, in bytes"
     )
+    workers: Count = Field(
+        default=1, ge=1, le=64, description="processes that serve; one is enough for most machines"
+    )
     max_waiting: Count = Field(
         default=256, ge=1, description="requests that may wait for a slot; more get a 429"
     )

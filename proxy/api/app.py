@@ -34,7 +34,8 @@ class Serving:
     Models are recognised by `profiles`, as far as the operator `wishes` nothing else. `api_key` is
     what clients must send, None for an open server; with `forwards_authorization` a client's own
     key travels to the backend, for which the operator then has none. `parallel` requests are put
-    to the backend at once, as many as it has slots where that is None; `max_waiting` may wait.
+    to the backend at once, as many as it has slots where that is None, shared by `workers` alike;
+    `max_waiting` may wait.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -45,6 +46,7 @@ class Serving:
     max_body_bytes: int = 32 * 2**20
     max_waiting: int = MOST_WAITING
     parallel: int | None = None
+    workers: int = 1
     forwards_authorization: bool = False
 
 
@@ -66,6 +68,7 @@ def create_app(backend: Backend, serving: Serving) -> FastAPI:
         serving.forwards_authorization,
         admission=Admission(WaitingLine(serving.max_waiting)),
         parallel=serving.parallel,
+        workers=serving.workers,
     )
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))

@@ -3,7 +3,10 @@
 import difflib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from proxy.api.app import Serving
 from proxy.api.recognition import KnownModel, Wishes, introduce
@@ -33,6 +36,44 @@ from proxy.settings import Profile as ProfileSettings
 from proxy.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class BackendAddress:
+    """Where the backend is; `architecture` is that of the model's file, where we started it."""
+
+    url: str
+    api_key: str = field(default="", repr=False)
+    architecture: str = ""
+
+    def given_to(self, settings: Settings) -> Settings:
+        """Return the settings of somebody who finds this backend running."""
+        key = SecretStr(self.api_key) if self.api_key else None
+        backend = settings.backend.model_copy(update={"url": self.url, "api_key": key})
+        model = settings.model.model_copy(update={"path": None})
+        return settings.model_copy(update={"backend": backend, "model": model})
+
+
+@asynccontextmanager
+async def backend_address(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[BackendAddress, None]:
+    """Find the server that is configured, or start one for the model that is."""
+    own = settings.backend
+    if own.url is not None:
+        key = own.api_key.get_secret_value() if own.api_key is not None else ""
+        yield BackendAddress(own.url, key)
+    elif settings.model.path is not None:
+        file = read_model_file(settings.model.path)
+        starting = start_llama_server(
+            _launch_plan(settings, settings.model.path, file),
+            ready_seconds=settings.model.load_seconds,
+            on_stage=on_stage,
+        )
+        async with starting as running:
+            yield BackendAddress(running.base_url, running.api_key, file.architecture)
+    else:
+        raise nothing_to_serve()
+
+
 @asynccontextmanager
 async def open_backend(
     settings: Settings, on_stage: StageListener
@@ -42,24 +83,10 @@ async def open_backend(
     timeouts = Timeouts(
         connect=waits.connect_seconds, first_byte=waits.first_byte_seconds, idle=waits.idle_seconds
     )
-    if waits.url is not None:
-        key = waits.api_key.get_secret_value() if waits.api_key is not None else ""
-        connection = Connection(str(waits.url), key, timeouts=timeouts)
-        async with _connected(connection, waits) as backend:
+    async with backend_address(settings, on_stage) as found:
+        connection = Connection(found.url, found.api_key, timeouts=timeouts)
+        async with _connected(connection, waits, found.architecture) as backend:
             yield backend
-    elif settings.model.path is not None:
-        file = read_model_file(settings.model.path)
-        starting = start_llama_server(
-            _launch_plan(settings, settings.model.path, file),
-            ready_seconds=settings.model.load_seconds,
-            on_stage=on_stage,
-        )
-        async with starting as running:
-            connection = Connection(running.base_url, running.api_key, timeouts=timeouts)
-            async with _connected(connection, waits, file.architecture) as backend:
-                yield backend
-    else:
-        raise nothing_to_serve()
 
 
 def nothing_to_serve() -> InvalidConfiguration:
@@ -73,7 +100,7 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 @asynccontextmanager
 async def _connected(
-    connection: Connection, settings: BackendSettings, architecture: str = ""
+    connection: Connection, settings: BackendSettings, architecture: str
 ) -> AsyncGenerator[Backend, None]:
     backend: LlamaServer | OpenAICompatible
     if settings.kind == "llama-server":
@@ -136,6 +163,7 @@ def serving_of(settings: Settings) -> Serving:
         max_body_bytes=server.max_body_bytes,
         max_waiting=server.max_waiting,
         parallel=settings.backend.parallel_requests or None,
+        workers=server.workers,
         forwards_authorization=key is None,
     )
 

@@ -16,13 +16,11 @@ from fastapi import FastAPI
 from proxy.api.app import create_app
 from proxy.api.assembly import open_backend, serving_of
 from proxy.errors import InvalidConfiguration
-from proxy.processes.llama_server import (
-    StageListener,
-)
+from proxy.processes.llama_server import StageListener
 from proxy.settings import Settings
 
 _BACKLOG = 2048
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +43,22 @@ async def run(
     """
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening):
-        async with open_backend(settings, on_stage) as backend:
-            app = create_app(backend, serving_of(settings))
-            address = Address(url_of(listening), backend.name)
-            async with serving(app, listening, settings.server.grace_seconds) as server:
-                on_ready(address)
-                await server
+        await serve_on(listening, settings, on_stage, on_ready)
+
+
+async def serve_on(
+    listening: socket.socket,
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    on_ready: Callable[[Address], None] = lambda _address: None,
+) -> None:
+    """Serve on a socket until a signal ends it, see `run`."""
+    async with open_backend(settings, on_stage) as backend:
+        app = create_app(backend, serving_of(settings))
+        address = Address(url_of(listening), backend.name)
+        async with serving(app, listening, settings.server.grace_seconds) as server:
+            on_ready(address)
+            await server
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -92,7 +100,7 @@ async def serving(
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in SIGNALS:
         loop.add_signal_handler(number, server.handle_exit, number, None)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
@@ -101,7 +109,7 @@ async def serving(
     finally:
         server.should_exit = True
         await task
-        for number in _SIGNALS:
+        for number in SIGNALS:
             loop.remove_signal_handler(number)
 
 

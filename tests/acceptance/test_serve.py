@@ -3,6 +3,7 @@
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -98,3 +99,15 @@ def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_fro
     assert nowhere in answer.json()["error"]["message"]
     assert f"the backend {nowhere} is unreachable" in warning
     assert process.returncode == 0
+
+
+def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+    flags = ("--workers", "2", "--port", "0", "--json", "--backend-url", "http://127.0.0.1:1")
+    with temper("serve", *flags) as process:
+        url = announced(process)[0]
+        assert httpx.get(f"{url}/healthz", timeout=30, trust_env=False).status_code == 200
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while is_listening(httpx.URL(url)):
+            assert time.monotonic() < deadline

@@ -37,7 +37,7 @@ class ChatCompletions:
     """The endpoint, as an ASGI application.
 
     `max_body_bytes` bounds what a client may send; `parallel` requests are put to the backend at
-    once, as many as it has slots where that is None.
+    once, as many as it has slots where that is None, shared by `workers` processes alike.
     """
 
     backend: Backend
@@ -49,6 +49,7 @@ class ChatCompletions:
     budget: RetryBudget = field(default_factory=RetryBudget)
     admission: Admission = field(default_factory=Admission)
     parallel: int | None = None
+    workers: int = 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -77,11 +78,16 @@ class ChatCompletions:
         body = await read_body(http, self.max_body_bytes)
         request = decode_request(body)
         known = await self.models.look_up(request.model)
-        self.admission.resize(self.parallel or known.slots)
+        self.admission.resize(self._capacity(known.slots))
         policy = replace(self._policy_for(http), traits=known.traits)
         turn = prepare(request, policy, new_call_id, ticket.may_retry)
         slot = self.admission.slot(_asker(http))
         return Exchange(request, turn, self.backend, self.pace, slot=slot)
+
+    def _capacity(self, slots: int | None) -> int | None:
+        """Return this worker's part of what the backend works on at once."""
+        everywhere = self.parallel or slots
+        return None if everywhere is None else max(1, everywhere // self.workers)
 
     def _policy_for(self, http: HttpRequest) -> Policy:
         """Let the headers of one request override what the operator set."""

@@ -1,0 +1,139 @@
+"""Several processes that accept from one listening socket, for backends that outrun one core.
+
+Each worker is a whole Temper but for the model's server, which belongs to the parent. Nothing is
+shared between them, as nothing is kept between requests: the parent starts them, replaces one
+that dies, passes signals on, and ends when all have ended. A worker ends when its parent is gone.
+"""
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.context import SpawnProcess
+
+from proxy.api.assembly import backend_address, serving_of
+from proxy.api.loop import loop_factory
+from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
+from proxy.errors import ExitedUnexpectedly
+from proxy.observability.logs import configure_logging
+from proxy.processes.llama_server import StageListener
+from proxy.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_NAME = "a worker of Temper"
+_SOON = 5.0  # a worker that dies so soon was never any good
+_MOST_FAILURES = 3  # in a row
+_PATIENCE = 5.0  # behind the grace that a worker gives its own requests
+
+
+async def run_workers(
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    on_ready: Callable[[Address], None] = lambda _address: None,
+) -> None:
+    """Serve with `server.workers` processes until a signal ends it.
+
+    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    """
+    listening = listen(settings.server.host, settings.server.port)
+    with contextlib.closing(listening):
+        serving_of(settings)  # what is wrong with it is said once, and not by every worker
+        async with backend_address(settings, on_stage) as backend:
+            crew = _Crew(backend.given_to(settings), listening)
+            on_ready(Address(url_of(listening), backend.url))
+            await crew.work()
+
+
+@dataclass(slots=True)
+class _Crew:
+    """The workers and the one task that looks after them."""
+
+    settings: Settings
+    listening: socket.socket
+    _workers: list[SpawnProcess] = field(default_factory=list)
+    _is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def work(self) -> None:
+        """Keep the workers going until a signal comes, and then end them."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._is_over.set)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.settings.server.workers):
+                    group.create_task(self._keep_going())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def _keep_going(self) -> None:
+        failures = 0
+        while not self._is_over.is_set():
+            begun = asyncio.get_running_loop().time()
+            worker = self._start()
+            await self._until_over(worker)
+            if self._is_over.is_set():
+                return
+            is_early = asyncio.get_running_loop().time() - begun < _SOON
+            failures = failures + 1 if is_early else 1
+            if failures == _MOST_FAILURES:
+                self._is_over.set()
+                raise ExitedUnexpectedly(_NAME, f"ended {failures} times, with {worker.exitcode}")
+            logger.warning("%s ended with %s and is replaced", _NAME, worker.exitcode)
+
+    def _start(self) -> SpawnProcess:
+        context = multiprocessing.get_context("spawn")
+        worker = context.Process(target=_work, args=(self.settings, self.listening), daemon=True)
+        worker.start()
+        return worker
+
+    async def _until_over(self, worker: SpawnProcess) -> None:
+        """Wait for the end of a worker; from the signal on it has to come soon."""
+        ended = _watch(worker.sentinel)
+        over = asyncio.create_task(self._is_over.wait())
+        try:
+            await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                worker.terminate()
+                patience = self.settings.server.grace_seconds + _PATIENCE
+                await asyncio.wait((ended,), timeout=patience)
+        finally:
+            over.cancel()
+            asyncio.get_running_loop().remove_reader(worker.sentinel)
+            worker.kill()
+            worker.join()
+
+
+def _watch(sentinel: int) -> asyncio.Future[None]:
+    """Return what is done when a process has ended."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        loop.remove_reader(sentinel)
+        ended.set_result(None)
+
+    loop.add_reader(sentinel, note)
+    return ended
+
+
+def _work(settings: Settings, listening: socket.socket) -> None:
+    """Be a worker."""
+    configure_logging(settings.logging.format, settings.logging.level)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve_until_orphaned(settings, listening))
+
+
+async def _serve_until_orphaned(settings: Settings, listening: socket.socket) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
+    await serve_on(listening, settings)

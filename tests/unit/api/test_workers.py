@@ -1,0 +1,87 @@
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.api.server import Address
+from proxy.api.workers import run_workers
+from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
+from proxy.settings import Settings, load_settings
+
+PATIENCE_SECONDS = 60.0
+NOWHERE = {"url": "http://127.0.0.1:1"}
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    server: dict[str, object] = {"port": 0, "workers": 2, "grace_seconds": 1}
+    return load_settings(None, {"server": server, "backend": NOWHERE, **sections})
+
+
+def workers() -> set[int]:
+    return {worker.pid or 0 for worker in multiprocessing.active_children()}
+
+
+def run(scene: Callable[[], object]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            result = scene()
+            assert asyncio.iscoroutine(result)
+            await result
+
+    asyncio.run(within())
+
+
+async def answered(url: str) -> None:
+    """Wait until a worker answers."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        assert (await client.get(f"{url}/healthz")).status_code == 200
+
+
+def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all() -> None:
+    async def scene() -> None:
+        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
+        address = await announced
+        assert address.backend == NOWHERE["url"]
+        await answered(address.url)
+        before = workers()
+        assert len(before) == 2
+
+        victim = before.pop()
+        os.kill(victim, signal.SIGKILL)
+        while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
+            await asyncio.sleep(0.01)
+        assert before <= workers()
+        await answered(address.url)
+
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+        assert workers() == set()
+
+    run(scene)
+
+
+def test_workers_that_never_live_end_it_with_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+
+    async def scene() -> None:
+        settings = settings_of(profile={"folder": str(folder)})
+        with pytest.raises(ExitedUnexpectedly, match="ended 3 times"):
+            await run_workers(settings, on_ready=lambda _: folder.rmdir())
+        assert workers() == set()
+
+    run(scene)
+
+
+def test_what_is_wrong_is_said_before_any_worker_starts() -> None:
+    async def scene() -> None:
+        with pytest.raises(InvalidConfiguration, match="there is no profile"):
+            await run_workers(settings_of(profile={"name": "unheard-of"}))
+
+    run(scene)
