@@ -1,0 +1,146 @@
+"""`python -m benchmarks`: how fast Temper is, beside other proxies.
+
+python -m benchmarks peers            install the other proxies, outside the repository
+python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
+python -m benchmarks table FILE       what a run found, as Markdown
+python -m benchmarks profile burst    which functions take the time
+python -m benchmarks mock --port N    the backend alone
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.load import backend, peers, profiling, results, runs, table
+from benchmarks.load.candidates import CANDIDATES, REPOSITORY
+from benchmarks.load.results import Results
+from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
+
+_USUAL = tuple(name for name in SCENARIOS if name != "soak")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    chosen = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = chosen.command
+    return command(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True)
+    _add_run(commands.add_parser("run", help="measure"))
+    shown = commands.add_parser("table", help="show what a run found")
+    shown.add_argument("file", type=Path)
+    shown.set_defaults(command=_table)
+    installing = commands.add_parser("peers", help="install other proxies")
+    _add_peers(installing)
+    installing.set_defaults(command=_peers)
+    _add_profile(commands.add_parser("profile", help="profile Temper in one scenario"))
+    mock = commands.add_parser("mock", help="serve the mock backend")
+    mock.add_argument("--port", type=int, default=9931)
+    mock.set_defaults(command=_mock)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
+    parser.add_argument("--rounds", type=int, help="default: 5, or 1 with --quick")
+    parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES)
+    parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
+    parser.add_argument("--date", default=results.today())
+    parser.add_argument("--minutes", type=float, help="length of soak")
+    _add_size(parser)
+    _add_peers(parser)
+    parser.set_defaults(command=_run)
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("--output", type=Path, default=Path("benchmark.pstats"))
+    parser.add_argument("--minutes", type=float, help="length of soak")
+    _add_size(parser)
+    parser.set_defaults(command=_profile)
+
+
+def _add_size(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="a look; no figures to report")
+    parser.add_argument(
+        "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to measure"
+    )
+
+
+def _add_peers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--peers", type=Path, default=peers.default_folder())
+
+
+def _size(chosen: argparse.Namespace) -> Size:
+    size = QUICK if chosen.quick else FULL
+    return size if chosen.minutes is None else replace(size, soak_minutes=chosen.minutes)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    unknown = [name for name in chosen.scenarios if name not in SCENARIOS]
+    if unknown:
+        sys.stderr.write(f"no such scenario: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}\n")
+        return 2
+    plan = runs.Plan(
+        scenarios=chosen.scenarios or _USUAL,
+        peers=chosen.peers.resolve(),
+        candidates=chosen.only,
+        rounds=chosen.rounds or (1 if chosen.quick else 5),
+        size=_size(chosen),
+        temper=chosen.temper.resolve(),
+    )
+    found = Results(chosen.date, results.this_machine(), is_quick=chosen.quick)
+    with contextlib.suppress(KeyboardInterrupt):  # what was measured so far is kept
+        runs.run(plan, found, _tell)
+    results.save(found, chosen.output)
+    sys.stdout.write(f"\n{table.markdown(found)}\nAll figures: {chosen.output}\n")
+    return 0
+
+
+def _table(chosen: argparse.Namespace) -> int:
+    try:
+        sys.stdout.write(table.markdown(results.load(chosen.file)))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{chosen.file} cannot be read: {error}\n")
+        return 1
+    return 0
+
+
+def _peers(chosen: argparse.Namespace) -> int:
+    for name, outcome in peers.install(chosen.peers.resolve()).items():
+        sys.stdout.write(f"{name:9} {outcome}\n")
+    return 0
+
+
+def _profile(chosen: argparse.Namespace) -> int:
+    told = profiling.profile(
+        chosen.scenario, _size(chosen), chosen.output, temper=chosen.temper.resolve()
+    )
+    sys.stdout.write(f"{told}The profile: {chosen.output}\n")
+    return 0
+
+
+def _mock(chosen: argparse.Namespace) -> int:
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(backend.serve(chosen.port))
+    return 0
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Load: what Temper and its peers cost, measured against a backend that costs next to nothing."""

@@ -1,0 +1,170 @@
+"""A bare HTTP client that notes when the parts of a chat completion arrive.
+
+What arrives is looked at as cheaply as possible: the client shares a core with the backend.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from benchmarks.load.replies import STAMP_DIGITS, WORD
+
+# The first delta that a client could show or act upon, however the JSON is spaced.
+_CONTENT = re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
+_STAMP = re.compile(rb" (\d{%d})" % STAMP_DIGITS)
+_WORD = WORD.encode()
+_MOST_REPORTED = 500
+
+
+class BrokenOff(Exception):
+    """The server closed the connection before its answer was complete."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What was seen of one answer: seconds since the request was sent, and counts.
+
+    `gaps` are the seconds between reads once the content has begun, `delays` those that each
+    stamped token travelled, `words` is the number of tokens without a stamp. `beginning` is the
+    start of the body.
+    """
+
+    status: int = 0
+    first_byte: float = 0.0
+    first_content: float = 0.0
+    total: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    words: int = 0
+    is_whole: bool = False
+    beginning: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server, and the headers it wants beside the usual ones."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self, body: bytes) -> bytes:
+        """Write a request for a chat completion."""
+        lines = (
+            "POST /v1/chat/completions HTTP/1.1",
+            f"Host: {urlsplit(self.url).netloc}",
+            "Content-Type: application/json",
+            "Authorization: Bearer nobody",
+            f"Content-Length: {len(body)}",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        )
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+    async def connect(self) -> "Connection":
+        """Open a connection; raises OSError."""
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port or 80
+        _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
+        return connection
+
+
+class Connection(asyncio.Protocol):
+    """A connection that stays open for as long as the server likes."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._finished: asyncio.Future[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer = Answer()
+        self._parts: list[bytes] = []
+        self._rest = b""
+        self._last = 0.0
+        self._is_complete = False
+        self._sent = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another request can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def send(self, request: bytes) -> Answer:
+        """Send a request and wait for the whole answer; raises BrokenOff."""
+        if self._transport is None:
+            raise BrokenOff("closed before the request")
+        self._begin()
+        self._finished = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        await self._finished
+        return self._answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        # uvloop's transports have these methods without being of this class
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give up the answer that was being waited for."""
+        self._transport = None
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_exception(BrokenOff(str(exc or "closed without an answer")))
+
+    def data_received(self, data: bytes) -> None:
+        """Look at what has arrived."""
+        now = time.monotonic()
+        answer = self._answer
+        if not answer.first_byte:
+            answer.first_byte = now - self._sent
+        self._parser.feed_data(data)
+        if self._parts:
+            self._look(now)
+        if self._is_complete and self._finished is not None and not self._finished.done():
+            answer.total = now - self._sent
+            self._finished.set_result(None)
+
+    def on_status(self, _reason: bytes) -> None:
+        """Note the status."""
+        self._answer.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body until the whole read has been parsed."""
+        self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the answer is complete, and whether another may follow."""
+        self._is_complete = True
+        if not self._parser.should_keep_alive():
+            self.close()
+
+    def _look(self, now: float) -> None:
+        """Look at the lines that are complete; what is behind them waits for the next read."""
+        text = self._rest + b"".join(self._parts)
+        self._parts.clear()
+        cut = len(text) if self._is_complete else text.rfind(b"\n") + 1
+        lines, self._rest = text[:cut], text[cut:]
+        answer = self._answer
+        if len(answer.beginning) < _MOST_REPORTED:
+            answer.beginning += lines[:_MOST_REPORTED]
+        if not answer.first_content:
+            if _CONTENT.search(lines):
+                answer.first_content = now - self._sent
+        else:
+            answer.gaps.append(now - self._last)
+        self._last = now
+        words = lines.count(_WORD)
+        answer.words += words
+        if not words:
+            answer.delays += [now - int(stamp) / 1e6 for stamp in _STAMP.findall(lines)]
+        answer.is_whole |= b"data: [DONE]" in lines or b'"chat.completion"' in lines

@@ -1,0 +1,20 @@
+"""Figures: percentiles of what was measured in one round, and medians over the rounds."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from math import ceil, nan
+
+Figures = dict[str, float]
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Return the smallest value that so many percent do not exceed; NaN of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return nan
+    return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median; NaN of nothing."""
+    return statistics.median(values) if values else nan

@@ -1,0 +1,108 @@
+"""The goals that Temper has to meet, and whether it met them in a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from benchmarks.load.candidates import DIRECT, TEMPER
+from benchmarks.load.results import Results
+
+# A ratio, a difference or a figure; None where something was not measured.
+Reading: TypeAlias = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound for what is read from the results; `unit` stands behind both numbers."""
+
+    scenario: str
+    what: str
+    read: Reading
+    bound: float
+    unit: str = ""
+    is_least: bool = False
+
+    def is_met(self, value: float) -> bool:
+        """Tell whether a value is good enough."""
+        return value >= self.bound if self.is_least else value <= self.bound
+
+
+def own(scenario: str, figure: str) -> Reading:
+    """Read a figure of Temper."""
+    return lambda results: results.figure(scenario, TEMPER, figure)
+
+
+def ratio(scenario: str, figure: str, other: str) -> Reading:
+    """Read by how much Temper's figure is that of another candidate."""
+
+    def read(results: Results) -> float | None:
+        mine, theirs = (results.figure(scenario, one, figure) for one in (TEMPER, other))
+        return mine / theirs if mine is not None and theirs else None
+
+    return read
+
+
+def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
+    """Read how much more a candidate's figure is than without a proxy."""
+
+    def read(results: Results) -> float | None:
+        mine, least = (results.figure(scenario, one, figure) for one in (candidate, DIRECT))
+        return mine - least if mine is not None and least is not None else None
+
+    return read
+
+
+def ratio_added(scenario: str, figure: str, other: str) -> Reading:
+    """Read by how much what Temper adds is what another candidate adds."""
+
+    def read(results: Results) -> float | None:
+        mine, theirs = (added(scenario, figure, one)(results) for one in (TEMPER, other))
+        return mine / theirs if mine is not None and theirs else None
+
+    return read
+
+
+GOALS = (
+    Goal("call", "added p50, of forge's", ratio_added("call", "p50", "forge"), 1 / 3),
+    Goal("call", "added p50, of litellm's", ratio_added("call", "p50", "litellm"), 1 / 8),
+    *(
+        Goal(
+            "call",
+            f"requests/s at 16, of {peer}'s",
+            ratio("call", "requests_per_second", peer),
+            least,
+            is_least=True,
+        )
+        for peer, least in (("forge", 8), ("litellm", 15), ("portkey", 1.5))
+    ),
+    *(
+        goal
+        for name in ("prose-accept", "prose-respond")
+        for goal in (
+            Goal(name, "first content, added", added(name, "first_content"), 5, " ms"),
+            Goal(name, "total, of direct's", ratio(name, "total", DIRECT), 1.02),
+        )
+    ),
+    Goal("plain", "first content, added", added("plain", "first_content"), 5, " ms"),
+    Goal(
+        "streams",
+        "CPU per token, of litellm's",
+        ratio("streams", "cpu_us_per_token", "litellm"),
+        0.2,
+    ),
+    Goal(
+        "burst",
+        "tokens/s, of litellm's",
+        ratio("burst", "tokens_per_second", "litellm"),
+        20,
+        is_least=True,
+    ),
+    Goal("slow", "added delay per token, p50", added("slow", "delay_p50"), 5, " ms"),
+    Goal("slow", "added delay per token, p99", added("slow", "delay_p99"), 40, " ms"),
+    Goal("slow", "peak memory", own("slow", "peak_mb"), 120, " MB"),
+    Goal("slow", "errors", own("slow", "errors"), 0),
+    Goal("large", "p50, of forge's", ratio("large", "p50", "forge"), 0.25),
+    Goal("start", "to the first answer", own("start", "ready_seconds"), 1, " s"),
+    Goal("start", "idle memory", own("start", "idle_mb"), 80, " MB"),
+    Goal("arguments", "t(2n)/t(n)", own("arguments", "growth"), 2.3),
+)

@@ -1,0 +1,131 @@
+"""Programs under measurement: started on a core of their own, watched through /proc, ended.
+
+CPU time, memory and descriptors are those of the whole process group; where there is no /proc
+they are left out.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_GRACE_SECONDS = 15.0
+_HAS_PROC = (_PROC / "self" / "schedstat").exists()
+_GROUP_FIELD = 2  # of /proc/PID/stat, counted behind the name
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process group has used: CPU seconds so far, MB now and at most, open descriptors."""
+
+    cpu_seconds: float
+    memory_mb: float
+    peak_mb: float
+    descriptors: int
+
+
+@contextlib.contextmanager
+def pinned(place: int) -> Iterator[None]:
+    """Keep this process, and those it starts, on one core: the first, the second ...
+
+    Does nothing where cores cannot be chosen, or where there are too few.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    cores = sorted(_ALL_CORES)
+    if place < len(cores):
+        os.sched_setaffinity(0, {cores[place]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+_ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in a group of its own; what it prints goes to `log`. It is ended politely."""
+    surroundings = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - the programs that are compared
+            command,
+            cwd=folder,
+            env={**surroundings, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether a variable would change how Temper behaves."""
+    return name.startswith("TEMPER_")
+
+
+def usage(group: int) -> Usage | None:
+    """Read what a process group uses; None where that cannot be read."""
+    if not _HAS_PROC:
+        return None
+    members = [folder for folder in _PROC.glob("[0-9]*") if _is_member(folder, group)]
+    used = [found for folder in members if (found := _usage_of(folder)) is not None]
+    return Usage(
+        sum(one.cpu_seconds for one in used),
+        sum(one.memory_mb for one in used),
+        sum(one.peak_mb for one in used),
+        sum(one.descriptors for one in used),
+    )
+
+
+def _is_member(folder: Path, group: int) -> bool:
+    try:
+        fields = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has just ended
+        return False
+    return int(fields.rpartition(")")[2].split()[_GROUP_FIELD]) == group
+
+
+def _usage_of(folder: Path) -> Usage | None:
+    try:
+        # nanoseconds on a core; /proc/PID/stat counts in ticks of 10 ms
+        threads = [(one / "schedstat").read_text() for one in (folder / "task").iterdir()]
+        status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+        descriptors = sum(1 for _ in (folder / "fd").iterdir())
+    except OSError:
+        return None
+    values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    now, most = (int(values.get(name, "0 kB").split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+    return Usage(sum(int(one.split()[0]) for one in threads) / 1e9, now, most, descriptors)
+
+
+def free_port() -> int:
+    """Find a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port

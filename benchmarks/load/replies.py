@@ -1,0 +1,185 @@
+"""What the mock backend says, in the chunks of a llama-server: pure, and rendered only once.
+
+A mark in a message tells how to answer: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short
+call of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+MODEL = "mock.gguf"
+CREATED = 1_700_000_000
+RESPOND = "respond"
+WORD = "word"
+
+# A token of a slow stream is the microsecond in which it was sent: whoever receives it knows how
+# long it travelled. In a rendered event zeros hold its place.
+STAMP_DIGITS = 15
+STAMP = b"%%0%dd" % STAMP_DIGITS
+_PLACE = "0" * STAMP_DIGITS
+
+_TOOLS = {"call": "get_weather", "arguments": "write_file"}
+_SHORT_CALL = ("{", '"city"', ":", '"', "Paris", '"', ",", '"days"', ":", "3", "}")
+_DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What the model does: the kind of its reply, its length, the time each token takes."""
+
+    kind: str
+    tokens: int = len(_SHORT_CALL)
+    delay_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event; with a second part, the time stamp belongs between the two."""
+
+    before: bytes
+    after: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A rendered stream: how it begins, one event for each token, how it ends."""
+
+    start: tuple[bytes, ...]
+    tokens: tuple[Event, ...]
+    end: tuple[bytes, ...]
+
+
+def wish_of(body: bytes) -> bytes:
+    """Find the last mark in a request; without one a short text is wanted."""
+    start = body.rfind(b"[[")
+    return b"prose" if start < 0 else body[start + 2 : body.find(b"]]", start)]
+
+
+@lru_cache
+def behaviour_of(wish: bytes) -> Behaviour:
+    """Read what is between the brackets of a mark; raises ValueError."""
+    kind, *settings = wish.decode().split(";")
+    if kind != "prose" and kind not in _TOOLS:
+        raise ValueError(f"the mock backend knows no {kind!r}")
+    values = dict(one.split("=", 1) for one in settings)
+    default = Behaviour(kind)
+    tokens, delay = values.get("tokens", default.tokens), values.get("delay_ms", 0)
+    return Behaviour(kind, int(tokens), float(delay))
+
+
+def mark(behaviour: Behaviour) -> str:
+    """Write the mark that asks for a behaviour."""
+    return f"[[{behaviour.kind};tokens={behaviour.tokens};delay_ms={behaviour.delay_ms:g}]]"
+
+
+@lru_cache
+def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
+    """Render a stream; `responds` puts prose into a call of the `respond` tool."""
+    name = _tool(behaviour, responds=responds)
+    opening, closing = _envelope(behaviour, responds=responds)
+    start = [_chunk({"role": "assistant", "content": None})]
+    end = [_chunk({}, _reason(name))]
+    if name is not None:
+        start.append(_chunk(_call_delta({"name": name, "arguments": opening}, is_first=True)))
+    if closing:
+        end.insert(0, _chunk(_call_delta({"arguments": closing})))
+    deltas: list[JsonObject] = [
+        {"content": piece} if name is None else _call_delta({"arguments": piece})
+        for piece in _tokens(behaviour)
+    ]
+    if has_usage:
+        members = _members("chat.completion.chunk")
+        end.append(_data({"choices": [], **members, "usage": _usage(behaviour)}))
+    return Reply(tuple(start), tuple(map(_event, deltas)), (*end, _DONE))
+
+
+@lru_cache
+def whole(behaviour: Behaviour, *, responds: bool) -> bytes:
+    """Render the body of a reply that is not streamed; `%015d` stands where stamps belong."""
+    name = _tool(behaviour, responds=responds)
+    opening, closing = _envelope(behaviour, responds=responds)
+    text = f"{opening}{''.join(_tokens(behaviour))}{closing}"
+    message: JsonObject = {"role": "assistant", "content": text if name is None else None}
+    if name is not None:
+        message |= _call_delta({"name": name, "arguments": text}, is_first=True)
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": _reason(name)}
+    usage = _usage(behaviour)
+    body = json.dump({**_members("chat.completion"), "choices": [choice], "usage": usage})
+    return body.replace(_PLACE.encode(), STAMP)
+
+
+def _tool(behaviour: Behaviour, *, responds: bool) -> str | None:
+    return RESPOND if responds else _TOOLS.get(behaviour.kind)
+
+
+def _envelope(behaviour: Behaviour, *, responds: bool) -> tuple[str, str]:
+    """Return what stands around the text of a call; it takes no time, as it takes none in prose."""
+    if responds:
+        return '{"message":"', '"}'
+    return ('{"path":"notes.txt","text":"', '"}') if behaviour.kind == "arguments" else ("", "")
+
+
+def _tokens(behaviour: Behaviour) -> Iterator[str]:
+    """Yield what each token adds to the content, or to the arguments of the call."""
+    if behaviour.kind == "call":
+        yield from _SHORT_CALL
+        return
+    for place in range(behaviour.tokens):
+        if behaviour.kind == "arguments":
+            yield _written(place)
+        else:
+            yield f" {_PLACE}" if behaviour.delay_ms else _word(place)
+
+
+def _word(place: int) -> str:
+    """Return a token; LiteLLM breaks off where a hundred in a row are the same."""
+    return f" {WORD}{place % 10}"
+
+
+def _written(place: int) -> str:
+    """Return a token of a text that has lines and quotations."""
+    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(place % 12, _word(place))
+
+
+def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
+    call: JsonObject = {"index": 0, "function": function}
+    if is_first:
+        call |= {"id": "call_mock", "type": "function"}
+    return {"tool_calls": [call]}
+
+
+def _event(delta: JsonObject) -> Event:
+    before, place, after = _chunk(delta).partition(_PLACE.encode())
+    return Event(before, after) if place else Event(before)
+
+
+def _chunk(delta: JsonObject, reason: str | None = None) -> bytes:
+    choice: JsonObject = {"finish_reason": reason, "index": 0, "delta": delta}
+    return _data({"choices": [choice], **_members("chat.completion.chunk")})
+
+
+def _reason(name: str | None) -> str:
+    return "stop" if name is None else "tool_calls"
+
+
+def _usage(behaviour: Behaviour) -> JsonObject:
+    tokens = behaviour.tokens
+    return {"prompt_tokens": 1000, "completion_tokens": tokens, "total_tokens": 1000 + tokens}
+
+
+def _members(kind: str) -> JsonObject:
+    return {
+        "created": CREATED,
+        "id": "chatcmpl-mock",
+        "model": MODEL,
+        "system_fingerprint": "b1-mock",
+        "object": kind,
+    }
+
+
+def _data(value: JsonValue) -> bytes:
+    return b"data: " + json.dump(value) + b"\n\n"

@@ -1,0 +1,89 @@
+"""What a run found, as it is kept in a file: every figure of every round, and the machine."""
+
+import os
+import platform
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.load.figures import Figures, median
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine on which a run took place."""
+
+    cpu: str
+    cores: int
+    system: str
+    python: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu}, {self.cores} cores, {self.system}, Python {self.python}"
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything about one run; `rounds` holds scenario -> candidate -> one entry a round.
+
+    `absent` tells why a peer is missing, `problems` what went wrong in a scenario.
+    """
+
+    date: str
+    machine: Machine
+    is_quick: bool = False
+    versions: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    rounds: dict[str, dict[str, list[Figures]]] = field(default_factory=dict)
+    problems: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def figure(self, scenario: str, candidate: str, name: str) -> float | None:
+        """Return the median of a figure over the rounds, None if it was not measured."""
+        entries = self.rounds.get(scenario, {}).get(candidate, [])
+        values = [entry[name] for entry in entries if name in entry]
+        return median(values) if values else None
+
+    def candidates(self) -> list[str]:
+        """List the candidates that were measured, in the order in which they were."""
+        return list(dict.fromkeys(name for found in self.rounds.values() for name in found))
+
+    def names(self, scenario: str) -> list[str]:
+        """List the figures of a scenario."""
+        entries = (entry for found in self.rounds[scenario].values() for entry in found)
+        return list(dict.fromkeys(name for entry in entries for name in entry))
+
+
+def today() -> str:
+    """Return the date, as it is written in the results."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def this_machine() -> Machine:
+    """Describe the machine."""
+    return Machine(
+        _cpu(),
+        os.cpu_count() or 1,
+        f"{platform.system()} {platform.machine()}",
+        platform.python_version(),
+    )
+
+
+def _cpu() -> str:
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or "unknown CPU"
+
+
+def save(results: Results, file: Path) -> None:
+    """Write results as JSON."""
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+
+
+def load(file: Path) -> Results:
+    """Read what `save` wrote; raises OSError and ValueError."""
+    return msgspec.json.decode(file.read_bytes(), type=Results)

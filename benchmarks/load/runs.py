@@ -1,0 +1,128 @@
+"""Runs scenarios: every candidate in turn, round after round, so that all share the weather."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from benchmarks.load import peers, subjects
+from benchmarks.load.candidates import CANDIDATES, DIRECT, REPOSITORY, TEMPER, Situation
+from benchmarks.load.client import Target
+from benchmarks.load.peers import NotAvailable
+from benchmarks.load.processes import free_port, pinned
+from benchmarks.load.results import Results
+from benchmarks.load.scenarios import FULL, SCENARIOS, Measured, Scenario, Size
+from benchmarks.load.subjects import Subject
+
+Tell: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run: which scenarios, by whom, how often, how much of each, and from where."""
+
+    scenarios: Sequence[str]
+    peers: Path
+    candidates: Sequence[str] = CANDIDATES
+    rounds: int = 5
+    size: Size = FULL
+    temper: Path = REPOSITORY
+
+
+def run(plan: Plan, found: Results, tell: Tell) -> None:
+    """Measure everything and note it in `found`; peers that are not there are left out."""
+    for name in plan.candidates:
+        is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
+        if is_needed and name not in (DIRECT, TEMPER):
+            with _leaving_out(name, found, tell):
+                found.versions[name] = peers.version(plan.peers, name)
+    with pinned(0):
+        for name in plan.scenarios:
+            tell(f"{name}: {SCENARIOS[name].title}")
+            _run_scenario(name, plan, found, tell)
+
+
+def _run_scenario(name: str, plan: Plan, found: Results, tell: Tell) -> None:
+    scenario = SCENARIOS[name]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = stack.enter_context(subjects.mock_backend(folder))
+        stage = _Stage(plan, scenario, url, folder, found, tell)
+        noted = found.rounds.setdefault(name, {})
+        problems = found.problems.setdefault(name, {})
+        for one, measured in stage.measurements():
+            noted.setdefault(one, []).append(measured.figures)
+            if measured.problems:
+                problems.setdefault(one, []).extend(measured.problems)
+
+
+@contextmanager
+def _leaving_out(name: str, found: Results, tell: Tell) -> Generator[None, None, None]:
+    """Note that a candidate cannot be had, instead of failing."""
+    try:
+        yield
+    except NotAvailable as problem:
+        found.absent[name] = f"not available here: {problem}"
+        tell(f"{name} is {found.absent[name]}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One scenario in front of a running backend."""
+
+    plan: Plan
+    scenario: Scenario
+    backend_url: str
+    folder: Path
+    found: Results
+    tell: Tell
+
+    def measurements(self) -> Generator[tuple[str, Measured], None, None]:
+        """Yield what is measured, candidate by candidate, round by round."""
+        if self.scenario.is_cold:
+            for _ in range(self.plan.rounds):
+                for one in self._names():
+                    with self._started([one]) as started:
+                        yield from self._round(started)
+            return
+        with self._started(self._names()) as started:
+            for _ in range(self.plan.rounds):
+                yield from self._round(started)
+
+    def _names(self) -> list[str]:
+        known = (one for one in self.plan.candidates if one not in self.found.absent)
+        return [one for one in known if self.scenario.concerns(one)]
+
+    def _round(self, started: dict[str, Subject]) -> Generator[tuple[str, Measured], None, None]:
+        for name, subject in started.items():
+            measured = self.scenario.measured(subject, self.plan.size)
+            told = ", ".join(f"{key} {value:.4g}" for key, value in measured.figures.items())
+            self.tell(f"  {name:9} {told}")
+            yield name, measured
+
+    @contextmanager
+    def _started(self, names: Sequence[str]) -> Generator[dict[str, Subject], None, None]:
+        """Start candidates; those that do not start are noted and left out from now on."""
+        with contextlib.ExitStack() as stack:
+            started: dict[str, Subject] = {}
+            for name in names:
+                with _leaving_out(name, self.found, self.tell):
+                    started[name] = self._start(name, stack)
+            yield started
+
+    def _start(self, name: str, stack: contextlib.ExitStack) -> Subject:
+        if name == DIRECT:
+            return Subject(Target(self.backend_url))
+        plan = self.plan
+        situation = Situation(
+            self.backend_url,
+            free_port(),
+            self.scenario.prose,
+            self.folder,
+            plan.peers,
+            plan.temper,
+        )
+        return stack.enter_context(subjects.running(name, situation))

@@ -1,0 +1,229 @@
+"""The scenarios: what is sent in each, and which figures come of it.
+
+Times are in ms unless a figure's name says otherwise. Every function measures one candidate once.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from math import isnan
+from typing import TypeAlias
+
+import uvloop
+
+from benchmarks.load.candidates import DIRECT, TEMPER, Prose
+from benchmarks.load.figures import Figures, percentile
+from benchmarks.load.generator import Batch, Effort, send
+from benchmarks.load.processes import Usage
+from benchmarks.load.replies import Behaviour
+from benchmarks.load.subjects import Subject
+from benchmarks.load.workloads import Workload, large
+
+_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of each scenario is run; `quick` is for a look, not for figures to report."""
+
+    seconds: float = 3.0
+    streams: int = 3
+    burst_tokens: int = 10_000
+    slow_streams: int = 256
+    slow_tokens: int = 200
+    argument_tokens: int = 10_000
+    soak_minutes: float = 10.0
+
+
+FULL = Size()
+QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of one candidate in one round, and what went wrong meanwhile."""
+
+    figures: Figures
+    problems: tuple[str, ...] = ()
+
+
+Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario; one that `is_cold` is measured with a server that has only just begun.
+
+    `left_out` are candidates for which it would mean nothing, `only` restricts it.
+    """
+
+    title: str
+    measure: Measure
+    prose: Prose = "respond"
+    is_cold: bool = False
+    left_out: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    def measured(self, subject: Subject, size: Size) -> Measured:
+        """Measure a candidate once, in an event loop of its own."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(self.measure(subject, size))
+
+    def concerns(self, candidate: str) -> bool:
+        """Tell whether a candidate takes part."""
+        return candidate not in self.left_out and (not self.only or candidate in self.only)
+
+
+async def call(subject: Subject, size: Size) -> Measured:
+    """Ask for whole answers with one call each: one at a time, then sixteen."""
+    workload = Workload(Behaviour("call"), is_streamed=False)
+    await send(subject.target, workload, Effort(requests=20, at_once=4))
+    alone = await send(subject.target, workload, Effort(seconds=size.seconds))
+    many = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
+    figures = {**_totals(alone), "requests_per_second": len(many.answers) / many.seconds}
+    return _measured(figures, alone, many)
+
+
+async def stream_with_tools(subject: Subject, size: Size) -> Measured:
+    """Stream prose of 200 tokens, 5 ms each, while tools are offered."""
+    return await _stream(subject, size, tools=3)
+
+
+async def stream_without_tools(subject: Subject, size: Size) -> Measured:
+    """Stream the same without tools."""
+    return await _stream(subject, size, tools=0)
+
+
+async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
+    workload = Workload(Behaviour("prose", 200, 5), tools=tools)
+    await send(subject.target, Workload(Behaviour("prose", 3, 5), tools=tools), Effort(2))
+    batch = await send(subject.target, workload, Effort(size.streams))
+    figures = {
+        "first_byte": _MS * percentile((one.first_byte for one in batch.answers), 50),
+        "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
+        "total": _MS * percentile((one.total for one in batch.answers), 50),
+        "gap_p99": _MS * percentile((gap for one in batch.answers for gap in one.gaps), 99),
+    }
+    return _measured(figures, batch)
+
+
+async def streams(subject: Subject, size: Size) -> Measured:
+    """Stream to eight clients and read what each token cost the proxy."""
+    del size
+    workload = Workload(Behaviour("prose", 200, 5))
+    await send(subject.target, Workload(Behaviour("prose", 3, 5)), Effort(8, at_once=8))
+    before = subject.usage()
+    batch = await send(subject.target, workload, Effort(8, at_once=8, ramp=0.05))
+    after = subject.usage()
+    figures: Figures = {}
+    if before is not None and after is not None:
+        seconds = after.cpu_seconds - before.cpu_seconds
+        tokens = workload.behaviour.tokens * len(batch.answers)
+        figures["cpu_us_per_token"] = seconds * 1e6 / max(1, tokens)
+    return _measured(figures, batch)
+
+
+async def burst(subject: Subject, size: Size) -> Measured:
+    """Stream as fast as the proxy can."""
+    workload = Workload(Behaviour("prose", size.burst_tokens))
+    await send(subject.target, Workload(Behaviour("prose", 200)), Effort(2))
+    batch = await send(subject.target, workload, Effort(size.streams))
+    seconds = percentile((one.total for one in batch.answers), 50)
+    return _measured({"tokens_per_second": size.burst_tokens / seconds}, batch)
+
+
+async def slow(subject: Subject, size: Size) -> Measured:
+    """Serve many slow streams at once and see how late their tokens are."""
+    workload = Workload(Behaviour("prose", size.slow_tokens, 20))
+    many = size.slow_streams
+    await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
+    batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=1.0))
+    delays = [delay for one in batch.answers for delay in one.delays]
+    figures = {
+        "delay_p50": _MS * percentile(delays, 50),
+        "delay_p99": _MS * percentile(delays, 99),
+        "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
+    }
+    used = subject.usage()
+    return _measured(figures | ({} if used is None else {"peak_mb": used.peak_mb}), batch)
+
+
+async def large_request(subject: Subject, size: Size) -> Measured:
+    """Send a request of 625 kB, again and again."""
+    workload = large(Behaviour("call"))
+    await send(subject.target, workload, Effort(5))
+    batch = await send(subject.target, workload, Effort(500, size.seconds))
+    return _measured(_totals(batch), batch)
+
+
+async def start(subject: Subject, size: Size) -> Measured:
+    """Tell how long the start took, and the memory when there is nothing to do."""
+    del size
+    used = subject.usage()
+    figures = {"ready_seconds": subject.ready_seconds}
+    return Measured(figures | ({} if used is None else {"idle_mb": used.memory_mb}))
+
+
+async def arguments(subject: Subject, size: Size) -> Measured:
+    """Stream a call with a long argument, and one with an argument twice as long."""
+    short, long = (
+        Workload(Behaviour("arguments", tokens))
+        for tokens in (size.argument_tokens, 2 * size.argument_tokens)
+    )
+    await send(subject.target, Workload(Behaviour("arguments", 200)), Effort(2))
+    batches = [await send(subject.target, one, Effort(size.streams)) for one in (short, long)]
+    once, twice = (percentile((one.total for one in batch.answers), 50) for batch in batches)
+    return _measured({"total": _MS * once, "growth": twice / once}, *batches)
+
+
+async def soak(subject: Subject, size: Size) -> Measured:
+    """Serve many slow streams for minutes; compare memory and descriptors with the beginning."""
+    workload = Workload(Behaviour("prose", size.slow_tokens, 20))
+    effort = Effort(seconds=5.0, at_once=size.slow_streams, ramp=1.0)
+    warm = await send(subject.target, workload, effort)
+    before = subject.usage()
+    effort = Effort(seconds=60 * size.soak_minutes, at_once=size.slow_streams, ramp=1.0)
+    batch = await send(subject.target, workload, effort)
+    after = subject.usage()
+    figures: Figures = {"minutes": size.soak_minutes, "requests": len(batch.answers)}
+    if before is not None and after is not None:
+        figures |= {**_state("start", before), **_state("end", after)}
+    return _measured(figures, warm, batch)
+
+
+def _state(moment: str, used: Usage) -> Figures:
+    return {f"{moment}_mb": used.memory_mb, f"{moment}_descriptors": used.descriptors}
+
+
+def _totals(batch: Batch) -> Figures:
+    totals = [one.total for one in batch.answers]
+    return {"p50": _MS * percentile(totals, 50), "p99": _MS * percentile(totals, 99)}
+
+
+def _measured(figures: Figures, *batches: Batch) -> Measured:
+    problems = [problem for batch in batches for problem in batch.problems]
+    known = {name: value for name, value in figures.items() if not isnan(value)}
+    if not all(batch.answers for batch in batches):
+        known = {}  # what a failure takes is no figure
+    return Measured({**known, "errors": len(problems)}, tuple(problems[:3]))
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "call": Scenario("whole answer with one call, 10 messages, 3 tools", call),
+    "prose-accept": Scenario(
+        "stream with tools, prose accepted, 200 tokens at 5 ms", stream_with_tools, "accept"
+    ),
+    "prose-respond": Scenario(
+        "stream with tools, prose in a tool, 200 tokens at 5 ms", stream_with_tools
+    ),
+    "plain": Scenario("stream without tools, 200 tokens at 5 ms", stream_without_tools),
+    "streams": Scenario("8 streams with tools at 5 ms", streams, left_out=(DIRECT,)),
+    "burst": Scenario("one stream with tools, no delay", burst),
+    "slow": Scenario("256 streams with tools at 20 ms", slow),
+    "large": Scenario("whole answer to 625 kB, 200 messages, 40 tools", large_request),
+    "start": Scenario(
+        "from the start to the first answer", start, is_cold=True, left_out=(DIRECT,)
+    ),
+    "arguments": Scenario("call with a streamed argument of 10,000 tokens", arguments),
+    "soak": Scenario("256 slow streams for minutes", soak, only=(TEMPER,)),
+}

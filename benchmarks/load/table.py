@@ -1,0 +1,131 @@
+"""Results as Markdown: the candidates side by side, the goals, the machine."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from benchmarks.load.goals import GOALS, Goal
+from benchmarks.load.results import Results
+
+# What is shown of each scenario: the figure, and what it is called.
+ROWS: dict[str, dict[str, str]] = {
+    "call": {
+        "p50": "one call, not streamed: p50, ms",
+        "p99": "the same: p99, ms",
+        "requests_per_second": "the same, 16 at once: requests/s",
+    },
+    "prose-accept": {
+        "first_content": "tools, prose accepted: first content, ms",
+        "total": "the same: total, ms",
+    },
+    "prose-respond": {
+        "first_content": "tools, prose through `respond`: first content, ms",
+        "total": "the same: total, ms",
+    },
+    "plain": {"first_content": "no tools: first content, ms"},
+    "streams": {"cpu_us_per_token": "8 streams: CPU per token, us"},
+    "burst": {"tokens_per_second": "burst: tokens/s"},
+    "slow": {
+        "delay_p50": "256 slow streams: delay per token p50, ms",
+        "delay_p99": "the same: p99, ms",
+        "peak_mb": "the same: peak memory, MB",
+        "errors": "the same: errors",
+    },
+    "large": {"p50": "625 kB request: p50, ms"},
+    "start": {
+        "ready_seconds": "start to first answer, s",
+        "idle_mb": "idle memory, MB",
+    },
+    "arguments": {
+        "total": "10,000-token argument: total, ms",
+        "growth": "twice as many: times as long",
+    },
+    "soak": {
+        "minutes": "soak: minutes",
+        "requests": "the same: answers",
+        "errors": "the same: errors",
+        "start_mb": "the same: memory at the start, MB",
+        "end_mb": "the same: memory at the end, MB",
+        "start_descriptors": "the same: descriptors at the start",
+        "end_descriptors": "the same: descriptors at the end",
+    },
+}
+
+
+_REMARKS = {
+    "forge": "asks for whole answers and sends each in one piece, so its burst is that of one "
+    "event, and its CPU per token that of one answer",
+}
+
+
+def markdown(results: Results) -> str:
+    """Write everything that a reader needs to judge the results."""
+    parts = (_origin(results), _comparison(results), _goals(results), _notes(results))
+    return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
+
+
+def _origin(results: Results) -> Iterator[str]:
+    rounds = max(
+        (len(one) for found in results.rounds.values() for one in found.values()), default=0
+    )
+    kind = "a quick look, not a measurement" if results.is_quick else f"medians of {rounds} rounds"
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    yield f"Measured on {results.date}: {results.machine}; {kind}."
+    if versions:
+        yield f"Compared with {versions}."
+
+
+def _comparison(results: Results) -> Iterator[str]:
+    candidates = results.candidates()
+    yield from _head(["", *candidates])
+    for scenario, rows in ROWS.items():
+        for figure, label in rows.items() if scenario in results.rounds else ():
+            values = [results.figure(scenario, one, figure) for one in candidates]
+            if any(value is not None for value in values):
+                yield _row([label, *map(_number, values)])
+
+
+def _goals(results: Results) -> Iterator[str]:
+    goals = [goal for goal in GOALS if goal.scenario in results.rounds]
+    if not goals:
+        return
+    yield from _head(["scenario", "", "goal", "measured", "met"])
+    for goal in goals:
+        yield _row([f"`{goal.scenario}`", goal.what, _bound(goal), *_verdict(goal, results)])
+
+
+def _verdict(goal: Goal, results: Results) -> tuple[str, str]:
+    value = goal.read(results)
+    if value is None:
+        return "-", "not measured"
+    return f"{_number(value)}{goal.unit}", "yes" if goal.is_met(value) else "**no**"
+
+
+def _bound(goal: Goal) -> str:
+    return f"{'>=' if goal.is_least else '<='} {_number(goal.bound)}{goal.unit}"
+
+
+def _notes(results: Results) -> Iterator[str]:
+    for name, note in _REMARKS.items():
+        if name in results.candidates():
+            yield f"- {name}: {note}"
+    for name, reason in results.absent.items():
+        yield f"- {name}: {reason}"
+    for scenario, found in results.problems.items():
+        for name, problems in found.items():
+            yield f"- {name} in `{scenario}`: {problems[0]}"
+
+
+def _head(cells: Sequence[str]) -> Iterable[str]:
+    return _row(cells), "|" + " --- |" * len(cells)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None) -> str:
+    """Write a number with three digits that matter."""
+    if value is None:
+        return "-"
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,112 @@
+"""The requests that are sent: agents' conversations of several sizes, and what answers them."""
+
+from dataclasses import dataclass, replace
+
+from benchmarks.load.client import Answer
+from benchmarks.load.replies import Behaviour, mark
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+_MESSAGES = 10
+_LARGE_MESSAGES, _LARGE_TOOLS, _LARGE_BYTES = 200, 40, 625_000
+
+_QUESTION = "Which of the files of this project have changed since the last release, and why? "
+_RESULT = "src/server.py: 214 lines, last changed on Tuesday; its tests passed in 12.4 s.\n"
+_GREETING: tuple[JsonObject, ...] = (
+    {"role": "user", "content": "Hello! Do you know this project?"},
+    {"role": "assistant", "content": "I shall have a look at it."},
+)
+
+_TEXT: JsonObject = {"type": "string", "description": "As it is written in the project."}
+_MANY: JsonObject = {
+    **{f"parameter_{place}": _TEXT for place in range(6)},
+    "depth": {"type": "integer", "minimum": 0},
+    "order": {"type": "string", "enum": ["name", "size", "date"]},
+}
+_TOOLS: tuple[tuple[str, JsonObject], ...] = (
+    ("get_weather", {"city": _TEXT, "days": {"type": "integer", "minimum": 1}}),
+    ("write_file", {"path": _TEXT, "text": {"type": "string"}}),
+    ("read_file", {"path": _TEXT}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One request, sent again and again, and how it is answered."""
+
+    behaviour: Behaviour
+    messages: int = _MESSAGES
+    tools: int = 3
+    is_streamed: bool = True
+    padding: int = 0
+
+    @property
+    def body(self) -> bytes:
+        """The request's body."""
+        body: JsonObject = {
+            "model": "mock",
+            "messages": _conversation(self.messages, self.padding, mark(self.behaviour)),
+            "stream": self.is_streamed,
+            "temperature": 0.2,
+        }
+        if self.tools:
+            body["tools"] = [_tool(place) for place in range(self.tools)]
+        return json.dump(body)
+
+    def problem(self, answer: Answer) -> str:
+        """Say what is wrong with an answer, "" if nothing is."""
+        if answer.status != 200 or not answer.is_whole:
+            beginning = " ".join(answer.beginning.decode(errors="replace").split())
+            return f"status {answer.status}: {beginning[:200]}"
+        if self.is_streamed and not answer.first_content:
+            return "an answer without content"
+        tokens = self.behaviour.tokens if self.behaviour.kind != "call" else 0
+        found = len(answer.delays) if self.behaviour.delay_ms else answer.words
+        return f"{found} of {tokens} tokens arrived" if self.is_streamed and found < tokens else ""
+
+
+def large(behaviour: Behaviour) -> Workload:
+    """Make the request of an agent that has worked for hours: 625 kB."""
+    bare = Workload(behaviour, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
+    return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
+
+
+def _conversation(length: int, padding: int, wish: str) -> list[JsonValue]:
+    """Write a conversation of an even number of messages; results have `padding` characters."""
+    rounds, others = divmod(length - 2, 4)
+    return [
+        {"role": "system", "content": "You are a careful assistant."},
+        *_GREETING[:others],
+        *(message for place in range(rounds) for message in _round(place, padding)),
+        {"role": "user", "content": f"{_QUESTION}{wish}"},
+    ]
+
+
+def _round(place: int, padding: int) -> tuple[JsonValue, ...]:
+    call_id = f"call_{place}"
+    function: JsonObject = {"name": "read_file", "arguments": f'{{"path":"src/part_{place}.py"}}'}
+    call: JsonObject = {"id": call_id, "type": "function", "function": function}
+    result = (_RESULT * (padding // len(_RESULT) + 1))[: max(padding, len(_RESULT))]
+    return (
+        {"role": "user", "content": _QUESTION * 2},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": result},
+        {"role": "assistant", "content": f"Part {place} has changed. {_RESULT}"},
+    )
+
+
+def _tool(place: int) -> JsonObject:
+    """Describe a tool; the first three are those that the model calls or has called."""
+    name, properties = _TOOLS[place] if place < len(_TOOLS) else (f"inspect_{place}", _MANY)
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+    function: JsonObject = {
+        "name": name,
+        "description": f"Use {name} where it saves the user work. It returns text, or an error.",
+        "parameters": parameters,
+    }
+    return {"type": "function", "function": function}

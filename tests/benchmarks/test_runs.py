@@ -1,0 +1,93 @@
+"""Whole runs, so small that their figures mean nothing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.load import runs
+from benchmarks.load.peers import NotAvailable, python_of
+from benchmarks.load.processes import usage
+from benchmarks.load.results import Results, load, this_machine
+from benchmarks.load.scenarios import Size
+
+TINY = Size(
+    seconds=0.05, streams=1, burst_tokens=50, slow_streams=3, slow_tokens=5, argument_tokens=50
+)
+
+
+def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
+    told: list[str] = []
+    found = Results("2026-01-02", this_machine())
+    plan = runs.Plan(scenarios, folder, ("direct", "temper", "forge"), rounds=1, size=TINY)
+    runs.run(plan, found, told.append)
+    return found, told
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, list[str]]:
+    return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments")
+
+
+def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, list[str]]) -> None:
+    results, _ = measured
+    assert results.problems == {"call": {}, "slow": {}, "arguments": {}}
+    for scenario in ("call", "slow", "arguments"):
+        assert results.candidates() == ["direct", "temper"]
+        assert results.figure(scenario, "temper", "errors") == 0
+    with_temper, without = (results.figure("call", one, "p50") for one in ("temper", "direct"))
+    assert with_temper is not None
+    assert without is not None
+    assert with_temper > without > 0
+    assert results.figure("slow", "temper", "delay_p99") is not None
+    assert results.figure("arguments", "temper", "growth") is not None
+
+
+def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[str]]) -> None:
+    results, told = measured
+    reason = "not available here: not installed; run `python -m benchmarks peers`"
+    assert results.absent == {"forge": reason}
+    assert f"forge is {reason}" in told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_memory_is_read_where_there_is_a_proc(measured: tuple[Results, list[str]]) -> None:
+    results, _ = measured
+    peak = results.figure("slow", "temper", "peak_mb")
+    assert peak is not None
+    assert 10 < peak < 1000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_group_that_has_ended_uses_nothing() -> None:
+    used = usage(2**22 + 1)
+    assert used is not None
+    assert (used.cpu_seconds, used.memory_mb, used.descriptors) == (0, 0, 0)
+
+
+def test_a_missing_peer_names_the_command_that_installs_it(tmp_path: Path) -> None:
+    with pytest.raises(NotAvailable, match="python -m benchmarks peers"):
+        python_of(tmp_path, "litellm")
+
+
+def test_the_command_writes_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "results.json"
+    arguments = ["run", "prose-accept", "--quick", "--only", "direct", "--output", str(file)]
+    assert command.main([*arguments, "--date", "2026-01-02"]) == 0
+    assert "Measured on 2026-01-02" in capsys.readouterr().out
+    assert load(file).is_quick
+    assert command.main(["table", str(file)]) == 0
+    assert "| the same: total, ms |" in capsys.readouterr().out
+
+
+def test_a_file_that_holds_no_results_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["table", str(tmp_path / "none.json")]) == 1
+    assert "none.json cannot be read" in capsys.readouterr().err
+
+
+def test_an_unknown_scenario_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["run", "dance"]) == 2
+    assert "no such scenario: dance; known: call" in capsys.readouterr().err
