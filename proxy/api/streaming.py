@@ -6,16 +6,16 @@ everything below it at once, also while nothing has been sent yet.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
+from proxy.api.mailbox import Mailbox
 from proxy.conversation.replies import ReplyEvent
 from proxy.errors import BackendTimedOut, TemperError
 
@@ -111,36 +111,35 @@ class EventStream:
 
     async def __call__(self, scope: Scope, send: Send) -> None:
         """Stream until the end."""
-        sender, receiver = anyio.create_memory_object_stream[Step](_BUFFERED_EVENTS)
-        # the receiver is closed last: a pump that is still sending would call that an error
-        with receiver:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._pump, sender)
-                first: Step | None = None
-                with anyio.move_on_after(self._pace.keep_alive):
-                    first = await receiver.receive()
-                if isinstance(first, TemperError):
-                    await describe(first).response()(scope, _never, send)
-                else:
-                    await self._respond(first, receiver)(scope, _never, send)
-                group.cancel_scope.cancel()
+        steps = Mailbox[Step](_BUFFERED_EVENTS)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._pump, steps)
+            begun: list[Step] = []
+            with anyio.move_on_after(self._pace.keep_alive):
+                begun = await steps.take()
+            if begun and isinstance(begun[0], TemperError):
+                await describe(begun[0]).response()(scope, _never, send)
+            else:
+                await self._respond(begun, steps)(scope, _never, send)
+            group.cancel_scope.cancel()
 
-    async def _pump(self, sender: MemoryObjectSendStream[Step]) -> None:
+    async def _pump(self, steps: Mailbox[Step]) -> None:
         """Read the backend in a task of its own; errors travel as values to whoever shows them."""
-        async with sender, aclosing(self._events):
+        async with aclosing(self._events):
             try:
                 async with within(self._pace.deadline, self._backend):
                     async for event in self._events:
-                        await _put(sender, event)
+                        await steps.put(event)
             except TemperError as error:
-                await sender.send(error)
+                await steps.put(error)
+            finally:
+                steps.close()
 
-    def _respond(
-        self, first: ReplyEvent | None, receiver: MemoryObjectReceiveStream[Step]
-    ) -> EventSourceResponse:
-        encoder = self._make_encoder(first)
-        return EventSourceResponse(
-            _encoded(first, receiver, encoder),
+    def _respond(self, begun: list[Step], steps: Mailbox[Step]) -> EventSourceResponse:
+        first = begun[0] if begun else None
+        encoder = self._make_encoder(None if isinstance(first, TemperError) else first)
+        return _Response(
+            _encoded(begun, steps, encoder),
             headers=self._headers,
             sep="\n",
             ping=self._pace.keep_alive,
@@ -148,6 +147,16 @@ class EventStream:
             shutdown_event=anyio.Event(),
             shutdown_grace_period=self._pace.grace,
         )
+
+
+class _Response(EventSourceResponse):
+    """A response without a bound for each piece that is sent.
+
+    Whoever reads nothing for long leaves, or is ended by the deadline of the whole.
+    """
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        await send(message)
 
 
 class _Ready(ServerSentEvent):
@@ -162,37 +171,25 @@ class _Ready(ServerSentEvent):
         return self._payload
 
 
-async def _put(sender: MemoryObjectSendStream[Step], event: ReplyEvent) -> None:
-    """Hand an event on without giving the turn away, so that what came together leaves together."""
-    try:
-        sender.send_nowait(event)
-    except anyio.WouldBlock:
-        await sender.send(event)
-
-
 async def _encoded(
-    first: ReplyEvent | None, receiver: MemoryObjectReceiveStream[Step], encoder: Encoder
+    begun: list[Step], steps: Mailbox[Step], encoder: Encoder
 ) -> AsyncGenerator[bytes, None]:
-    yield encoder.keep_alive() if first is None else encoder.encode(first)
-    async for step in receiver:
+    """Encode what comes; what comes together leaves together."""
+    batch = begun
+    if not batch:
+        yield encoder.keep_alive()
+        batch = await steps.take()
+    while batch:
         payloads: list[bytes] = []
-        for each in (step, *_waiting(receiver)):
-            if isinstance(each, TemperError):
-                yield b"".join(payloads) + encoder.fail(each)
+        for step in batch:
+            if isinstance(step, TemperError):
+                yield b"".join(payloads) + encoder.fail(step)
                 return
-            payloads.append(encoder.encode(each))
+            payloads.append(encoder.encode(step))
         if payload := b"".join(payloads):
             yield payload
+        batch = await steps.take()
     yield encoder.end()
-
-
-def _waiting(receiver: MemoryObjectReceiveStream[Step]) -> list[Step]:
-    """Take what has come meanwhile."""
-    steps: list[Step] = []
-    with suppress(anyio.WouldBlock, anyio.EndOfStream):
-        while True:
-            steps.append(receiver.receive_nowait())
-    return steps
 
 
 async def _never() -> Message:

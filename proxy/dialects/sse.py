@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 DONE = b"data: [DONE]\n\n"
 
+_DATA = b"data: "
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -36,18 +37,32 @@ class EventDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that `data` completes."""
+        if (events := self._read_whole(data)) is not None:
+            return events
         if self._after_carriage_return and data:
             # The carriage return ended its line at once, so as not to wait for what follows it.
             self._after_carriage_return = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
             self._after_carriage_return = True
-        events: list[Event] = []
+        events = []
         for piece in data.splitlines(keepends=True):
             self._append(piece)
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
         return events
+
+    def _read_whole(self, data: bytes) -> list[Event] | None:
+        """Read what nearly all senders nearly always send: whole events of one line of data."""
+        if not (data.startswith(_DATA) and data.endswith(b"\n\n")) or len(data) > self._limit:
+            return None
+        if self._line or self._data or self._event or b"\r" in data:
+            return None
+        blocks = data[:-2].split(b"\n\n")
+        if any(b"\n" in block or not block.startswith(_DATA) for block in blocks):
+            return None
+        self._at_start = self._after_carriage_return = False
+        return [Event(block[len(_DATA) :].decode("utf-8", "replace")) for block in blocks]
 
     def finish(self) -> list[Event]:
         """Return the event that the end of the stream completes, if there is one."""
@@ -97,7 +112,7 @@ class EventDecoder:
 
 def encode_data(payload: bytes) -> bytes:
     """Write an event with `payload`, UTF-8, as its data."""
-    return b"data: " + _indented(payload, b"data: ") + b"\n\n"
+    return _DATA + _indented(payload, _DATA) + b"\n\n"
 
 
 def encode_comment(text: str) -> bytes:
