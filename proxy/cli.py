@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from proxy.api.loop import loop_factory
+from proxy.api.loop import loop_factory, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
@@ -165,6 +165,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> bool:
             _print_json({"url": address.url, "backend": address.backend})
         else:
             _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+        settle()
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
     serve_all = run if settings.server.workers == 1 else run_workers

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 
 from proxy.api.assembly import backend_address, serving_of
-from proxy.api.loop import loop_factory
+from proxy.api.loop import loop_factory, settle
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
@@ -136,4 +136,4 @@ async def _serve_until_orphaned(settings: Settings, listening: socket.socket) ->
     parent = multiprocessing.parent_process()
     if parent is not None:
         asyncio.get_running_loop().add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
-    await serve_on(listening, settings)
+    await serve_on(listening, settings, on_ready=lambda _address: settle())

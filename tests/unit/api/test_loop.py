@@ -1,9 +1,10 @@
 import asyncio
+import gc
 import sys
 
 import pytest
 
-from proxy.api.loop import loop_factory
+from proxy.api.loop import loop_factory, settle
 
 
 def test_the_faster_loop_is_chosen_where_there_is_one() -> None:
@@ -19,3 +20,14 @@ def test_without_it_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         assert type(runner.get_loop()).__module__.startswith("asyncio")
+
+
+def test_what_lives_for_ever_is_not_looked_at_again() -> None:
+    before = gc.get_threshold()
+    try:
+        settle()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold()[0] > before[0]
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
