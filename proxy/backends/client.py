@@ -1,6 +1,6 @@
 """What the rest of Temper needs of a backend, whatever it is and wherever it runs."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -32,14 +32,15 @@ class Description:
 
     `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
     its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
-    on at once, None where nobody knows. With `is_provisional` there may be more to know in a
-    moment.
+    on at once, `window` the tokens that one of them has room for, prompt and answer together; None
+    where nobody knows. With `is_provisional` there may be more to know in a moment.
     """
 
     names: tuple[str, ...]
     architecture: str = ""
     template: str = ""
     slots: int | None = None
+    window: int | None = None
     is_provisional: bool = False
 
 
@@ -56,6 +57,14 @@ class Backend(Protocol):
 
     def ask(self, question: Question, headers: dict[str, str]) -> AsyncGenerator[ReplyEvent, None]:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell how many tokens each text has on its own; None if unknown, never raises."""
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""

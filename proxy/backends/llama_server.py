@@ -4,11 +4,12 @@ Measured on build 11669; the same holds for the server inside xllamacpp.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from proxy.backends.client import Description, Health, Model
+from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection
@@ -78,6 +79,7 @@ class LlamaServer:
         architecture: str = "",
     ) -> None:
         self._engine = OpenAICompatible(connection, directives)
+        self._counter = TokenCounter(connection)
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
@@ -95,7 +97,7 @@ class LlamaServer:
         self, question: Question, headers: dict[str, str]
     ) -> AsyncGenerator[ReplyEvent, None]:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        question = replace(question, tools=tuple(map(simplified, question.tools)))
+        question = _acceptable(question)
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -118,6 +120,18 @@ class LlamaServer:
                 return True
             await asyncio.sleep(self._poll_seconds)
         return False
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""
+        return await self._counter.count_prompt(
+            self._engine.body_of(_acceptable(question)), headers
+        )
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell how many tokens each text has on its own; never raises."""
+        return await self._counter.count_texts(texts, headers)
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves, also while it is still loading them."""
@@ -151,17 +165,28 @@ class LlamaServer:
             self._architecture,
             template if isinstance(template, str) else "",
             slots if isinstance(slots, int) and slots > 0 else None,
+            _window(found),
         )
 
     async def properties(self) -> Properties:
         """Read back how it was started: what it was told may have been rounded or capped."""
         found = await self._engine.fetch(PROPERTIES)
-        settings = found.get("default_generation_settings")
-        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
-        slots = found.get("total_slots")
-        if not isinstance(n_ctx, int) or not isinstance(slots, int):
+        n_ctx, slots = _window(found), found.get("total_slots")
+        if n_ctx is None or not isinstance(slots, int):
             raise BackendSpokeNonsense(self.name, "has no properties of a llama-server")
         return Properties(n_ctx, slots)
+
+
+def _acceptable(question: Question) -> Question:
+    """Simplify what the server refuses."""
+    return replace(question, tools=tuple(map(simplified, question.tools)))
+
+
+def _window(properties: JsonObject) -> int | None:
+    """Find the window of one slot; a server that routes to others says 0."""
+    settings = properties.get("default_generation_settings")
+    n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+    return n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
 
 
 def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:

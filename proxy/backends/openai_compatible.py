@@ -3,7 +3,7 @@
 It must not know HTTP's failures (`transport` does) nor judge what a model wrote.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from proxy.backends.client import Description, Health, Model
@@ -46,8 +46,7 @@ class OpenAICompatible:
         self, question: Question, headers: dict[str, str]
     ) -> AsyncGenerator[ReplyEvent, None]:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        body = encode_question(question, self._directives(question))
-        async with self._connection.post(CHAT, body, headers) as answer:
+        async with self._connection.post(CHAT, self.body_of(question), headers) as answer:
             if not _is_success(answer.status):
                 raise self._refused(await answer.whole())
             reading = ReplyReading()
@@ -61,6 +60,20 @@ class OpenAICompatible:
                         yield event
                         return
                     yield event
+
+    def body_of(self, question: Question) -> bytes:
+        """Write what is sent for a question."""
+        return encode_question(question, self._directives(question))
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell nothing: there is no common way to count tokens."""
+        return None
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell nothing: there is no common way to count tokens."""
+        return None
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""

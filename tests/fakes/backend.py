@@ -1,6 +1,6 @@
 """A backend without a wire: it plays one list of events for each question."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.client import Description, Health, Model
@@ -11,12 +11,18 @@ from proxy.errors import TemperError
 
 @dataclass
 class ScriptedBackend:
-    """Plays `scripts` in order; an error in one is raised. `closed` counts the questions ended."""
+    """Plays `scripts` in order; an error in one is raised. `closed` counts the questions ended.
+
+    `counts` are the tokens of the questions counted, in order, and of the last one ever after;
+    without any it cannot count. A text has a token for every word.
+    """
 
     scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     closed: int = 0
+    counts: list[int | None] = field(default_factory=list)
+    counted: list[Question] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
     description: Description | None = None
     name: str = "scripted"
@@ -34,6 +40,15 @@ class ScriptedBackend:
                 yield event
         finally:
             self.closed += 1
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        self.counted.append(question)
+        return self.counts[min(len(self.counted), len(self.counts)) - 1] if self.counts else None
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        return tuple(len(text.split()) for text in texts) if self.counts else None
 
     async def models(self) -> tuple[Model, ...]:
         return (Model("one", {"id": "one", "owned_by": "someone"}),)

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
     TextDelta,
 )
 from proxy.conversation.requests import Parsing, Question
-from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.errors import (
     BackendRefused,
     BackendSpokeNonsense,
@@ -108,6 +108,33 @@ def test_a_state_that_cannot_be_rolled_back_is_not_built_on() -> None:
 
 def test_without_tools_there_is_no_tool_choice() -> None:
     assert "tool_choice" not in sent(question(has_tools=False))
+
+
+def test_a_question_is_counted_as_it_would_be_asked() -> None:
+    odd: JsonObject = {
+        "type": "function",
+        "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
+    }
+    asked = replace(
+        question(parsing=Parsing.OURS, schema=SCHEMA),
+        tools=(Tool("look", {"type": "any"}, json.dump(odd)),),
+    )
+    routes = respx.MockRouter()
+    count = routes.post("http://host/v1/chat/completions/input_tokens")
+    count.respond(json={"input_tokens": 12})
+    ask = routes.post("http://host/v1/chat/completions").respond(content=HELLO)
+    backend = server(routes)
+
+    assert asyncio.run(backend.count(asked, {})) == 12
+    events(backend, asked)
+    assert count.calls.last.request.content == ask.calls.last.request.content
+
+
+def test_single_texts_are_counted_too() -> None:
+    routes = respx.MockRouter()
+    routes.post("http://host/tokenize").respond(json={"tokens": [5, 6, -1, 7, -1]})
+
+    assert asyncio.run(server(routes).count_texts(["Hi", "x"], {})) == (2, 1)
 
 
 def error_body(message: str, code: int = 500) -> JsonObject:
@@ -243,7 +270,18 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             {"model_alias": "a", "model_path": "/models/b.gguf", "chat_template": "{{ t }}"},
             Description(("a", "/models/b.gguf"), "", "{{ t }}"),
         ),
-        ({"model_alias": "a", "total_slots": 4}, Description(("a",), slots=4)),
+        (
+            {
+                "model_alias": "a",
+                "total_slots": 4,
+                "default_generation_settings": {"n_ctx": 8192, "params": {}},
+            },
+            Description(("a",), slots=4, window=8192),
+        ),
+        (
+            {"model_alias": "a", "default_generation_settings": {"n_ctx": 0}},
+            Description(("a",)),
+        ),
         (
             {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
             Description(("asked",)),
@@ -292,6 +330,7 @@ def test_a_server_that_is_not_there_describes_nothing() -> None:
         {"default_generation_settings": 5, "total_slots": 1},
         {"default_generation_settings": {"n_ctx": "x"}, "total_slots": 1},
         {"default_generation_settings": {"n_ctx": 1}},
+        {"default_generation_settings": {"n_ctx": 0}, "total_slots": 1},
     ],
 )
 def test_properties_of_something_else_are_nonsense(found: JsonValue) -> None:

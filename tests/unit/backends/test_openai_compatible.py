@@ -457,3 +457,14 @@ def test_every_failure_names_the_backend() -> None:
     assert isinstance(error, BackendFailed)
     assert "http://host" in str(error)
     assert "out of memory" in str(error)
+
+
+def test_what_no_engine_has_in_common_is_not_counted() -> None:
+    routes = respx.MockRouter()
+    backend = engine(routes)
+
+    async def count() -> tuple[int | None, tuple[int, ...] | None]:
+        return await backend.count(question(), {}), await backend.count_texts(["x"], {})
+
+    assert asyncio.run(count()) == (None, None)
+    assert not routes.calls

@@ -1,0 +1,158 @@
+"""How many tokens a prompt or a text has, asked of a llama-server.
+
+Nothing here raises or takes long: None means that nobody knows and that an estimate has to do. It
+must not know what is asked, only the body that would be sent.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import BackendFailed
+
+COUNT = "/v1/chat/completions/input_tokens"
+TEMPLATE = "/apply-template"
+TOKENIZE = "/tokenize"
+
+# A prompt as text has a mark where a picture or a sound would be, and is shorter than the real one.
+_MEDIA = (b'"image_url"', b'"input_audio"')
+_MISSING = frozenset({404, 405, 501})
+
+# /tokenize takes a mixed array: texts become tokens, numbers stay what they are. So one call does
+# for many texts, told apart by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
+_SEPARATOR = -1
+_BATCH_BYTES = 128 * 1024
+_MOST_AT_ONCE = 4
+_BYTES_PER_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for one count, and how long not to ask again, in seconds.
+
+    `missing` is for an endpoint that the build does not have, `silent` for a server that did not
+    answer in time.
+    """
+
+    answer: float = 2.0
+    missing: float = 600.0
+    silent: float = 30.0
+
+
+class TokenCounter:
+    """Asks one llama-server."""
+
+    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
+        self._connection = connection
+        self._patience = patience or Patience()
+        self._missing_until: dict[str, float] = {}
+        self._silent_until = 0.0
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Return how many tokens the prompt of a chat request's body has."""
+        counted = await self._post(COUNT, body, headers)
+        if counted is not None:
+            return _tokens(counted.get("input_tokens"))
+        if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
+            return await self._count_rendered(body, headers)
+        return None
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: Mapping[str, str]
+    ) -> tuple[int, ...] | None:
+        """Return how many tokens each text has on its own, special tokens included."""
+        asked = [self._count_batch(batch, headers) for batch in _batches(texts)]
+        counted = await asyncio.gather(*asked)
+        known = [lengths for lengths in counted if lengths is not None]
+        return tuple(chain.from_iterable(known)) if len(known) == len(counted) else None
+
+    async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Count in two steps, for builds that cannot do it in one."""
+        rendered = await self._post(TEMPLATE, body, headers)
+        prompt = rendered.get("prompt") if rendered is not None else None
+        if not isinstance(prompt, str):
+            return None
+        # as the server does it itself before it generates
+        wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
+        tokens = await self._tokenize(wanted, headers)
+        return None if tokens is None else len(tokens)
+
+    async def _count_batch(
+        self, texts: Sequence[str], headers: Mapping[str, str]
+    ) -> Iterator[int] | None:
+        content: list[JsonValue] = []
+        for text in texts:
+            content += (text, _SEPARATOR)
+        async with self._turns:
+            tokens = await self._tokenize({"content": content}, headers)
+        ends = [-1, *(i for i, token in enumerate(tokens or ()) if token == _SEPARATOR)]
+        if tokens is None or len(ends) != len(texts) + 1:
+            return None
+        return (end - start - 1 for start, end in pairwise(ends))
+
+    async def _tokenize(
+        self, wanted: JsonObject, headers: Mapping[str, str]
+    ) -> list[JsonValue] | None:
+        answer = await self._post(TOKENIZE, json.dump(wanted), headers)
+        tokens = answer.get("tokens") if answer is not None else None
+        return tokens if isinstance(tokens, list) else None
+
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject | None:
+        """Return the object that comes back, None where there is none."""
+        if self._is_missing(path) or _now() < self._silent_until:
+            return None
+        limit = DOCUMENT_LIMIT + _BYTES_PER_TOKEN * len(body)
+        try:
+            async with (
+                asyncio.timeout(self._patience.answer),
+                self._connection.post(path, body, headers) as answer,
+            ):
+                status = answer.status
+                document = await answer.read(limit)
+        except TimeoutError:
+            self._silent_until = _now() + self._patience.silent
+            return None
+        except BackendFailed:
+            return None
+        if status in _MISSING:
+            self._missing_until[path] = _now() + self._patience.missing
+        return _read(document) if 200 <= status < 300 else None
+
+    def _is_missing(self, path: str) -> bool:
+        return _now() < self._missing_until.get(path, 0.0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Divide texts into batches whose answers stay small; a long one has a batch of its own."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        length = len(text.encode())
+        if batch and size + length > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += length
+    if batch:
+        yield batch
+
+
+def _read(document: bytes) -> JsonObject | None:
+    try:
+        found = json.parse(document)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _tokens(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

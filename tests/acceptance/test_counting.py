@@ -1,0 +1,223 @@
+"""Token counts and the window, asked of a real llama-server and held against what it really does.
+
+`prompt_tokens` of a reply is the truth: it is what the server has decoded.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import httpx
+import pytest
+
+from proxy.backends.counting import COUNT, TokenCounter
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.requests import Parsing, Question
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import ContextOverflow
+from proxy.processes.llama_server import RunningServer
+from tests.fakes.front import plain_transport
+from tests.fakes.histories import call, called, result, said
+from tests.fakes.llama import CONTEXT_TOKENS
+from tests.fakes.scripts import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+ODD_TOOL: JsonObject = {
+    "type": "function",
+    "function": {"name": "odd", "parameters": {"type": "any", "properties": {"x": True}}},
+}
+ROUND = (
+    said("system", "Be kind. 日本 😅"),
+    said("user", "Wie spät ist es?"),
+    called(call("a", "get_time"), call("b", "get_weather", '{"city":"Köln"}'), content="Moment."),
+    result("a", '{"time": "12:00"}'),
+    result("b", "sunny\n" * 20),
+    said("user", [{"type": "text", "text": "And "}, {"type": "text", "text": "now?"}]),
+)
+TEXTS = (
+    "Hello",
+    "",
+    "日本 😅",
+    "<tool_call>\n{}\n</tool_call>",
+    "<|im_end|>",
+    " in the ",
+    "x" * 5000,
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def connected(server: RunningServer) -> AsyncGenerator[LlamaServer, None]:
+    connection = Connection(server.base_url, server.api_key, transport=plain_transport())
+    backend = LlamaServer(connection)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def asking(*messages: JsonObject, tools: Sequence[JsonObject] = (), **more: JsonValue) -> Question:
+    body: JsonObject = {"messages": list(messages), "max_tokens": 1, **more}
+    if tools:
+        body["tools"] = list(tools)
+    request = decode_request(json.dump(body))
+    return Question(request, request.messages, request.tools, request.tool_choice)
+
+
+def of_size(tokens: int, last: str = "") -> Question:
+    """Make a question with a prompt of a known size: a letter is a token of this model."""
+    return asking(said("user", "x" * (tokens - len(AROUND)) + last))
+
+
+AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|>", *"assistant\n")
+
+
+async def reply(backend: LlamaServer, question: Question) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(question, {})) as events:
+        return [event async for event in events]
+
+
+def usage_of(events: list[ReplyEvent]) -> UsageReported:
+    (usage,) = (event for event in events if isinstance(event, UsageReported))
+    return usage
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        asking(said("user", "Hi")),
+        asking(*ROUND),
+        asking(*ROUND, tools=TOOLS),
+        asking(*ROUND[:2], tools=[*TOOLS, ODD_TOOL]),
+        asking(*ROUND, tools=TOOLS, chat_template_kwargs={"enable_thinking": False}),
+    ],
+    ids=["words", "history", "tools", "refused schema", "no thoughts"],
+)
+async def test_a_prompt_has_as_many_tokens_as_were_counted(
+    llama_server: RunningServer, question: Question
+) -> None:
+    async with connected(llama_server) as backend:
+        counted = await backend.count(question, {})
+        usage = usage_of(await reply(backend, question))
+    assert counted == usage.usage["prompt_tokens"]
+    timings = usage.timings
+    assert timings is not None
+    cached, processed = timings["cache_n"], timings["prompt_n"]
+    assert isinstance(cached, int)
+    assert isinstance(processed, int)
+    assert cached + processed == counted
+    assert usage.usage["prompt_tokens_details"] == {"cached_tokens": cached}
+
+
+async def test_every_attempt_at_an_answer_is_counted_as_it_is_sent(
+    llama_server: RunningServer,
+) -> None:
+    plain = asking(*ROUND, tools=TOOLS)
+    raw = Question(plain.request, plain.messages, plain.tools, plain.tool_choice, Parsing.OURS)
+    fewer = Question(plain.request, plain.messages[:2], plain.tools[:1], plain.tool_choice)
+    async with connected(llama_server) as backend:
+        counts = [await backend.count(each, {}) for each in (plain, raw, fewer)]
+        sent = usage_of(await reply(backend, fewer)).usage["prompt_tokens"]
+    assert counts == [counts[0], counts[0], sent]
+
+
+class WithoutCounting(httpx.AsyncBaseTransport):
+    """The wire to a build that has no such endpoint."""
+
+    def __init__(self) -> None:
+        self._wire = plain_transport()
+        self.paths: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.paths.append(request.url.path)
+        if request.url.path == COUNT:
+            return httpx.Response(404, json={"error": {"code": 404}})
+        return await self._wire.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+
+async def test_an_older_build_counts_the_same_in_two_steps(llama_server: RunningServer) -> None:
+    wire = WithoutCounting()
+    older = LlamaServer(Connection(llama_server.base_url, llama_server.api_key, transport=wire))
+    questions = [asking(*ROUND, tools=TOOLS), asking(said("user", "Hi"))]
+    async with connected(llama_server) as backend:
+        exact = [await backend.count(each, {}) for each in questions]
+        rendered = [await older.count(each, {}) for each in questions]
+    await older.close()
+    assert rendered == exact
+    assert wire.paths == [COUNT, *["/apply-template", "/tokenize"] * 2]
+
+
+async def test_texts_counted_together_have_what_each_has_alone(
+    llama_server: RunningServer,
+) -> None:
+    async with connected(llama_server) as backend:
+        together = await backend.count_texts(TEXTS, {})
+        alone = [await backend.count_texts([text], {}) for text in TEXTS]
+        long = await backend.count_texts(["x" * 300_000, "x"], {})
+    assert together == tuple(count for counts in alone for count in counts or ())
+    assert together is not None
+    assert together[0:2] == (5, 0)
+    assert together[4] == 1
+    assert long == (300_000, 1)
+
+
+async def test_without_the_key_nothing_is_counted(llama_server: RunningServer) -> None:
+    connection = Connection(llama_server.base_url, transport=plain_transport())
+    counter = TokenCounter(connection)
+    keyed = {"authorization": f"Bearer {llama_server.api_key}"}
+    assert await counter.count_texts(["x"], {}) is None
+    assert await counter.count_texts(["x"], keyed) == (1,)
+    await connection.close()
+
+
+async def test_the_window_is_that_of_one_slot(llama_server: RunningServer) -> None:
+    async with connected(llama_server) as backend:
+        described = await backend.describe("scripted")
+    assert described.window == CONTEXT_TOKENS
+
+
+async def test_a_prompt_must_leave_room_for_one_token(llama_server: RunningServer) -> None:
+    async with connected(llama_server) as backend:
+        fits, full = of_size(CONTEXT_TOKENS - 1), of_size(CONTEXT_TOKENS)
+        assert await backend.count(full, {}) == CONTEXT_TOKENS
+        usage = usage_of(await reply(backend, fits))
+        with pytest.raises(ContextOverflow) as caught:
+            await reply(backend, full)
+    assert usage.usage["prompt_tokens"] == CONTEXT_TOKENS - 1
+    assert (caught.value.prompt_tokens, caught.value.window) == (CONTEXT_TOKENS, CONTEXT_TOKENS)
+
+
+async def test_an_overflow_names_what_was_counted(llama_server: RunningServer) -> None:
+    question = asking(*ROUND, said("user", "word " * 9000), tools=TOOLS)
+    async with connected(llama_server) as backend:
+        counted = await backend.count(question, {})
+        with pytest.raises(ContextOverflow) as caught:
+            await reply(backend, question)
+    assert (caught.value.prompt_tokens, caught.value.window) == (counted, CONTEXT_TOKENS)
+
+
+async def test_a_window_that_fills_up_ends_the_reply_as_if_it_were_too_long(
+    llama_server: RunningServer,
+) -> None:
+    room = 40
+    request = of_size(CONTEXT_TOKENS - room, " [[forever]]").request
+    fields = {name: raw for name, raw in request.fields.items() if name != "max_tokens"}
+    endless = decode_request(json.join_object(dict(fields)))
+    question = Question(endless, endless.messages, (), endless.tool_choice)
+    async with connected(llama_server) as backend:
+        async with asyncio.timeout(60):
+            events = await reply(backend, question)
+    assert events[-1] == ReplyFinished("length")
+    assert usage_of(events).usage["total_tokens"] == CONTEXT_TOKENS

@@ -1,0 +1,262 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import chain
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.counting import COUNT, TEMPLATE, TOKENIZE, Patience, TokenCounter
+from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+HOST = "http://host"
+BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
+SOON = 5.0
+
+
+def counter(routes: respx.MockRouter, patience: Patience | None = None) -> TokenCounter:
+    wire = httpx.MockTransport(routes.async_handler)
+    return TokenCounter(Connection(HOST, transport=wire), patience)
+
+
+def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
+    async def ask() -> list[int | None]:
+        async with asyncio.timeout(SOON):
+            return [await counting.count_prompt(body, {}) for _ in range(times)]
+
+    return asyncio.run(ask())
+
+
+def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
+    async def ask() -> tuple[int, ...] | None:
+        async with asyncio.timeout(SOON):
+            return await counting.count_texts(counted, {})
+
+    return asyncio.run(ask())
+
+
+def tokenize(request: httpx.Request) -> httpx.Response:
+    """Answer like a llama-server with a token of seven digits for every byte of text."""
+    asked = json.parse(request.content)
+    assert isinstance(asked, dict)
+    content = asked["content"]
+    pieces = content if isinstance(content, list) else [content]
+    tokens: list[JsonValue] = list(chain.from_iterable(map(tokens_of, pieces)))
+    return httpx.Response(200, json={"tokens": tokens})
+
+
+def tokens_of(piece: JsonValue) -> list[JsonValue]:
+    return [1_000_000 + byte for byte in piece.encode()] if isinstance(piece, str) else [piece]
+
+
+def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:
+    routes = respx.MockRouter()
+    route = routes.post(HOST + COUNT).respond(json={"input_tokens": 646, "object": "x"})
+    counting = counter(routes)
+
+    headers = {"authorization": "Bearer client", "x-conversation-id": "7"}
+    assert asyncio.run(counting.count_prompt(BODY, headers)) == 646
+    sent = route.calls.last.request
+    assert sent.content == BODY
+    assert sent.headers["authorization"] == "Bearer client"
+    assert "x-conversation-id" not in sent.headers
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_a_build_that_cannot_count_renders_and_tokenizes_and_is_not_asked_again(
+    status: int,
+) -> None:
+    routes = respx.MockRouter()
+    count = routes.post(HOST + COUNT).respond(status, json={"error": {"code": status}})
+    render = routes.post(HOST + TEMPLATE).respond(json={"prompt": "<s>Hi</s>"})
+    tokens = routes.post(HOST + TOKENIZE)
+    tokens.side_effect = tokenize
+    counting = counter(routes)
+
+    assert prompts(counting, times=2) == [9, 9]
+    assert (count.call_count, render.call_count) == (1, 2)
+    assert render.calls.last.request.content == BODY
+    assert json.parse(tokens.calls.last.request.content) == {
+        "content": "<s>Hi</s>",
+        "add_special": True,
+        "parse_special": True,
+    }
+
+
+def test_a_build_without_any_of_the_endpoints_is_asked_once() -> None:
+    routes = respx.MockRouter(assert_all_called=False)
+    missing = [routes.post(HOST + path).respond(404) for path in (COUNT, TEMPLATE, TOKENIZE)]
+    counting = counter(routes)
+
+    assert prompts(counting, times=3) == [None] * 3
+    assert [route.call_count for route in missing] == [1, 1, 0]
+
+
+def test_a_missing_endpoint_is_looked_for_again_after_a_while() -> None:
+    routes = respx.MockRouter()
+    answers = [httpx.Response(404), httpx.Response(200, json={"input_tokens": 3})]
+    routes.post(HOST + COUNT).side_effect = answers
+
+    assert prompts(counter(routes, Patience(missing=0)), times=2) == [None, 3]
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio"])
+def test_a_prompt_with_more_than_text_is_never_counted_as_text(kind: str) -> None:
+    part: JsonObject = {"type": kind, kind: {"url": "data:"}}
+    body = json.dump({"messages": [{"role": "user", "content": [part]}]})
+    routes = respx.MockRouter(assert_all_called=False)
+    routes.post(HOST + COUNT).respond(404)
+    render = routes.post(HOST + TEMPLATE).respond(json={"prompt": "<media>"})
+
+    assert prompts(counter(routes), body) == [None]
+    assert not render.called
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}}),
+        httpx.Response(400, json={"error": {"type": "invalid_request_error", "code": 400}}),
+        httpx.Response(500, json={"input_tokens": 5}),
+        httpx.Response(200, text="no JSON"),
+        httpx.Response(200, json=[5]),
+        httpx.Response(200, json={"input_tokens": True}),
+        httpx.Response(200, json={"tokens": 5}),
+        httpx.ConnectError("refused"),
+        httpx.ReadError("reset"),
+    ],
+)
+def test_a_count_that_fails_is_unknown_and_the_next_one_is_tried(
+    failure: httpx.Response | Exception,
+) -> None:
+    routes = respx.MockRouter()
+    good = httpx.Response(200, json={"input_tokens": 3})
+    # a connection that breaks is tried again at once
+    broken = [failure, failure] if isinstance(failure, httpx.ReadError) else [failure]
+    routes.post(HOST + COUNT).side_effect = [*broken, good]
+
+    assert prompts(counter(routes), times=2) == [None, 3]
+
+
+@pytest.mark.parametrize(
+    ("rendered", "tokens"),
+    [
+        ({"prompt": None}, {"tokens": [1]}),
+        ({}, {"tokens": [1]}),
+        ({"prompt": "x"}, {"tokens": 1}),
+        ({"prompt": "x"}, {}),
+    ],
+)
+def test_a_rendered_prompt_that_makes_no_sense_is_unknown(
+    rendered: JsonObject, tokens: JsonObject
+) -> None:
+    routes = respx.MockRouter(assert_all_called=False)
+    routes.post(HOST + COUNT).respond(404)
+    routes.post(HOST + TEMPLATE).respond(json=rendered)
+    routes.post(HOST + TOKENIZE).respond(json=tokens)
+
+    assert prompts(counter(routes)) == [None]
+
+
+class Engine:
+    """Answers each request as `answer` does, and notes how many there were."""
+
+    def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
+        self.answer = answer
+        self.asked = self.active = self.most = 0
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        self.active += 1
+        self.most = max(self.most, self.active)
+        try:
+            return await self.answer(request)
+        finally:
+            self.active -= 1
+
+    def counter(self, patience: Patience) -> TokenCounter:
+        return TokenCounter(Connection(HOST, transport=httpx.MockTransport(self)), patience)
+
+
+async def say_nothing(_: httpx.Request) -> httpx.Response:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_a_server_that_does_not_answer_is_left_alone_for_a_while() -> None:
+    engine = Engine(say_nothing)
+    counting = engine.counter(Patience(answer=0.001))
+
+    assert prompts(counting, times=3) == [None] * 3
+    assert texts(counting, "x") is None
+    assert engine.asked == 1
+
+
+def test_a_server_that_did_not_answer_gets_another_chance() -> None:
+    engine = Engine(say_nothing)
+
+    assert prompts(engine.counter(Patience(answer=0.001, silent=0)), times=2) == [None] * 2
+    assert engine.asked == 2
+
+
+def test_many_texts_are_counted_in_one_call() -> None:
+    routes = respx.MockRouter()
+    route = routes.post(HOST + TOKENIZE)
+    route.side_effect = tokenize
+
+    assert texts(counter(routes), "Hello", "", "日本", "x", "") == (5, 0, 6, 1, 0)
+    assert route.call_count == 1
+
+
+def test_no_texts_need_no_call() -> None:
+    assert texts(counter(respx.MockRouter())) == ()
+
+
+def test_long_texts_are_counted_in_several_calls_and_keep_their_order() -> None:
+    routes = respx.MockRouter()
+    route = routes.post(HOST + TOKENIZE)
+    route.side_effect = tokenize
+    lengths = (100_000, 200_000, 100_000, 20_000, 5, 100_000)
+
+    counted = texts(counter(routes), *("é" * (length // 2) for length in lengths))
+    assert counted == tuple(length // 2 * 2 for length in lengths)
+    assert route.call_count == 4
+    longest = max(len(call.response.content) for call in route.calls)
+    assert longest > DOCUMENT_LIMIT
+
+
+def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
+    async def scene() -> tuple[tuple[int, ...] | None, int]:
+        together = asyncio.Barrier(4)
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            await together.wait()
+            return tokenize(request)
+
+        engine = Engine(answer)
+        async with asyncio.timeout(SOON):
+            counting = engine.counter(Patience(answer=SOON))
+            return await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
+
+    assert asyncio.run(scene()) == ((100_000,) * 8, 4)
+
+
+@pytest.mark.parametrize("failure", [httpx.Response(500), httpx.ConnectError("refused")])
+def test_texts_of_which_some_cannot_be_counted_are_unknown(
+    failure: httpx.Response | Exception,
+) -> None:
+    routes = respx.MockRouter()
+    good = httpx.Response(200, json={"tokens": [*[5] * 9, -1]})
+    routes.post(HOST + TOKENIZE).side_effect = [good, failure]
+
+    assert texts(counter(routes), "x" * 100_000, "y" * 100_000) is None
+
+
+@pytest.mark.parametrize("tokens", [[1, 2, 3], [1, -1, 2, -1, 3, -1], [], 5])
+def test_a_server_that_knows_no_mixed_arrays_cannot_count_texts(tokens: JsonValue) -> None:
+    routes = respx.MockRouter()
+    routes.post(HOST + TOKENIZE).respond(json={"tokens": tokens})
+
+    assert texts(counter(routes), "x", "y") is None
