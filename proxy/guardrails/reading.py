@@ -22,12 +22,13 @@ from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.provenance import is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.tool_names import named_after
 from proxy.guardrails.respond import MessageDecoder, message_of
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
+_TOO_MANY = Dropped("too_many_calls")
 _BOTCHED = (Reason.BROKEN, Reason.NOT_CLOSED)
 
 
@@ -128,9 +129,8 @@ class ReplyReader:
                 return self._read_text(text)
             case ReasoningDelta(text):
                 return [self._reason(text)]
-            case ToolCallStarted(index, _, name):
-                message = MessageDecoder() if self._offer.is_respond(name) else None
-                self._structured.setdefault(index, _StructuredCall(event, message))
+            case ToolCallStarted(index) if index not in self._structured:
+                self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
                 call = self._structured[index]
                 call.arguments.append(text)
@@ -220,6 +220,13 @@ class ReplyReader:
             else:
                 self._calls.append(call)
         return heard
+
+    def _start_structured(self, started: ToolCallStarted) -> None:
+        if len(self._structured) < MOST_CALLS:
+            message = MessageDecoder() if self._offer.is_respond(started.name) else None
+            self._structured[started.index] = _StructuredCall(started, message)
+        elif _TOO_MANY not in self._facts:
+            self._facts.append(_TOO_MANY)
 
     def _end_structured(self, call: _StructuredCall) -> list[Heard]:
         written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)

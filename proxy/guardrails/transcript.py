@@ -34,7 +34,7 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
         found = waiting.pop(message.tool_call_id or "", None)
         if message.role == "tool" and found is not None:
             name, arguments = found
-            failed = _has_failed(message.text)
+            failed = has_failed(message.text)
             completed.append(CompletedCall(name, arguments, message.text, failed))
     return tuple(completed)
 
@@ -56,7 +56,7 @@ def object_of(arguments: str) -> JsonObject | None:
     return value if isinstance(value, dict) else None
 
 
-def _has_failed(result: str) -> bool:
+def has_failed(result: str) -> bool:
     """Tell whether a result reports a failure, in the ways in which tools commonly do."""
     text = result.lstrip()
     if not text.startswith("{"):

@@ -404,6 +404,9 @@ UNMARKED: tuple[Spelling, ...] = (
     spell_ending("python_list", around("\n", _PYTHON_LIST, "")),
     spell_reply("bare_gemma", lines(gemma)),
     spell_ending("bare_gemma_in_text", around("\n", lines(gemma), "")),
+    spell_reply("functionary", lines(named(">>>", "\n", ""), "")),
+    spell_ending("functionary_in_text", around("\n", lines(named(">>>", "\n", "")), "")),
+    spell_plain("react", lines(named("Action: ", "\nAction Input: ", ""))),
 )
 
 SPELLINGS = (*MARKED, *UNMARKED)

@@ -16,7 +16,7 @@ from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted
 from tests.corpus.spellings import SPELLINGS, syntaxes_in
 
-LEAST_SHARE = 0.98
+LEAST_SHARE = 0.995
 LEAST_COUNT = 200
 
 # Texts that are marked as not being calls; nothing else is ever written in them.

@@ -40,6 +40,11 @@ FLOODS = {
     "thoughts": ("<think>", "</thin"),
     "a string": ('<tool_call>{"name": "get_weather", "arguments": {"city": "', "x\\"),
     "a parameter": ("<function=get_weather>\n<parameter=city>\n", "</parameter><"),
+    "calls in one list": (
+        "<tool_call>[",
+        '{"name": "get_weather", "arguments": {"city": "Paris"}},',
+    ),
+    "calls in a row": ("", 'call:get_weather{city:<|"|>Paris<|"|>}\n'),
     "a list": ('{"name": "get_weather", "arguments": {"city": ', "["),
 }
 

@@ -9,15 +9,17 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.literals import literals_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Style, Unreadable, Value, read_value, read_whole
+from proxy.guardrails.rescue.values import Value, read_whole
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _SEPARATOR = "<tool_sep>"
+_PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _OTHER = "call:"  # Gemma's
 PAIRS_BEGIN = "<arg_key>"
@@ -72,8 +74,10 @@ class _Call:
 
     def read_arguments(self, name: str) -> Reading:
         """Read everything behind the name."""
+        count = 0
         while name and (yield from self._cursor.literal(self._key)):
-            if not (yield from self._pair()):
+            count += 1
+            if count > _PAIR_LIMIT or not (yield from self._pair()):
                 return NotACall(Reason.BROKEN)
             yield from self._space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
@@ -82,14 +86,12 @@ class _Call:
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
     def _json(self, name: str) -> Reading:
-        self._cursor.start_arguments(name)
-        value = yield from read_value(self._cursor, None, Style((self._closer,)))
-        self._cursor.end_arguments()
-        if isinstance(value, Unreadable):
-            return NotACall(Reason.BROKEN)
+        found = yield from read_arguments(self._cursor, name, (self._closer,))
+        if isinstance(found, NotACall):
+            return found
         yield from self._space()
         is_closed = yield from self._cursor.literal(self._closer)
-        return Calls((WrittenCall(name, value.value),), value.is_closed and is_closed)
+        return Calls(found.calls, found.closed and is_closed)
 
     def _space(self) -> Waiting[None]:
         yield from self._cursor.whitespace()

@@ -3,6 +3,7 @@
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.envelope import read_all_calls, read_calls
 from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 
 _CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|tool_call_end|>"))
@@ -23,7 +24,7 @@ class BareJson:
 
 
 class UnopenedJson:
-    """Plain JSON on lines of its own at the end of the reply, with a closing mark but no other."""
+    """Plain JSON on lines of its own at the end of the reply, with closing marks but no others."""
 
     name = "unopened_json"
     openings = ("\n{",)
@@ -31,11 +32,18 @@ class UnopenedJson:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the JSON that begins with the last character of `opening`, and the mark behind."""
+        """Read one JSON after the other, and the mark behind each.
+
+        The first begins with the last character of `opening`.
+        """
         cursor.rewind()
         yield from cursor.whitespace()
-        found = yield from read_calls(cursor, is_marked=False, is_silent=True)
-        yield from cursor.whitespace()
-        if isinstance(found, NotACall) or not (yield from cursor.one_of(_CLOSERS)):
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls(found.calls)
+        return (yield from read_row(cursor, lambda: _unopened(cursor), lambda: cursor.is_next("{")))
+
+
+def _unopened(cursor: Cursor) -> Reading:
+    found = yield from read_calls(cursor, is_marked=False, is_silent=True)
+    yield from cursor.whitespace()
+    if isinstance(found, NotACall) or not (yield from cursor.one_of(_CLOSERS)):
+        return NotACall(Reason.NOT_A_CALL)
+    return Calls(found.calls)

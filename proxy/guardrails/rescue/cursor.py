@@ -186,18 +186,23 @@ class Cursor:
 
     def is_next(self, text: str) -> Waiting[bool]:
         """Tell whether `text` comes next."""
-        while not self._is_finished and len(self._text) - self._position < len(text):
-            if not text.startswith(self._text[self._position :]):
-                break
+        while not (is_next := self.stands_at(text)) and self._may_arrive(text):
             yield
-        return self.stands_at(text)
+        return is_next
 
     def literal(self, text: str) -> Waiting[bool]:
         """Pass `text` if it comes next, else nothing; tell which."""
-        is_next = yield from self.is_next(text)
-        if is_next:
-            self._position += len(text)
-        return is_next
+        while not self._text.startswith(text, self._position):
+            if not self._may_arrive(text):
+                return False
+            yield
+        self._position += len(text)
+        return True
+
+    def _may_arrive(self, text: str) -> bool:
+        """Tell whether all that is there could be the beginning of `text`."""
+        length = len(self._text) - self._position
+        return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
     def one_of(self, literals: Literals) -> Waiting[str]:
         """Pass and return the literal that comes next, "" if none does."""

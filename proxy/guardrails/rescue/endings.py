@@ -4,6 +4,8 @@ A quotation mark inside a string is often not escaped. One ends the string only 
 behind it can follow a string there; in correct JSON that is always so.
 """
 
+# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,18 +15,23 @@ from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.escapes import WHOLE_ESCAPE
 
 QUOTES = ('"', "'")
+CURLY_QUOTES = {"“": "”", "‘": "’"}
 _SIGHT = 256  # how far to look behind a quotation mark
 
-_KEY = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\w$.-]+)\s*[:=]""", re.DOTALL)
+_COMMENTS = ("//", "/*", "# ")
+_KEY = re.compile(
+    r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|“[^”]*”|‘[^’]*’|[\w$.-]+)\s*[:=]""", re.DOTALL
+)
 _KEY_BEGINS = re.compile(
     r"""(?:"(?:[^"\\]|\\.)*\\?|'(?:[^'\\]|\\.)*\\?|"(?:[^"\\]|\\.)*"\s*|'(?:[^'\\]|\\.)*'\s*"""
-    r"""|[\w$.-]+\s*)""",
+    r"""|“[^”]*|‘[^’]*|(?:“[^”]*”|‘[^’]*’)\s*|[\w$.-]+\s*)""",
     re.DOTALL,
 )
-_ITEM = re.compile(r"""["'\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
+_ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
 _ITEM_BEGINS = re.compile(r"[\w.]+")
-_BEHIND_CONTAINER = "\"'{[<,/"
+_BEHIND_CONTAINER = "\"'“‘{[<,/#"
 _BEHIND_COMMA = "/<&"
+_PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
 
 # The same for the most frequent cases, within sight and only where the answer is no.
 _SPACE = r"\s{0,40}+"
@@ -86,11 +93,11 @@ def still_inside(quote: str, around: Around) -> re.Pattern[str]:
 def _not_behind(around: Around) -> str:
     """Write a pattern for what certainly cannot follow a string."""
     closer = _class(around.closer)
-    expected = _class({'"', "'", ",", "/", around.closer, *(end[0] for end in around.ends)})
+    expected = _class({*"\"'“‘,/#", around.closer, *(end[0] for end in around.ends)})
     not_next = (
-        rf"(?![\s{closer}{_BEHIND_COMMA}])(?:{_NO_ITEM})"
+        rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
         if around.is_list
-        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
+        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
     )
     return "|".join(
         (
@@ -121,11 +128,11 @@ def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
         return _can_follow_container(text[1:].lstrip(), around)
     if text[0] == ",":
         return _can_be_next(text[1:].lstrip(), around)
-    if text[0] in QUOTES:  # a comma is missing, or this is not the end
+    if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or this is not the end
         return is_apart if around.is_list else _matches(_KEY, _KEY_BEGINS, text)
-    return text.startswith(("//", "/*", *around.ends)) or (
-        None if _is_start(text, around) else False
-    )
+    if text[0] == "#" and not is_apart:
+        return False
+    return _is_at((*_COMMENTS, *around.ends), text)
 
 
 def _can_follow_container(text: str, around: Around) -> bool | None:
@@ -144,6 +151,8 @@ def _can_be_next(text: str, around: Around) -> bool | None:
         return None
     if text[0] == around.closer or text[0] in _BEHIND_COMMA:
         return True
+    if text[0] == "#":
+        return _is_at(_COMMENTS, text)
     if around.is_list:
         return _matches(_ITEM, _ITEM_BEGINS, text)
     return _matches(_KEY, _KEY_BEGINS, text)
@@ -155,5 +164,8 @@ def _matches(pattern: re.Pattern[str], beginning: re.Pattern[str], text: str) ->
     return None if beginning.fullmatch(text) else False
 
 
-def _is_start(text: str, around: Around) -> bool:
-    return any(end.startswith(text) for end in ("//", *around.ends))
+def _is_at(marks: Iterable[str], text: str) -> bool | None:
+    """Tell whether a text begins with one of these marks; None if it may turn out to."""
+    if text.startswith(tuple(marks)):
+        return True
+    return None if any(mark.startswith(text) for mark in marks) else False

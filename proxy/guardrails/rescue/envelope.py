@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.literals import Literals, literals_of
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
 from proxy.guardrails.rescue.values import Problem, Style, Unreadable, Value, read_value
 
 ARGUMENT_KEYS = (
@@ -33,13 +33,15 @@ def read_calls(
     """Read one JSON value that is a call or a list of calls; a call's arguments are echoed.
 
     `ends` are the marks before which the last closing bracket may be missing. Of a list that
-    breaks off within an item, the items before it count. Nothing is echoed if `is_silent`.
+    breaks off within an item, or is too long, the items before it count. Nothing is echoed if
+    `is_silent`.
     """
     if not (yield from _can_begin(cursor)):
         return NotACall(Reason.NOT_A_CALL)
     announcer = _Announcer(cursor, is_marked=is_marked, is_silent=is_silent)
     value = yield from read_value(cursor, announcer, Style(ends))
-    if isinstance(value, Unreadable) and value.items:
+    breaks_off = isinstance(value, Unreadable) and value.problem is not Problem.UNWANTED
+    if isinstance(value, Unreadable) and value.items and (breaks_off or announcer.is_tired):
         value = Value(list(value.items), is_closed=False)
     if isinstance(value, Unreadable):
         is_other = value.problem is Problem.UNWANTED
@@ -48,6 +50,18 @@ def read_calls(
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     return Calls(calls, value.is_closed) if calls else NotACall(Reason.NOT_A_CALL)
+
+
+def read_arguments(
+    cursor: Cursor, name: str, ends: tuple[str, ...] = ()
+) -> Waiting[Calls | NotACall]:
+    """Read the JSON that holds the arguments of a call whose name was written before; echo it."""
+    cursor.start_arguments(name)
+    value = yield from read_value(cursor, None, Style(ends))
+    cursor.end_arguments()
+    if isinstance(value, Unreadable):
+        return NotACall(Reason.BROKEN)
+    return Calls((WrittenCall(name, value.value),), value.is_closed)
 
 
 def _can_begin(cursor: Cursor) -> Waiting[bool]:
@@ -72,6 +86,8 @@ def read_all_calls(
     char = yield from cursor.peek()
     marks = literals_of(*ends)
     while char and char in "{[" and found.closed and not (yield from _is_next(cursor, marks)):
+        if len(found.calls) > MOST_CALLS:
+            return found
         more = yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         if isinstance(more, NotACall):
             return more
@@ -190,19 +206,27 @@ def _can_be_an_object(arguments: JsonValue) -> bool:
 
 
 class _Announcer:
-    """Tells the cursor where arguments begin, and ends the reading of what cannot be a call."""
+    """Tells the cursor where arguments begin, and ends the reading of what cannot be a call.
+
+    It `is_tired` where there are too many calls in one list.
+    """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
         self._cursor = cursor
         self._is_silent = is_silent
         self._is_marked = is_marked
         self._arguments: Sequence[str | None] | None = None
+        self._items = 0
+        self.is_tired = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         key = path[-1]
         if any(outer not in _WRAPPER_KEYS for outer in path[:-1] if outer is not None):
             return True
-        if not self._is_marked and key not in _MEMBERS:
+        if len(path) > 1 and path[-2] is None and not members:
+            self._items += 1
+            self.is_tired = self._items > MOST_CALLS + 1
+        if self.is_tired or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)
         if key in ARGUMENT_KEYS and name and self._cursor.stands_at("{"):

@@ -8,7 +8,15 @@ from proxy.guardrails.rescue.envelope import read_all_calls
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.openings import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.pythonic import begins_list, read_python_calls
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import (
+    MOST_CALLS,
+    Calls,
+    NotACall,
+    Place,
+    Reading,
+    Reason,
+    Syntax,
+)
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
 _PYTHON = "tool_code"  # Gemma's word for it
@@ -42,7 +50,7 @@ class FencedJson:
         """Read fence after fence, and the white space behind each."""
         found = Calls(())
         is_fence = True
-        while is_fence:
+        while is_fence and len(found.calls) <= MOST_CALLS:
             language = yield from cursor.take(_LANGUAGE)
             if language not in _LANGUAGES:
                 return _NEITHER

@@ -58,7 +58,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Text was left out; `what` is a word from a closed list: `invented_result`."""
+    """Text was left out; `what` is a word from a closed list.
+
+    These are `invented_result` and `too_many_calls`, behind which nothing of the reply is read.
+    """
 
     what: str
 

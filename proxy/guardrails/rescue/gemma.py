@@ -6,6 +6,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.pythonic import read_python_arguments
+from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Style, Unreadable, read_value
 
@@ -33,7 +34,7 @@ class Gemma:
 
 
 class BareGemma:
-    """A call without its opening mark, at the end of the reply."""
+    """Calls without opening marks, one behind the other, at the end of the reply."""
 
     name = "bare_gemma"
     openings = (_CALL,)
@@ -41,10 +42,10 @@ class BareGemma:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the call behind `opening`."""
-        found = yield from _read_call(cursor)
-        yield from cursor.whitespace()
-        return found
+        """Read call after call, of which the first stands behind `opening`."""
+        return (
+            yield from read_row(cursor, lambda: _read_call(cursor), lambda: cursor.literal(_CALL))
+        )
 
 
 class BareGemmaInText(BareGemma):

@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.envelope import calls_in
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Unreadable, read_value
 
 _FENCE = "```"
@@ -57,7 +57,7 @@ class JsonContract:
     def _read_objects(self, cursor: Cursor) -> Waiting[Calls | NotACall]:
         items: list[JsonObject] = []
         is_closed = True
-        while (yield from cursor.peek()) == "{":
+        while len(items) <= MOST_CALLS and (yield from cursor.peek()) == "{":
             watcher = _Watcher(cursor, self.respond_name)
             value = yield from read_value(cursor, watcher)
             if isinstance(value, Unreadable) or not isinstance(value.value, dict):

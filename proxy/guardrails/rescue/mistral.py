@@ -2,16 +2,14 @@
 
 import re
 
-from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.envelope import read_calls
+from proxy.guardrails.rescue.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.pythonic import (
     begins_list,
     read_python_arguments,
     read_python_calls,
 )
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Unreadable, read_value
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 
 _NAME = re.compile(r"[\w./:-]+", re.ASCII)
 
@@ -53,18 +51,15 @@ class Mistral:
             return (yield from _python(cursor, name))
         if not name or char != "{":
             return NotACall(Reason.NOT_A_CALL)
-        cursor.start_arguments(name)
-        value = yield from read_value(cursor)
-        cursor.end_arguments()
-        if isinstance(value, Unreadable):
-            return NotACall(Reason.BROKEN)
-        return Calls((WrittenCall(name, value.value),), value.is_closed)
+        return (yield from read_arguments(cursor, name))
 
 
 def _json(cursor: Cursor) -> Reading:
     """Read a list of calls, or calls with commas between them."""
     found = yield from read_calls(cursor, is_marked=True)
     while isinstance(found, Calls) and found.closed and (yield from cursor.literal(",")):
+        if len(found.calls) > MOST_CALLS:
+            break
         yield from cursor.whitespace()
         more = yield from read_calls(cursor, is_marked=True)
         if isinstance(more, NotACall):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Style, Unreadable, read_value
 
 _NAME = re.compile(r"[\w./:-]+")
 _NUMBER = re.compile(r":\d+$")
@@ -71,13 +71,11 @@ class NamedJson:
             return Calls((WrittenCall(name, {}),))
         if not (yield from cursor.is_next("{")):
             return NotACall(Reason.NOT_A_CALL)
-        cursor.start_arguments(name)
-        value = yield from read_value(cursor, None, Style(self._ends))
-        cursor.end_arguments()
-        if isinstance(value, Unreadable):
-            return NotACall(Reason.BROKEN)
+        found = yield from read_arguments(cursor, name, self._ends)
+        if isinstance(found, NotACall):
+            return found
         is_closed = yield from self._closing(cursor)
-        return Calls((WrittenCall(name, value.value),), value.is_closed and is_closed)
+        return Calls(found.calls, found.closed and is_closed)
 
     def _pass_marks(self, cursor: Cursor) -> Waiting[bool]:
         passed: set[str] = set()

@@ -5,7 +5,8 @@ import re
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.literals import literals_of
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import PYTHON, Style, Unreadable, Value, read_value
 
 _NAME = re.compile(r"[\w.-]+")
@@ -55,7 +56,7 @@ def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
     if is_list:
         cursor.advance(1)
         yield from cursor.whitespace()
-    while (yield from _begins(cursor, _CALL, _CALL_BEGINS)):
+    while len(calls) <= MOST_CALLS and (yield from _begins(cursor, _CALL, _CALL_BEGINS)):
         call = yield from read_python_call(cursor)
         if isinstance(call, NotACall):
             return call
@@ -134,7 +135,7 @@ class MarkedPython:
 
 
 class PythonList:
-    """A list of Python calls at the end of the reply, on lines of its own."""
+    """A list of Python calls, or several, at the end of the reply, on lines of their own."""
 
     name = "python_list"
     openings: tuple[str, ...] = ("\n[",)
@@ -142,12 +143,16 @@ class PythonList:
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read the list that begins with the last character of `opening`."""
+        """Read list after list, the first from the last character of `opening` on."""
         cursor.rewind()
         cursor.advance(len(opening) - 1)
         if not (yield from begins_list(cursor)):
             return NotACall(Reason.NOT_A_CALL)
-        return (yield from read_python_calls(cursor))
+        return (
+            yield from read_row(
+                cursor, lambda: read_python_calls(cursor), lambda: begins_list(cursor)
+            )
+        )
 
 
 class PythonReply(PythonList):

@@ -19,6 +19,7 @@ class QwenCoder(Tagged):
                     ("<parameter=", "<parameter name="),
                     "</parameter>",
                     "<",
+                    has_lines=True,
                     others={"<param=": "</param>"},
                 ),
             ),

@@ -8,6 +8,7 @@ from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
 from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
 from proxy.guardrails.rescue.fenced_json import FencedJson
 from proxy.guardrails.rescue.function_tags import AttributedTags, FunctionTags
+from proxy.guardrails.rescue.functionary import Functionary, FunctionaryInText
 from proxy.guardrails.rescue.gemma import BareGemma, BareGemmaInText, Gemma
 from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.invoke import Invoke
@@ -27,6 +28,7 @@ from proxy.guardrails.rescue.named_json import (
 from proxy.guardrails.rescue.named_tags import NamedTags
 from proxy.guardrails.rescue.pythonic import MarkedPython, PythonList, PythonReply
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.react import ReAct
 from proxy.guardrails.rescue.syntax import Syntax
 
 _MARKED: tuple[Syntax, ...] = (
@@ -64,6 +66,9 @@ SYNTAXES: tuple[Syntax, ...] = (
     PythonList(),
     BareGemma(),
     BareGemmaInText(),
+    Functionary(),
+    FunctionaryInText(),
+    ReAct(),
 )
 
 

@@ -38,14 +38,27 @@ _FOREIGN = re.compile(
     rf"|[\]}}](?={_SPACE}[\[{{])"
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
+_BARE_ITEMS = re.compile(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'\r\n]*+,){{2,}}+""")
+_MEANT: dict[str, JsonValue] = {
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "null": None,
+    "None": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Run(Generic[Members]):
-    """Members that come next, and how many characters they take, the last comma included."""
+    """Members that come next, and how many characters they take, the last comma included.
+
+    `size` is about how many members and containers there are, those in others included.
+    """
 
     members: Members
     length: int
+    size: int
     is_strict: bool
 
 
@@ -67,11 +80,12 @@ class Runs(Generic[Members]):
         if not written:
             return None
         document = self._opening + written + self._closing
-        strict = self._parsed(document, is_strict=True)
-        if strict is not None:
-            return Run(strict, length, is_strict=True)
-        members = self._parsed(_FOREIGN.sub(_in_json, document), is_strict=False)
-        return None if members is None else Run(members, length, is_strict=False)
+        members, is_strict = self._parsed(document, is_strict=True), True
+        if members is None:
+            document = _FOREIGN.sub(_in_json, document)
+            members, is_strict = self._parsed(document, is_strict=False), False
+        size = sum(map(document.count, ",[{"))
+        return None if members is None else Run(members, length, size, is_strict)
 
     def _parsed(self, document: str, *, is_strict: bool) -> Members | None:
         try:
@@ -99,6 +113,16 @@ def _value(depth: int) -> str:
     key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
     behind = rf"{_SPACE}(?:,{_SPACE}(?![\]}}])|(?=[\]}}]))"
     return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{behind})*+[\]}}])"
+
+
+def bare_items(text: str) -> Run[list[JsonValue]] | None:
+    """Return the words and phrases without quotation marks with which `text` begins."""
+    match = _BARE_ITEMS.match(text)
+    if match is None:
+        return None
+    written = map(str.strip, match[0][:-1].split(","))
+    items = [_MEANT.get(one, one) for one in written]
+    return Run(items, match.end(), len(items), is_strict=False)
 
 
 ITEMS: Runs[list[JsonValue]] = Runs("", _BEHIND_ITEM, "[", "]")

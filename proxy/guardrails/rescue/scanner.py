@@ -17,14 +17,14 @@ What is decided depends on the text alone, never on the pieces in which it arriv
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import replace
 
 from proxy.guardrails.names import meant_by
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused, Thought
 from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.modes import Behind, Dropping, Listening, Mode
 from proxy.guardrails.rescue.openings import (
     CONTROL_BEGINNINGS,
     INVENTED_RESULTS,
@@ -35,38 +35,15 @@ from proxy.guardrails.rescue.openings import (
     openings_of,
 )
 from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES, Surroundings
-from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, NotACall, Place, Reason, Syntax
 
 _SPACE = " \t\r\n"
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
+# So much text that was read in vain is as tiring as one of them.
 _PATIENCE = 500
+_TIRING = 1_024
 _GAVE_UP = -1
 _NOTHING = Literals(())
-
-
-@dataclass(slots=True)
-class _Listening:
-    """In prose; `is_untouched` while nothing but white space has been seen."""
-
-    is_untouched: bool = False
-
-
-@dataclass(slots=True)
-class _Behind:
-    """Behind a call, which is `pending` until it is certain, and the `gap` behind it."""
-
-    pending: Found | None
-    gap: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Dropping:
-    """In an invented result that ends with `end`."""
-
-    end: Literals
-
-
-_State: TypeAlias = _Listening | Attempt | _Behind | _Dropping
 
 
 class Scanner:
@@ -82,9 +59,11 @@ class Scanner:
         self._offered = frozenset(offered)
         self._cursor = Cursor()
         self._surroundings = Surroundings()
-        self._state: _State = _Listening(is_untouched=True)
+        self._state: Mode = Listening(is_untouched=True)
         self._patience = _PATIENCE
+        self._room = MOST_CALLS
         self._is_example = False
+        self._has_refused_row = False
         self._may_go_on = False
         self._is_apart = False
         self._held: list[str] = []
@@ -108,7 +87,7 @@ class Scanner:
             case Attempt():
                 self._cursor.pass_rest()
                 self._refuse(Reason.CUT_OFF, self._source())
-            case _Behind(Found() as found, gap):
+            case Behind(Found() as found, gap):
                 reason = self._objection(found, cut_off=cut_off)
                 if reason:
                     self._refuse(reason, found.source + "".join(gap))
@@ -123,15 +102,15 @@ class Scanner:
     def _step(self) -> bool:
         """Go on by one decision; False where that needs more text."""
         state = self._state
-        if isinstance(state, _Listening):
+        if isinstance(state, Listening):
             return self._listen(state)
         if isinstance(state, Attempt):
             return self._read(state)
-        if isinstance(state, _Behind):
+        if isinstance(state, Behind):
             return self._look_behind(state)
         return self._drop(state.end)
 
-    def _listen(self, state: _Listening) -> bool:
+    def _listen(self, state: Listening) -> bool:
         if self._patience <= 0:
             return self._give_up()
         if state.is_untouched:
@@ -152,8 +131,8 @@ class Scanner:
             self._say(literal)
             state.is_untouched = self._end_thoughts()
         else:
-            state.is_untouched = False
-            self._meet(literal, is_first=literals is self._openings.first)
+            is_first, state.is_untouched = state.is_untouched, False
+            self._meet(literal, is_first=is_first)
         return True
 
     def _give_up(self) -> bool:
@@ -169,9 +148,13 @@ class Scanner:
         """Begin anew behind the end of thoughts; tell whether it was one and not a quotation."""
         if self._surroundings.is_quotation:
             return False
-        self._surroundings = Surroundings()
-        self._emit(Thought())
+        self._begin_anew()
         return True
+
+    def _begin_anew(self) -> None:
+        self._surroundings = Surroundings()
+        self._has_refused_row = False
+        self._emit(Thought())
 
     def _meet(self, literal: str, *, is_first: bool) -> None:
         """Decide whether a call may begin where `literal` stands."""
@@ -185,18 +168,25 @@ class Scanner:
             for opening, syntax in self._openings.that_fit(literal)
             if syntax.place in places
         ]
-        if candidates and not self._surroundings.is_quotation:
+        if candidates and not self._is_quoted(literal):
             self._is_example = self._surroundings.is_example
             self._may_go_on = self._surroundings.is_sentence_start
             self._is_apart = self._surroundings.is_apart or literal[0].isspace()
             self._state = Attempt(self._cursor, candidates, self._offered)
             return
+        if literal.startswith("\n"):
+            literal = "\n"  # the next line is judged by itself
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._emit(Refused(Reason.QUOTED))
             self._say(literal, self._surroundings.pass_quoted)
         else:
             self._say(literal)
+
+    def _is_quoted(self, literal: str) -> bool:
+        if literal.startswith("\n"):
+            return self._surroundings.is_next_line_quoted
+        return self._surroundings.is_quotation
 
     def _read(self, attempt: Attempt) -> bool:
         outcome = attempt.resume()
@@ -207,25 +197,44 @@ class Scanner:
         if outcome is None:
             return False
         source = self._source()
-        if isinstance(outcome, NotACall):
-            self._refuse(outcome.reason if attempt.is_marked else None, source)
-            return True
-        if self._is_example:
-            self._refuse_example(source)
-            return True
         syntax = attempt.syntax
-        found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
-        self._state = _Behind(found)
-        if source.rstrip(" \t").endswith("\n"):  # which the reading took for part of the call
-            self._certify(self._state, is_mark_next=False)
+        if isinstance(outcome, NotACall):
+            self._patience -= min(len(source) // _TIRING, self._patience) * attempt.is_marked
+            self._refuse(outcome.reason if attempt.is_marked else None, source)
+        elif self._is_example:
+            self._refuse_example(source)
+        else:
+            self._take(Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed))
         return True
+
+    def _take(self, found: Found) -> None:
+        """Decide about calls as far as what stands before them can tell."""
+        if len(found.calls) > self._room:
+            self._end_with(found)
+        elif self._has_refused_row and not found.is_marked:
+            self._refuse_row(found.source)
+        else:
+            self._state = Behind(found)
+            if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
+                self._certify(self._state, is_mark_next=False)
+
+    def _end_with(self, found: Found) -> None:
+        """Take as many of too many calls as there may be, and read nothing else."""
+        if not found.is_marked:
+            self._refuse(Reason.TOO_MANY_CALLS, found.source)
+            self._patience = _GAVE_UP
+            return
+        if self._room:
+            self._accept(replace(found, calls=found.calls[: self._room]))
+        self._emit(Dropped("too_many_calls"))
+        self._state = Dropping(_NOTHING)
 
     def _source(self) -> str:
         source = self._cursor.source()
         self._cursor.release()
         return source
 
-    def _look_behind(self, state: _Behind) -> bool:
+    def _look_behind(self, state: Behind) -> bool:
         space = self._cursor.pass_space()
         state.gap.append(space)
         if "\n" in space:
@@ -247,25 +256,25 @@ class Scanner:
         elif literal in INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
             self._emit(Dropped("invented_result"))
-            self._state = _Dropping(INVENTED_RESULTS[literal])
+            self._state = Dropping(INVENTED_RESULTS[literal])
         else:
             self._leave(state)
         return True
 
-    def _certify(self, state: _Behind, *, is_mark_next: bool) -> None:
+    def _certify(self, state: Behind, *, is_mark_next: bool) -> None:
         """Accept a marked call that no sentence goes on behind."""
         found = state.pending
         if found and found.is_marked and (found.closed or is_mark_next):
             self._accept(found)
             state.pending = None
 
-    def _leave(self, state: _Behind) -> None:
+    def _leave(self, state: Behind) -> None:
         """Go on behind a call with what is prose or another opening."""
         gap = "".join(state.gap)
         found = state.pending
         if found is None:
             self._surroundings.pass_prose(gap)
-            self._state = _Listening()
+            self._state = Listening()
         elif found.closed and self._is_beyond_doubt(found):
             self._accept(found)
             state.pending = None
@@ -273,15 +282,14 @@ class Scanner:
             reason = Reason.IN_SENTENCE if found.closed else Reason.NOT_CLOSED
             self._refuse(reason, found.source + gap)
         else:
-            self._refuse(None, found.source + gap)
+            self._refuse_row(found.source + gap)
 
-    def _end_behind(self, state: _Behind) -> None:
+    def _end_behind(self, state: Behind) -> None:
         """Go on behind the end of thoughts in which a call was the last thing."""
         if state.pending is not None:
             self._refuse(None, state.pending.source + "".join(state.gap))
-        self._surroundings = Surroundings()
-        self._emit(Thought())
-        self._state = _Listening(is_untouched=True)
+        self._begin_anew()
+        self._state = Listening(is_untouched=True)
 
     def _is_beyond_doubt(self, found: Found) -> bool:
         """Tell whether a sentence may follow on the same line.
@@ -301,7 +309,7 @@ class Scanner:
         if self._cursor.is_exhausted or not (literal := self._cursor.here(end)):
             return False
         self._cursor.advance(len(literal))
-        self._state = _Behind(None)
+        self._state = Behind(None)
         return True
 
     def _objection(self, found: Found, *, cut_off: bool) -> Reason | None:
@@ -313,6 +321,7 @@ class Scanner:
 
     def _accept(self, found: Found) -> None:
         self._held.clear()
+        self._room -= len(found.calls)
         self._emit(found)
         self._surroundings.pass_call()
 
@@ -320,13 +329,21 @@ class Scanner:
         """Let `text` be prose; without a reason nobody needs to know that it was looked at."""
         if reason is not None:
             self._emit(Refused(reason))
-        self._state = _Listening()
+        self._state = Listening()
         self._say(text)
         self._flush()
 
+    def _refuse_row(self, text: str) -> None:
+        """Let an unmarked call be prose that something follows, and all those behind it.
+
+        A plan of several steps, each told and then written down, must not lose the first ones.
+        """
+        self._refuse(None, text)
+        self._has_refused_row = True
+
     def _refuse_example(self, text: str) -> None:
         self._emit(Refused(Reason.QUOTED))
-        self._state = _Listening()
+        self._state = Listening()
         self._say(text, self._surroundings.pass_example)
         self._flush()
 

@@ -7,18 +7,43 @@ import re
 from dataclasses import dataclass
 
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.endings import QUOTES, Around, can_end, is_end, still_inside
+from proxy.guardrails.rescue.endings import (
+    CURLY_QUOTES,
+    QUOTES,
+    Around,
+    can_end,
+    is_end,
+    still_inside,
+)
 from proxy.guardrails.rescue.escapes import WHOLE_ESCAPE, decoded, read_escape
 from proxy.guardrails.rescue.literals import literals_of
 
-__all__ = ["QUOTES", "Around", "Quoted", "plain_string", "read_between", "read_string"]
+__all__ = [
+    "FOREIGN_QUOTES",
+    "QUOTES",
+    "Around",
+    "Quoted",
+    "begins_string",
+    "plain_string",
+    "read_between",
+    "read_string",
+]
 
+_BACKSLASH = "\\"
+_ESCAPED_QUOTE = '\\"'
+# What begins a string beyond Python's quotation marks: typesetters' ones, and escaped ones where
+# all of the JSON was escaped once more.
+FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
+_ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
 _CONTROL = re.compile(r"[\x00-\x1f]")
-_PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in QUOTES}
+_PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
 _WHOLE = re.compile(r'"[^"\\\x00-\x1f]++"')
 _ESCAPED = {
-    quote: re.compile(rf"(?:[^{quote}\\]*+{WHOLE_ESCAPE})++", re.DOTALL) for quote in QUOTES
+    quote: re.compile(rf"(?:[^{quote}\\]*+{WHOLE_ESCAPE})++", re.DOTALL) for quote in _ENDS.values()
 }
+
+# What stands in a string that was escaped once more, up to an escape that is not there as a whole.
+_TWICE_ESCAPED = re.compile(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +53,11 @@ class Quoted:
     text: str
     is_whole: bool = True
     is_strict: bool = True
+
+
+def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
+    """Tell whether a string begins with `quote`, which comes next: not with any backslash."""
+    return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
 
 
 def plain_string(cursor: Cursor, around: Around) -> str | None:
@@ -41,10 +71,13 @@ def plain_string(cursor: Cursor, around: Around) -> str | None:
 
 def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
     """Read the string that begins with `quote`, the quotation mark that comes next."""
-    if (yield from cursor.literal(quote * 3)):
+    if quote == _BACKSLASH:
+        return (yield from _escaped(cursor))
+    if quote in QUOTES and (yield from cursor.literal(quote * 3)):
         return (yield from read_between(cursor, quote * 3))
-    cursor.advance(1)
+    yield from cursor.literal(quote)
     is_correct, is_doubtful = quote == '"', False
+    quote = _ENDS[quote]
     undoubted = _ESCAPED[quote]
     pieces: list[str] = []
     while True:
@@ -75,3 +108,19 @@ def read_between(cursor: Cursor, mark: str) -> Waiting[Quoted]:
     text = yield from cursor.take_until(literals_of(mark))
     is_whole = yield from cursor.literal(mark)
     return Quoted(text, is_whole, is_strict=False)
+
+
+def _escaped(cursor: Cursor) -> Waiting[Quoted]:
+    """Read a string of JSON that was escaped once more, up to the quote that ends it."""
+    pieces: list[str] = []
+    is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
+    while is_whole:
+        pieces.append(cursor.pass_run(_TWICE_ESCAPED))
+        piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
+        pieces.append(piece)
+        is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
+        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # else the quote is escaped too
+            break
+        pieces.append(_ESCAPED_QUOTE)
+    once, _ = decoded("".join(pieces), '"')
+    return Quoted(decoded(once, '"')[0], is_whole, is_strict=False)

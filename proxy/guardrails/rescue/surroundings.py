@@ -59,6 +59,11 @@ class Surroundings:
         return in_code or self._is_line_quoted or self._is_behind_quote or self._is_still_quoted
 
     @property
+    def is_next_line_quoted(self) -> bool:
+        """Whether a call on the next line would be quoted."""
+        return self._is_in_block or self._is_in_tildes or self._is_still_quoted
+
+    @property
     def is_sentence_start(self) -> bool:
         """Whether a line, a sentence or what a colon announced begins here."""
         return self._is_line_blank or self._is_behind_sentence

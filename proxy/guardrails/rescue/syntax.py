@@ -18,6 +18,10 @@ from typing import Protocol, TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
 
+# A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
+# the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.
+MOST_CALLS = 128
+
 
 class Reason(StrEnum):
     """Why text that looked like a call is none."""
@@ -30,6 +34,7 @@ class Reason(StrEnum):
     NOT_A_CALL = "not_a_call"
     BROKEN = "broken"
     TOO_MANY_OPENINGS = "too_many_openings"
+    TOO_MANY_CALLS = "too_many_calls"
     IN_THOUGHTS = "in_thoughts"
 
 

@@ -14,9 +14,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
-from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.nested_tags import read_nested
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Style, Unreadable, Value, read_value, read_whole
 
 _HEAD = re.compile(r"[^<>]+")
@@ -26,6 +26,7 @@ _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
+_INNER_MARK_LIMIT = 1000  # in one value; each is looked behind
 _ALL_ARGUMENTS = "arguments"
 _STRUCTURE = frozenset(("parameter", "param", "function", "invoke"))
 
@@ -37,7 +38,9 @@ class Element:
     Where the mark of the call does not end in its name, `name` is the name. A `token` before every
     tag makes elements within elements unmistakable. If `known` names any, no others are arguments.
     `others` are further marks of arguments, with their ends; `loose` are spellings of ends in
-    which the namespace is forgotten, with what they stand for.
+    which the namespace is forgotten, with what they stand for. Where the family `has_lines`, it
+    writes every value on lines of its own, and one forgotten line end does not make the other one
+    part of the value.
     """
 
     call: str
@@ -48,6 +51,7 @@ class Element:
     name: str = ""
     token: str = ""
     known: frozenset[str] = frozenset()
+    has_lines: bool = False
     others: Mapping[str, str] = field(default_factory=dict)
     loose: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,7 +60,8 @@ class Tagged:
     """Calls in tags, with or without a wrapper around one or several of them.
 
     `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper.
+    arguments counts only in a wrapper, or if its two tags stand on lines of their own: on one line
+    they are more often mentioned than meant.
     """
 
     place = Place.ANYWHERE
@@ -86,7 +91,7 @@ class Tagged:
         calls: list[WrittenCall] = []
         yield from self._pass_noise(cursor)
         calls_begin = literals_of(*self._elements)
-        while mark := (yield from cursor.one_of(calls_begin)):
+        while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(calls_begin))):
             call = _Call(cursor, self._elements[mark], self._wrapper_ends, self._follow(mark))
             written = yield from call.read()
             if isinstance(written, NotACall):
@@ -107,7 +112,7 @@ class Tagged:
             return written
         if not written.arguments and not call.is_closed:
             return NotACall(Reason.BROKEN)
-        if not written.arguments and self._is_empty_doubtful:
+        if not written.arguments and self._is_empty_doubtful and not call.has_lines:
             return NotACall(Reason.NOT_A_CALL)
         return Calls((written,), call.is_closed)
 
@@ -137,16 +142,19 @@ class _Call:
             **dict.fromkeys(element.parameters, element.parameter_end),
             **element.others,
         }
+        self._marks = literals_of(*self._parameters)
         self._call_ends = tuple(
             end for end, meant in element.loose.items() if meant == element.call_end
         )
         self._ends = (element.call_end, *self._call_ends, *ends)
         self._wrapper_ends = ends
-        self._follow = follow
+        self._follow = literals_of(*follow)
+        self._around: dict[str, Literals] = {}
         self._arguments: JsonObject = {}
         self._lacks_mark = False
         self._has_inner_mark = False
         self.is_closed = False
+        self.has_lines = False
 
     def read(self) -> Waiting[WrittenCall | NotACall]:
         name = self._element.name
@@ -154,7 +162,8 @@ class _Call:
             name, _ = yield from self._head()
         if not name:
             return NotACall(Reason.NOT_A_CALL)
-        yield from self._cursor.whitespace()
+        space = yield from self._cursor.take(_SPACE)
+        self.has_lines = "\n" in space and not self._element.name
         char = yield from self._cursor.peek()
         is_object = char == "{"
         is_good = yield from (self._json(name) if is_object else self._all_arguments())
@@ -179,7 +188,7 @@ class _Call:
         """Tell whether a call without its closing mark is over: one without arguments at a mark."""
         if self._arguments:
             return (yield from self._ends_here())
-        return (yield from self._is_next(self._wrapper_ends))
+        return (yield from self._is_next(literals_of(*self._wrapper_ends)))
 
     def _head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it, "" if it has none, and what follows."""
@@ -203,9 +212,9 @@ class _Call:
 
     def _all_arguments(self) -> Waiting[bool]:
         """Read all arguments; those of one call are all of one style."""
-        marks = literals_of(*self._parameters)
+        count = 0
         while not self.is_closed:
-            if mark := (yield from self._cursor.one_of(marks)):
+            if mark := (yield from self._cursor.one_of(self._marks)):
                 self._free = ""
                 key, attributes = yield from self._head()
                 end = self._parameters[mark]
@@ -214,14 +223,15 @@ class _Call:
                 end = f"{self._element.free[:-1]}</{key}>"
             else:
                 break
-            is_sane = key and len(self._arguments) < _ARGUMENT_LIMIT
+            count += 1
+            is_sane = key and count <= _ARGUMENT_LIMIT
             if not is_sane or not (yield from self._argument(key, attributes, end)):
                 return False
             yield from self._cursor.whitespace()
         return True
 
     def _is_free(self) -> Waiting[bool]:
-        if not self._free or (yield from self._is_next(self._ends)):
+        if not self._free or (yield from self._is_next(literals_of(*self._ends))):
             return False
         return (yield from self._cursor.literal(self._free))
 
@@ -241,11 +251,20 @@ class _Call:
             value = yield from read_nested(self._cursor, token, key, self._element.call_end)
         else:
             text = yield from self._value(end)
-            value = None if text is None else _typed(_trimmed(text, key), attributes)
+            value = None if text is None else _typed(self._trimmed(text, key), attributes)
         if value is None or self._arguments.get(key, value) != value:
             return False  # cut off, or two values of which one would have to be guessed
         self._arguments[key] = value
         return True
+
+    def _trimmed(self, text: str, key: str) -> str:
+        """Return a value without line ends at its marks and without a closing tag of its name."""
+        closing = f"</{key}>"
+        if text.rstrip().endswith(closing) and f"<{key}" not in text:
+            text = text.rstrip().removesuffix(closing)
+        if self._element.has_lines or (text[:1] == "\n" and text[-1:] == "\n"):
+            return text.removeprefix("\n").removesuffix("\n")
+        return text
 
     def _characters(self, end: str) -> Waiting[str | None]:
         text = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
@@ -254,27 +273,31 @@ class _Call:
 
     def _value(self, end: str) -> Waiting[str | None]:
         """Read a value and its closing mark, if it has one; None if it has no end."""
-        loose = {one: meant for one, meant in self._element.loose.items() if meant == end}
-        marks = literals_of(end, *self._parameters, *self._ends, *loose)
+        marks = self._marks_around(end)
         pieces: list[str] = []
-        while True:
+        while len(pieces) < 2 * _INNER_MARK_LIMIT:
             pieces.append((yield from self._cursor.take_until(marks)))
-            if (yield from self._is_next(tuple(self._parameters))):
+            if (yield from self._is_next(self._marks)):
                 self._lacks_mark = True
                 return "".join(pieces)
             mark = yield from self._cursor.one_of(marks)
             if not mark:
-                return None
+                break
             space = yield from self._cursor.take(_SPACE)
-            meant = self._meant(loose.get(mark, mark))
+            meant = self._element.loose.get(mark, mark)
             if (yield from self._fits(meant, end)):
                 self.is_closed = meant == self._element.call_end
                 return "".join(pieces)
             self._has_inner_mark |= meant == end
-            pieces += (mark, space)
+            pieces.append(mark + space)
+        return None
 
-    def _meant(self, mark: str) -> str:
-        return self._element.call_end if mark in self._call_ends else mark
+    def _marks_around(self, end: str) -> Literals:
+        """Return all that may end a value, and what may begin the next one."""
+        if end not in self._around:
+            loose = (one for one, meant in self._element.loose.items() if meant == end)
+            self._around[end] = literals_of(end, *self._parameters, *self._ends, *loose)
+        return self._around[end]
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
         """Tell whether what follows `mark` shows that it ended the value."""
@@ -285,7 +308,7 @@ class _Call:
         if mark != end:
             return False
         free = (self._free,) if self._free else ()
-        is_next = yield from self._is_next((*self._parameters, *self._ends, *free))
+        is_next = yield from self._is_next(literals_of(*self._parameters, *self._ends, *free))
         return is_next or (yield from self._ends_here())
 
     def _ends_here(self) -> Waiting[bool]:
@@ -293,19 +316,10 @@ class _Call:
             return True
         return not (yield from self._cursor.peek())
 
-    def _is_next(self, marks: Sequence[str]) -> Waiting[bool]:
-        for mark in marks:
-            if (yield from self._cursor.is_next(mark)):
-                return True
-        return False
-
-
-def _trimmed(text: str, key: str) -> str:
-    """Return a value without the line ends at its marks, and without a closing tag of its name."""
-    closing = f"</{key}>"
-    if text.rstrip().endswith(closing) and f"<{key}" not in text:
-        text = text.rstrip().removesuffix(closing)
-    return text.removeprefix("\n").removesuffix("\n")
+    def _is_next(self, marks: Literals) -> Waiting[bool]:
+        while (mark := self._cursor.here(marks)) is None:
+            yield
+        return bool(mark)
 
 
 def _typed(text: str, attributes: str) -> JsonValue:

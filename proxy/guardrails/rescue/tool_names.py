@@ -7,14 +7,19 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails.rescue.argument_pairs import PAIRS_BEGIN, read_pairs
-from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.fenced_json import FencedJson
+from proxy.guardrails.rescue.functionary import MARK
+from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.pythonic import read_python_calls
+from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.tagged import Element, Tagged
-from proxy.guardrails.rescue.values import Unreadable, read_value
 
 _NAME = re.compile(r"[\w.-]+")
 _SPACE_AND_COLON = re.compile(r"[\s:]+")
@@ -39,6 +44,7 @@ class ToolTags(Tagged):
                     "<",
                     name=name,
                     known=parameters,
+                    has_lines=True,
                 )
                 for name, parameters in tools
             ],
@@ -47,8 +53,62 @@ class ToolTags(Tagged):
         )
 
 
+class ToolAttributes:
+    """`<NAME KEY="value"/>` at the end of the reply, one or several.
+
+    Only the keys that a tool declares make it a call, and at least one of them: else it is markup.
+    """
+
+    name = "tool_attributes"
+    place = Place.ANYWHERE
+    is_marked = False
+
+    def __init__(self, tools: Sequence[tuple[str, frozenset[str]]]) -> None:
+        self._keys = {f"<{name} ": keys for name, keys in tools if keys}
+        self.openings = tuple(self._keys)
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read element after element, and the white space behind each."""
+        mark = opening
+
+        def passes_next() -> Waiting[str]:
+            nonlocal mark
+            mark = yield from cursor.one_of(literals_of(*self.openings))
+            return mark
+
+        return (yield from read_row(cursor, lambda: self._element(cursor, mark), passes_next))
+
+    def _element(self, cursor: Cursor, mark: str) -> Reading:
+        arguments: JsonObject = {}
+        yield from cursor.whitespace()
+        while key := (yield from cursor.take(_NAME)):
+            value = yield from _attribute(cursor)
+            if value is None or key in arguments or key not in self._keys[mark]:
+                return NotACall(Reason.NOT_A_CALL)
+            arguments[key] = unescaped(value)
+            yield from cursor.whitespace()
+        name = mark[1:-1]
+        is_closed = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
+        if not arguments or not is_closed:
+            return NotACall(Reason.NOT_A_CALL)
+        return Calls((WrittenCall(name, arguments),))
+
+
+def _attribute(cursor: Cursor) -> Waiting[str | None]:
+    """Read what stands behind the name of an attribute."""
+    begins = yield from cursor.one_of(literals_of('="', "='"))
+    if not begins:
+        return None
+    quote = begins[-1]
+    value = yield from cursor.take_until(literals_of(quote))
+    return value if (yield from cursor.literal(quote)) else None
+
+
 class ToolWords:
-    """A whole reply of `NAME(...)` or of `NAME` and a JSON object, as GLM-4 wrote it."""
+    """A whole reply of `NAME(...)` or of `NAME` and a JSON object, as GLM-4 wrote it.
+
+    Several may stand one behind the other. Functionary writes `>>>` before all but the first.
+    """
 
     name = "tool_words"
     place = Place.REPLY_START
@@ -56,24 +116,31 @@ class ToolWords:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.openings = tuple(names)
+        self._names = Literals(self.openings)
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read calls in parentheses, or the one object of arguments, and what space follows."""
+        """Read calls in parentheses, or names and objects of arguments, and what space follows."""
         if (yield from cursor.is_next("(")):
             cursor.rewind()
             return (yield from read_python_calls(cursor))
-        yield from cursor.take(_SPACE_AND_COLON)
-        if (yield from cursor.is_next(PAIRS_BEGIN)):
-            return (yield from read_pairs(cursor, opening))
-        if not (yield from cursor.is_next("{")):
-            return NotACall(Reason.NOT_A_CALL)
-        cursor.start_arguments(opening)
-        value = yield from read_value(cursor)
-        cursor.end_arguments()
-        if isinstance(value, Unreadable):
-            return NotACall(Reason.BROKEN)
-        yield from cursor.whitespace()
-        return Calls((WrittenCall(opening, value.value),), value.is_closed)
+        name = opening
+
+        def passes_next() -> Waiting[str]:
+            nonlocal name
+            yield from cursor.literal(MARK)
+            name = yield from cursor.one_of(self._names)
+            return name
+
+        return (yield from read_row(cursor, lambda: _behind_name(cursor, name), passes_next))
+
+
+def _behind_name(cursor: Cursor, name: str) -> Reading:
+    yield from cursor.take(_SPACE_AND_COLON)
+    if (yield from cursor.is_next(PAIRS_BEGIN)):
+        return (yield from read_pairs(cursor, name))
+    if not (yield from cursor.is_next("{")):
+        return NotACall(Reason.NOT_A_CALL)
+    return (yield from read_arguments(cursor, name))
 
 
 def named_after(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
@@ -87,7 +154,8 @@ def _syntaxes(tools: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Syntax, ..
     if not tools:
         return ()
     tags = ToolTags(tools)
-    return (tags, ToolWords([name for name, _ in tools]), FencedJson((tags,), "fenced_tags"))
+    words = ToolWords([name for name, _ in tools])
+    return (tags, ToolAttributes(tools), words, FencedJson((tags,), "fenced_tags"))
 
 
 def _parameters(tool: Tool) -> frozenset[str]:

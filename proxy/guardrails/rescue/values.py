@@ -14,13 +14,16 @@ from math import isinf
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.comments import COMMENTS_BEGIN, pass_comments
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.literals import Literals, literals_of
-from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW
+from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
 from proxy.guardrails.rescue.strings import (
+    FOREIGN_QUOTES,
     QUOTES,
     Around,
     Quoted,
+    begins_string,
     plain_string,
     read_between,
     read_string,
@@ -31,15 +34,15 @@ __all__ = ["JSON", "PYTHON", "Problem", "Style", "Unreadable", "Value", "read_va
 
 DEPTH_LIMIT = 64
 _DIGITS_LIMIT = 1000
+_SIZE_LIMIT = 100_000  # members and containers; no model means more, and each costs time
+_FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
 # A run is looked for behind so many members of a container. After a look in vain it is looked for
 # again later, the more text was looked at: what is short pays nothing for it, floods little.
 _FIRST_MEMBERS = 8
 _SLOW_MEMBERS = 2
 _FRUITLESS = 128  # characters looked at in vain, for which one more member is read without looking
 _WORTHWHILE = 8  # a run shorter than this part of the text that was looked at was in vain
-
 _around = lru_cache(maxsize=256)(Around)
-
 _NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
@@ -49,9 +52,6 @@ _LETTERS = re.compile(r"[\w$.-]+", re.ASCII)
 _BARE = re.compile(r"[^,{}\[\]<>\"'\r\n]+")
 # What some models write instead of quotation marks; nothing is escaped between them.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
-_COMMENTS = Literals(("//", "/*"))
-_WHOLE_COMMENTS = re.compile(r"(?:(?://[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
-_COMMENT_ENDS = {"//": Literals(("\n",)), "/*": Literals(("*/",))}
 _STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _STRICT_CLOSERS = {dict: "}", list: "]"}
@@ -74,10 +74,9 @@ def read_whole(text: str) -> Value | Unreadable:
         results.append((yield from read_value(cursor)))
 
     list(reading())  # over a finished text it never waits
-    result = results[0]
     cursor.pass_space()
-    is_all = cursor.is_exhausted or isinstance(result, Unreadable)
-    return result if is_all else Unreadable(Problem.UNEXPECTED)
+    is_all = cursor.is_exhausted or isinstance(results[0], Unreadable)
+    return results[0] if is_all else Unreadable(Problem.UNEXPECTED)
 
 
 class _Step(Enum):
@@ -113,6 +112,7 @@ class _Reader:
         self._style = style
         self._ends = literals_of(*style.ends)
         self._open: list[_Open] = []
+        self._size = 0
         self._is_strict = True
         self._is_closed = True
 
@@ -134,30 +134,24 @@ class _Reader:
 
     def _broken_off(self, outcome: Unreadable) -> Unreadable:
         outermost = self._open[0].container if self._open else None
-        if outcome.problem is not Problem.CUT_OFF or not isinstance(outermost, list):
+        breaks_off = outcome.problem in (Problem.CUT_OFF, Problem.UNWANTED)
+        if not breaks_off or not isinstance(outermost, list):
             return outcome
         return Unreadable(outcome.problem, tuple(outermost))
 
     def _visible(self) -> str:
         """Pass white space; return the character behind it, "" if that needs a closer look."""
         char = self._cursor.visible()
-        return "" if char == "/" else char
+        return "" if char in COMMENTS_BEGIN else char
 
     def _space(self) -> Waiting[str]:
         """Pass white space and comments; return the character behind them."""
         yield from self._cursor.whitespace()
-        while (char := (yield from self._cursor.peek())) == "/":
-            if self._cursor.pass_run(_WHOLE_COMMENTS):
-                self._is_strict = False
-                yield from self._cursor.whitespace()
-                continue
-            mark = yield from self._cursor.one_of(_COMMENTS)
-            if not mark:
+        while (char := (yield from self._cursor.peek())) in COMMENTS_BEGIN:
+            is_text = char == "#" and self._style.has_bare_text
+            if is_text or not (yield from pass_comments(self._cursor)):
                 break
             self._is_strict = False
-            yield from self._cursor.take_until(_COMMENT_ENDS[mark])
-            yield from self._cursor.one_of(_COMMENT_ENDS[mark])
-            yield from self._cursor.whitespace()
         return char
 
     def _plain(self) -> _Outcome:
@@ -178,7 +172,7 @@ class _Reader:
             return Unreadable(Problem.CUT_OFF)
         if char in "{[" or (char == "(" and self._style.is_python):
             return self._container(char)
-        if char in QUOTES:
+        if char in QUOTES or self._is_foreign(char):
             return (yield from self._string(char))
         if char in "<&":
             return (yield from self._marked())
@@ -196,7 +190,10 @@ class _Reader:
 
     def _member(self) -> Waiting[_Outcome]:
         """Read up to the value of the next member, or the bracket behind the last."""
+        self._size += 1
         self._take_run()
+        if self._size > _SIZE_LIMIT:
+            return Unreadable(Problem.TOO_LONG)
         char = self._visible() or (yield from self._space())
         innermost = self._open[-1]
         if char == innermost.closer:
@@ -235,9 +232,12 @@ class _Reader:
 
     def _take_items(self, items: list[JsonValue], text: str) -> int:
         run = ITEMS.at_start_of(text)
+        if run is None and self._style.has_bare_text:
+            run = bare_items(text)
         if run is None:
             return 0
         self._is_strict &= run.is_strict
+        self._size += run.size
         items += run.members
         return run.length
 
@@ -246,6 +246,7 @@ class _Reader:
         if run is None:
             return 0
         self._is_strict &= run.is_strict and members.keys().isdisjoint(run.members)
+        self._size += run.size
         members |= run.members
         return run.length
 
@@ -320,7 +321,7 @@ class _Reader:
         return innermost.container
 
     def _key(self, char: str) -> Waiting[str | Unreadable]:
-        if char in QUOTES:
+        if char in QUOTES or self._is_foreign(char):
             text = plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
             return (yield from self._string(char, is_key=True)) if text is None else text
         if char and char in "<&":
@@ -330,6 +331,10 @@ class _Reader:
             return Unreadable(Problem.UNEXPECTED if char else Problem.CUT_OFF)
         self._is_strict = False
         return key
+
+    def _is_foreign(self, char: str) -> bool:
+        """Tell whether this is a quotation mark that JSON does not know."""
+        return char in FOREIGN_QUOTES and not self._style.has_bare_text
 
     def _letters(self) -> Waiting[str]:
         char = yield from self._cursor.peek()
@@ -368,6 +373,10 @@ class _Reader:
         return Unreadable(Problem.TOO_LONG) if isinf(number) else number
 
     def _string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
+        if quote in FOREIGN_QUOTES:
+            self._size += _FOREIGN_SIZE
+            if not (yield from begins_string(self._cursor, quote)):
+                return Unreadable(Problem.UNEXPECTED)
         return self._text(
             (yield from read_string(self._cursor, quote, self._around(is_key=is_key)))
         )

@@ -23,6 +23,7 @@ from proxy.guardrails.reading import (
     Said,
 )
 from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import respond_tool
 from tests.fakes.playbook import CLOCK, WEATHER
 
@@ -111,6 +112,27 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
     assert reply.text == "Well.\n\nHi!"
     assert reply.has_responded
     assert reply.calls == ()
+
+
+def test_so_many_structured_calls_are_collected_and_no_more() -> None:
+    events: list[ReplyEvent] = []
+    for index in range(MOST_CALLS + 2):
+        events += [
+            ToolCallStarted(index, None, "get_time"),
+            ToolCallArgumentsDelta(index, f'{{"at": {index}}}'),
+        ]
+    assert len(read(*events[: 2 * MOST_CALLS])[1].calls) == MOST_CALLS
+    assert read(*events[: 2 * MOST_CALLS])[1].facts == ()
+    reply = read(*events)[1]
+    assert reply.calls[-1] == WrittenCall("get_time", f'{{"at": {MOST_CALLS - 1}}}')
+    assert len(reply.calls) == MOST_CALLS
+    assert reply.facts == (Dropped("too_many_calls"),)
+
+
+def test_too_many_calls_in_the_text_are_reported() -> None:
+    reply = read(TextDelta(f"{CALL}\n" * (MOST_CALLS + 1)))[1]
+    assert len(reply.calls) == MOST_CALLS
+    assert reply.facts[-1] == Dropped("too_many_calls")
 
 
 def test_a_malformed_respond_call_is_salvaged() -> None:

@@ -3,8 +3,9 @@ import pytest
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
+from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from tests.fakes.arrivals import read_syntax
+from tests.fakes.arrivals import read_syntax, run
 
 
 def fetch(*, closed: bool = True, **arguments: JsonValue) -> Calls:
@@ -68,6 +69,13 @@ def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(ArgumentPairs(), text)[0] == NotACall(reason)
+
+
+def test_there_is_a_limit_to_the_number_of_pairs() -> None:
+    pair = "<arg_key>a</arg_key><arg_value>1</arg_value>"
+    for count, kind in ((100, Calls), (101, NotACall)):
+        cursor = Cursor(f"f{pair * count}</tool_call>", is_finished=True)
+        assert isinstance(run(cursor, ArgumentPairs().read(cursor, "<tool_call>"), [])[0], kind)
 
 
 def test_one_object_may_stand_in_place_of_the_pairs() -> None:

@@ -1,3 +1,5 @@
+# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ PLACES = [
 TEXTS = st.lists(
     st.sampled_from(
         [
-            *"\"',:=/<&{}[]() \n",
+            *"\"',:=/<&{}[]() \n#“”’",
             "a",
             "é",
             "1",
@@ -49,7 +51,7 @@ def ends(behind: str, around: Around) -> bool:
 
 
 @settings(deadline=None, max_examples=400)
-@given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'"))
+@given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
 @example(" b", PLACES[0], '"')
 @example(", then left", PLACES[0], '"')
 @example(', "b" c', PLACES[0], '"')
@@ -58,6 +60,10 @@ def ends(behind: str, around: Around) -> bool:
 @example(", b c", PLACES[2], '"')
 @example("} c", PLACES[1], '"')
 @example(')"', PLACES[4], '"')
+@example(" # b", PLACES[0], '"')
+@example(", # b", PLACES[2], '"')
+@example(", #b", PLACES[0], '"')
+@example(", “b”: c", PLACES[0], "”")
 def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote: str) -> None:
     match = still_inside(quote, around).match(quote + behind)
     passed = match[0] if match else ""

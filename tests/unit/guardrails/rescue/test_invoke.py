@@ -89,8 +89,21 @@ def test_tags_may_be_named_like_their_parameters() -> None:
     assert read_syntax(Invoke(), text) == (Calls((pack(box="a"),)), "")
 
 
-def test_a_call_without_arguments_counts_only_in_a_wrapper() -> None:
+def test_a_call_without_arguments_counts_only_in_a_wrapper_or_on_lines_of_its_own() -> None:
     assert read_syntax(Invoke(), invocation())[0] == NotACall(Reason.NOT_A_CALL)
+    assert read_syntax(Invoke(), invocation("", "\n")) == (Calls((pack(),)), "")
+    assert read_syntax(Invoke(), invocation("", "\n")[:-1])[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("\na\n", "a"), ("a\n", "a\n"), ("\na", "\na"), ("\n\na\n\n", "\na\n"), ("\n", "")],
+)
+def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
+    written: str, value: str
+) -> None:
+    text = invocation("", parameter(written))
+    assert read_syntax(Invoke(), text)[0] == Calls((pack(box=value),))
 
 
 @pytest.mark.parametrize(

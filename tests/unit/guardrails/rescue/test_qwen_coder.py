@@ -40,6 +40,12 @@ def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
     assert read_syntax(QwenCoder(), text)[0] == edit(text="\n  x < y\n")
 
 
+@pytest.mark.parametrize("written", ["\nx", "x\n", "\nx\n", "x"])
+def test_a_line_end_at_a_mark_may_be_forgotten(written: str) -> None:
+    text = f"<function=edit><parameter=text>{written}</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == edit(text="x")
+
+
 def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
     parameters = "<parameter=a>1</parameter><parameter=a>{}</parameter>"
     text = f"<function=edit>{parameters}</function>"

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, Run, Runs
+from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, Run, Runs, bare_items
 from tests.fakes.arrivals import is_linear
 
 scalars = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text()
@@ -21,9 +21,11 @@ def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
     members: list[JsonValue],
 ) -> None:
     written = [json.dump_text(member) for member in members]
-    assert ITEMS.at_start_of(",".join(written) + ",") == Run(
-        members[:-1], len(",".join(written[:-1])) + 1, is_strict=True
-    )
+    run = ITEMS.at_start_of(",".join(written) + ",")
+    length = len(",".join(written[:-1])) + 1
+    assert run is not None
+    assert run == Run(members[:-1], length, run.size, is_strict=True)
+    assert len(run.members) <= run.size <= length
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,26 @@ def test_members_may_be_foreign_where_nothing_is_in_doubt(
     run = ITEMS.at_start_of(text)
     assert run is not None
     assert (run.members, run.is_strict, text[run.length :].lstrip()) == (members, False, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "items", "rest"),
+    [
+        ("x y, z ,", ["x y", "z"], ""),
+        ("\n true,False, null,None,ünder, 1", [True, False, None, None, "ünder"], " 1"),
+        ("a:b, c/d, e f", ["a:b", "c/d"], " e f"),
+    ],
+)
+def test_words_need_no_quotation_marks(text: str, items: list[JsonValue], rest: str) -> None:
+    run = bare_items(text)
+    assert run is not None
+    assert (run.members, run.size, text[run.length :]) == (items, len(items), rest)
+    assert not run.is_strict
+
+
+@pytest.mark.parametrize("text", ["", "x", "x,", "x,y", "1,2,", '"x","y",', "x\n,y,", "{},x,"])
+def test_fewer_words_or_other_items_are_left_to_the_reader(text: str) -> None:
+    assert bare_items(text) is None
 
 
 @pytest.mark.parametrize(

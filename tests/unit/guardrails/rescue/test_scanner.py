@@ -154,6 +154,21 @@ def test_a_quoted_call_is_prose(before: str, behind: str) -> None:
     assert "".join(one.text for one in found if isinstance(one, Prose)) == before + CALL + behind
 
 
+@pytest.mark.parametrize("before", ['He said "hi"', "> a quoted line", "it's `code", "So 'x'"])
+def test_what_is_quoted_on_a_line_does_not_quote_the_next_one(before: str) -> None:
+    mistral = f"[TOOL_CALLS][{LOOK}]"
+    assert found_in(f"{before}\n{mistral}")[-1] == look(mistral, "mistral")
+    listed = "[look(at='x')]"
+    found = look(f"\n{listed}", "python_list", is_marked=False)
+    assert found_in(f"{before}\n{listed}")[-1] == found
+
+
+@pytest.mark.parametrize("before", ["```\nx", "~~~\nx", '"<tool_call>'])
+def test_a_quotation_of_several_lines_goes_on(before: str) -> None:
+    text = f"{before}\n[look(at='x')]"
+    assert not any(isinstance(one, Found) for one in found_in(text))
+
+
 def test_a_call_behind_a_closed_code_block_counts() -> None:
     text = f"```\ncode\n```\n{CALL}"
     assert found_in(text) == [Prose("```\ncode\n```"), look()]
@@ -229,6 +244,12 @@ def test_text_full_of_openings_is_searched_only_for_a_while() -> None:
     noise = "<tool_call> x "
     assert found_in_whole(noise * 400 + CALL)[-1] == look()
     assert found_in_whole(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
+
+
+def test_text_read_in_vain_is_searched_only_for_a_while() -> None:
+    noise = f"<tool_call>{{{' ' * 10_000}}} "
+    assert found_in_whole(noise * 40 + CALL)[-1] == look()
+    assert isinstance(found_in_whole(noise * 60 + CALL)[-1], Prose)
 
 
 def found_in_whole(text: str) -> list[Finding]:

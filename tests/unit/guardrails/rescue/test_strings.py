@@ -1,3 +1,5 @@
+# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+
 import pytest
 
 from proxy.guardrails.rescue.cursor import Cursor
@@ -33,6 +35,11 @@ def string_in(text: str, around: Around) -> tuple[Quoted, str]:
         ('"a",}', OBJECT, ",}"),
         ('"a" // x', OBJECT, " // x"),
         ('"a", // x', OBJECT, ", // x"),
+        ('"a" # x', OBJECT, " # x"),
+        ('"a", # x', OBJECT, ", # x"),
+        ('"a", “b”: 1', OBJECT, ", “b”: 1"),
+        ('"a", “b”', LIST, ", “b”"),
+        ('"a" “b”: 1', OBJECT, " “b”: 1"),
         ('"a"}}', INNER, "}}"),
         ('"a"} , "c": 1', INNER, '} , "c": 1'),
         ('"a"] }', LIST, "] }"),
@@ -62,6 +69,16 @@ def test_a_string_ends_where_what_follows_fits(text: str, around: Around, rest: 
         ('"a"b"]}', LIST, 'a"b'),
         ('"a "b"</y>"}', MARKED, 'a "b"</y>'),
         ('"a "b"/c"}', OBJECT, 'a "b"/c'),
+        ('"a "b", #1"}', OBJECT, 'a "b", #1'),
+        ('"a "b"# c"}', OBJECT, 'a "b"# c'),
+        ('"a "b" #1"}', OBJECT, 'a "b" #1'),
+        ('"a "b", “c”"}', OBJECT, 'a "b", “c”'),
+        ("“a”}", OBJECT, "a"),
+        ("“a “b”, c”, “d”: 1", OBJECT, "a “b”, c"),
+        ("‘it’s’, 1]", LIST, "it’s"),
+        (r"“a\n\"b\"”", Around(), 'a\n"b"'),
+        (r"\"a\", \"b\": 1", OBJECT, "a"),
+        (r"\"say \\\"a\\\"\\n\\\\\"}", OBJECT, 'say "a"\n\\'),
     ],
 )
 def test_other_quotation_marks_belong_to_the_string(text: str, around: Around, value: str) -> None:
@@ -69,7 +86,9 @@ def test_other_quotation_marks_belong_to_the_string(text: str, around: Around, v
     assert quoted == Quoted(value, is_strict=False)
 
 
-@pytest.mark.parametrize("text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""'])
+@pytest.mark.parametrize(
+    "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", "\\", r"\n", r"\"a", r"\"a\\\""]
+)
 def test_a_string_without_end_is_not_whole(text: str) -> None:
     assert not string_in(text, OBJECT)[0].is_whole
 
@@ -77,6 +96,15 @@ def test_a_string_without_end_is_not_whole(text: str) -> None:
 def test_literal_text_goes_up_to_its_mark() -> None:
     result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
     assert result == (Quoted('a"\\n', is_strict=False), "b")
+
+
+@pytest.mark.parametrize("unit", [r"\"", r"\\\""])
+def test_work_is_linear_for_floods_of_escaped_ones(unit: str) -> None:
+    def read_whole_string(text: str) -> None:
+        cursor = Cursor(text, is_finished=True)
+        list(read_string(cursor, "\\", INNER))
+
+    assert is_linear(read_whole_string, lambda size: r"\"" + unit * (size // 2), 8_000)
 
 
 @pytest.mark.parametrize("unit", ['" ', '"}', '",', '"a', '" "', '"\\', '",a'])

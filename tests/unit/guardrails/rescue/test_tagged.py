@@ -1,11 +1,12 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import Refused
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.tagged import Element, Tagged
-from tests.fakes.arrivals import is_linear, read_syntax, scan
+from tests.fakes.arrivals import is_linear, read_syntax, run, scan
 
 TAGS = Tagged("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})
 
@@ -46,3 +47,14 @@ def test_there_is_a_limit_to_the_number_of_arguments() -> None:
     pairs = "".join(f"<p a{number}>1</p>" for number in range(101))
     findings = find_calls(f"<c f>{pairs}</c>", (TAGS,), ())
     assert findings[0] == Refused(Reason.BROKEN)
+    same = find_calls(f"<c f>{'<p a>1</p>' * 101}</c>", (TAGS,), ())
+    assert same[0] == Refused(Reason.BROKEN)
+
+
+def test_there_is_a_limit_to_the_number_of_marks_in_a_value() -> None:
+    def found(count: int) -> Calls | NotACall:
+        cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
+        return run(cursor, TAGS.read(cursor, "<c "), [])[0]
+
+    assert found(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
+    assert found(1_100) == NotACall(Reason.BROKEN)

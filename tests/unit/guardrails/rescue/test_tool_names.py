@@ -11,7 +11,7 @@ from tests.fakes.playbook import make_tool
 
 SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "text": {}}}
 TOOLS = (make_tool("look", SCHEMA), make_tool("now", {}), make_tool("no name", SCHEMA))
-TAGS, WORDS, FENCED = named_after(TOOLS)
+TAGS, ATTRIBUTES, WORDS, FENCED = named_after(TOOLS)
 CALL = WrittenCall("look", {"at": "x"})
 NOW = WrittenCall("now", {})
 
@@ -75,6 +75,43 @@ def test_a_reply_that_begins_with_a_tool_is_a_call(text: str) -> None:
     assert read_syntax(WORDS, text) == (Calls((CALL,)), "")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<look at="x"/>',
+        "<look  at='x' />\n",
+        '<look at="x"></look>',
+        '<look\u0020at="x"\n/>',
+    ],
+)
+def test_a_tag_may_have_the_arguments_as_attributes(text: str) -> None:
+    assert read_syntax(ATTRIBUTES, text) == (Calls((CALL,)), "")
+    assert read_syntax(ATTRIBUTES, text + text)[0] == Calls((CALL, CALL))
+
+
+def test_attributes_are_unescaped() -> None:
+    text = '<look at="a &lt; &quot;b&quot;" text="&quot;"/>'
+    call = WrittenCall("look", {"at": 'a < "b"', "text": '"'})
+    assert read_syntax(ATTRIBUTES, text)[0] == Calls((call,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<look />",
+        "<look at/>",
+        "<look at=x/>",
+        '<look at="x">',
+        '<look at="x',
+        '<look at="x" at="y"/>',
+        '<look at="x" class="y"/>',
+        '<look at="x"/><look href="y"/>',
+    ],
+)
+def test_other_attributes_make_it_markup(text: str) -> None:
+    assert read_syntax(ATTRIBUTES, text)[0] == NotACall(Reason.NOT_A_CALL)
+
+
 def test_several_calls_may_follow_one_another() -> None:
     assert read_syntax(WORDS, "look(at='x')\nnow()")[0] == Calls((CALL, NOW))
 
@@ -115,6 +152,9 @@ def test_the_same_tools_are_prepared_once() -> None:
         ("look(at='x')", 1),
         ("look(at='x')\nDone.", 0),
         ("So: look(at='x')", 0),
+        ('So: <look at="x"/>', 1),
+        ('So: <look at="x"/> is the tag.', 0),
+        ('So: <now zone="x"/>', 0),
         ("The <look> tag: `<look><at>x</at></look>`", 0),
     ],
 )

@@ -1,3 +1,5 @@
+# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+
 import json
 from collections.abc import Sequence
 
@@ -17,7 +19,7 @@ from proxy.guardrails.rescue.values import (
     read_value,
     read_whole,
 )
-from tests.fakes.arrivals import is_linear, read
+from tests.fakes.arrivals import is_linear, read, run
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 documents = st.recursive(
@@ -75,6 +77,8 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         ('{"a": "x"\n"b": "y" }', {"a": "x", "b": "y"}),
         ('[{"a": 1} {"b": [1] }, "c" "d"]', [{"a": 1}, {"b": [1]}, "c", "d"]),
         ('{ // one\n"a": /* two */ 1 /* three */, // four\n}', {"a": 1}),
+        ('{ # one\n"a": 1, # two\n#\n# three\n"b" # four\n: [2 # five\n]}', {"a": 1, "b": [2]}),
+        ('{"a": "b", # c\n "d": "e" # f\n}', {"a": "b", "d": "e"}),
         ("[/*/ 1 */ 2 /***//**/ //\n, 3 /* 4 * / */]", [2, 3]),
         ('{"a": "he said "no""}', {"a": 'he said "no"'}),
         ('{"a": "x = y["k"]", "b": [1]}', {"a": 'x = y["k"]', "b": [1]}),
@@ -89,6 +93,8 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         ),
         ("{&quot;a&quot;: &quot;b&quot;}", {"a": "b"}),
         ('{{"a": 1}', {"a": 1}),
+        ("{“a”: “b”, ‘c’: [‘d’, “e “f” g”]}", {"a": "b", "c": ["d", "e “f” g"]}),
+        (r"{\"a\": \"b \\\"c\\\"\", \"d\": [1]}", {"a": 'b "c"', "d": [1]}),
     ],
 )
 def test_what_can_mean_only_one_thing_is_read_and_reported(text: str, value: JsonValue) -> None:
@@ -180,10 +186,41 @@ def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
         "[1] 2",
         "}",
         "é",
+        "[“a” “b”]x",
+        r"\n",
+        r"[1, \n",
+        r"{\n",
+        "{\\",
     ],
 )
 def test_what_is_no_value_is_refused(text: str) -> None:
     assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[{'1,' * 200_000}]",
+        f"[{'[],' * 100_000}]",
+        f"[{'x y,' * 200_000}]",
+        f"{{{'a:1,' * 200_000}}}",
+        f"[{'[1.5 ,x],' * 100_000}]",
+    ],
+)
+def test_size_has_a_limit(text: str) -> None:
+    def outcome(pieces: list[str]) -> Value | Unreadable:
+        cursor = Cursor()
+        return run(cursor, read_value(cursor, None, Style(has_bare_text=True)), pieces)[0]
+
+    assert outcome([text]) == Unreadable(Problem.TOO_LONG)
+    assert outcome([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
+        Problem.TOO_LONG
+    )
+
+
+def test_no_length_of_text_is_too_large() -> None:
+    text = json.dumps([{"a": "x, " * 100_000, "b": ["y" * 1_000] * 1_000}])
+    assert isinstance(read_whole(text), Value)
 
 
 def test_depth_has_a_limit() -> None:
@@ -276,6 +313,7 @@ def test_positional_arguments_mean_nothing(text: str) -> None:
     [
         ("{a:New York,b:10:30,c:true,d:5}", {"a": "New York", "b": "10:30", "c": True, "d": 5}),
         ("{a:[x y,z]}", {"a": ["x y", "z"]}),
+        ("{a:#fff,b:“c”,d:\\\\e}", {"a": "#fff", "b": "“c”", "d": "\\\\e"}),
     ],
 )
 def test_text_may_be_bare(text: str, value: JsonValue) -> None:

@@ -1,0 +1,43 @@
+"""`>>>NAME` and a JSON object of arguments on the next line, as Functionary 3.2 writes it."""
+
+import re
+
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.envelope import read_arguments
+from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
+
+_NAME = re.compile(r"[\w.-]+")
+MARK = ">>>"
+
+
+class Functionary:
+    """Calls one behind the other, and nothing else in the reply.
+
+    The same mark stands before an answer, with `all` in place of a name, and at Python's prompt.
+    """
+
+    name = "functionary"
+    openings: tuple[str, ...] = (MARK,)
+    place = Place.REPLY_START
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read a name and an object behind every mark, and the white space behind them."""
+        return (yield from read_row(cursor, lambda: _named(cursor), lambda: cursor.literal(MARK)))
+
+
+class FunctionaryInText(Functionary):
+    """The same on lines of its own behind other text; no bracket is held back for this mark."""
+
+    name = "functionary_in_text"
+    openings = (f"\n{MARK}",)
+    place = Place.ANYWHERE
+
+
+def _named(cursor: Cursor) -> Reading:
+    name = yield from cursor.take(_NAME)
+    is_line = yield from cursor.literal("\n")
+    if not name or not is_line or not (yield from cursor.is_next("{")):
+        return NotACall(Reason.NOT_A_CALL)
+    return (yield from read_arguments(cursor, name))
