@@ -111,12 +111,6 @@ class ReplyReader:
         self._message: MessageDecoder | None = None
         self._ends_in_message = False
         self._is_behind_call = False
-        self._marked_openings = tuple(
-            opening
-            for one in (*offer.syntaxes, *self._named)
-            if one.is_marked
-            for opening in one.openings
-        )
         self._has_responded = False
         self._is_cut_off = False
         self._refusal: Reason | None = None
@@ -281,12 +275,17 @@ class ReplyReader:
         if self._message is not None:  # the source of a respond call that stayed unfinished
             self._message = None
             return []
-        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._marked_openings):
+        if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._marked_openings()):
             self._facts.append(Dropped("cut_off_call"))
             return []
         self._is_botched |= refusal in _BOTCHED
         written = self._append(text, is_message=False)
         return [Botched(written) if self._is_botched else Said(written)]
+
+    def _marked_openings(self) -> tuple[str, ...]:
+        """List the strings with which a call unmistakably begins."""
+        marked = (one for one in (*self._offer.syntaxes, *self._named) if one.is_marked)
+        return tuple(opening for one in marked for opening in one.openings)
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True

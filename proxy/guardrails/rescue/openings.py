@@ -3,7 +3,7 @@
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.guardrails.rescue.literals import Literals
@@ -107,6 +107,7 @@ class Openings:
     first: Literals
     in_prose: Literals
     behind_call: Literals
+    _fitting: dict[str, list[tuple[str, Syntax]]] = field(default_factory=dict)
 
     @staticmethod
     def of(syntaxes: Iterable[Syntax]) -> "Openings":
@@ -123,10 +124,10 @@ class Openings:
 
     def that_fit(self, literal: str) -> list[tuple[str, Syntax]]:
         """Return what can begin where `literal` stands: longer openings first, else in order."""
-        fitting = [
-            (opening, syntax) for opening, syntax in self.known if literal.startswith(opening)
-        ]
-        return sorted(fitting, key=lambda pair: -len(pair[0]))
+        if literal not in self._fitting:
+            fitting = [pair for pair in self.known if literal.startswith(pair[0])]
+            self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
+        return self._fitting[literal]
 
     def joined_by(self, syntaxes: Iterable[Syntax]) -> "Openings":
         """Return these openings and those of a few more syntaxes."""
