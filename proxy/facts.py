@@ -107,8 +107,42 @@ class LadderEnded:
     defect: str
 
 
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How a conversation goes out; tier 0 means that nothing was changed.
+
+    `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
+    `window` of so many. `cleared` results stand shortened in it, `folded` groups and turns only in
+    the digest. `epoch` counts the cuts so far; `is_new` tells that this request made the last one.
+    """
+
+    tier: int
+    cleared: int
+    folded: int
+    epoch: int
+    sent: int
+    client: int
+    window: int
+    is_new: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"n_ctx={self.window}; sent={self.sent}; client={self.client}; tier={self.tier}; "
+            f"cleared={self.cleared}; folded={self.folded}; epoch={self.epoch}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFilled:
+    """The answer ended because the window of so many tokens was full."""
+
+    window: int
+
+
 Fact: TypeAlias = (
-    Asked
+    Compacted
+    | WindowFilled
+    | Asked
     | Rescued
     | Refused
     | Repaired
@@ -176,8 +210,25 @@ def repairs(facts: Iterable[Fact]) -> str:
 
 
 def report(facts: Iterable[Fact]) -> dict[str, str]:
-    """Return what a client is told: `attempts`, `outcome` and, where there were any, `repairs`."""
+    """Return what a client is told: `attempts`, `outcome`, and `repairs` and `context` if any."""
     happened = tuple(facts)
     told = {"attempts": str(attempts(happened)), "outcome": outcome(happened).value}
-    done = repairs(happened)
-    return {**told, "repairs": done} if done else told
+    if done := repairs(happened):
+        told["repairs"] = done
+    if shape := context(happened):
+        told["context"] = shape
+    return told
+
+
+def context(facts: Iterable[Fact]) -> str:
+    """Tell how the conversation was fitted into the window, or nothing if nobody counted."""
+    told: list[str] = []
+    for fact in facts:
+        match fact:
+            case Compacted():
+                told.append(str(fact))
+            case WindowFilled():
+                told.append("filled=1")
+            case _:
+                pass
+    return "; ".join(told)

@@ -11,10 +11,12 @@ from starlette.routing import Route
 
 from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
+from proxy.api.fitting import ContextPolicy, Fitting
 from proxy.api.limits import Limits
 from proxy.api.openapi import describe_chat
+from proxy.api.reception import Reception
 from proxy.api.recognition import KnownModels, Wishes
-from proxy.api.routes.chat import ChatCompletions
+from proxy.api.routes.chat import ChatCompletions, InputTokens
 from proxy.api.routes.health import health_router
 from proxy.api.routes.models import models_router
 from proxy.api.streaming import Pace
@@ -24,6 +26,7 @@ from proxy.inference.preparation import Policy
 from proxy.profiles.profile import Profile
 
 _CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
+_COUNT_PATH = "/v1/chat/completions/input_tokens"
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -41,6 +44,7 @@ class Serving:
     policy: Policy = field(default_factory=Policy)
     profiles: tuple[Profile, ...] = ()
     wishes: Wishes = field(default_factory=Wishes)
+    context: ContextPolicy = field(default_factory=ContextPolicy)
     pace: Pace = field(default_factory=Pace)
     api_key: str | None = None
     max_body_bytes: int = 32 * 2**20
@@ -59,19 +63,23 @@ def create_app(backend: Backend, serving: Serving) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    chat = ChatCompletions(
-        backend,
+    reception = Reception(
         KnownModels(backend, serving.profiles, serving.wishes),
+        Fitting(backend, serving.context),
         serving.policy,
-        serving.pace,
         serving.max_body_bytes,
         serving.forwards_authorization,
+    )
+    chat = ChatCompletions(
+        reception,
+        serving.pace,
         admission=Admission(WaitingLine(serving.max_waiting)),
         parallel=serving.parallel,
         workers=serving.workers,
     )
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))
+    app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))
     app.include_router(models_router(backend))
     app.include_router(health_router(backend))
     describe_chat(app, _CHAT_PATHS[0])

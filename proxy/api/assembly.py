@@ -9,16 +9,19 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from proxy.api.app import Serving
+from proxy.api.fitting import ContextPolicy, FittingMode, Strategy
 from proxy.api.recognition import KnownModel, Wishes, introduce
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection, Timeouts
+from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.decode import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay
+from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.processes.llama_server import (
     LaunchPlan,
@@ -31,8 +34,9 @@ from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
-from proxy.settings import Backend as BackendSettings
-from proxy.settings import Profile as ProfileSettings
+from proxy.sections import Backend as BackendSettings
+from proxy.sections import Context as ContextSettings
+from proxy.sections import Profile as ProfileSettings
 from proxy.settings import Settings
 
 
@@ -157,6 +161,7 @@ def serving_of(settings: Settings) -> Serving:
             deadline=settings.backend.deadline_seconds,
             grace=server.grace_seconds,
         ),
+        context=_context(settings.context),
         profiles=profiles,
         wishes=wishes_of(settings.profile, profiles),
         api_key=key.get_secret_value() if key is not None else None,
@@ -165,6 +170,22 @@ def serving_of(settings: Settings) -> Serving:
         parallel=settings.backend.parallel_requests or None,
         workers=server.workers,
         forwards_authorization=key is None,
+    )
+
+
+def _context(settings: ContextSettings) -> ContextPolicy:
+    rules = Rules(
+        has_failed,
+        never_clear=frozenset(settings.never_clear),
+        recent=settings.recent_groups,
+        high=settings.high,
+        low=settings.low,
+    )
+    return ContextPolicy(
+        FittingMode(settings.compaction),
+        Strategy(settings.strategy),
+        settings.window_tokens or None,
+        rules,
     )
 
 

@@ -5,7 +5,10 @@ It owns what the pure middle must not have: the clock, fresh ids and the answer'
 
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -25,12 +28,30 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
 from proxy.engine import converse
-from proxy.errors import TemperError
-from proxy.facts import attempts, outcome, repairs, report
+from proxy.errors import ContextOverflow, TemperError
+from proxy.facts import Fact, WindowFilled, attempts, context, outcome, repairs, report
 from proxy.inference.turn import State, Turn
 from proxy.observability.logs import RequestLog, log_request
 
 _CLIENT_LEFT = 499
+
+Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
+
+
+async def _no_shorter(_: ContextOverflow) -> Turn | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTerms:
+    """What an exchange has of the backend: a slot to wait for, and its window in tokens.
+
+    `shorter` makes another turn of a prompt that proved too long, if that is possible.
+    """
+
+    slot: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    window: int | None = None
+    shorter: Shorter = _no_shorter
 
 
 def new_call_id() -> str:
@@ -48,13 +69,14 @@ class Exchange:
         backend: Backend,
         pace: Pace,
         *,
-        slot: AbstractAsyncContextManager[None] | None = None,
+        terms: SlotTerms | None = None,
     ) -> None:
         self._request = request
         self._turn = turn
         self._backend = backend
         self._pace = pace
-        self._slot = slot or nullcontext()
+        self._terms = terms or SlotTerms()
+        self._is_filled = False
         self._begun = time.monotonic()
         self._admitted: float | None = None
         self._first_token: float | None = None
@@ -103,7 +125,7 @@ class Exchange:
         """Write the one log line of this exchange."""
         usage = self._usage.usage if self._usage is not None else {}
         details = usage.get("prompt_tokens_details")
-        happened = self._turn.facts
+        happened = self._facts
         log_request(
             RequestLog(
                 id=request_id,
@@ -122,6 +144,7 @@ class Exchange:
                 attempts=attempts(happened),
                 outcome=outcome(happened) if self._turn.state is State.DONE else None,
                 repairs=repairs(happened),
+                context=context(happened) or None,
             )
         )
 
@@ -130,14 +153,39 @@ class Exchange:
 
     async def _watched(self, headers: dict[str, str]) -> Events:
         """Stream the turn's events, noting what the record needs."""
-        async with self._slot, aclosing(converse(self._turn, self._backend, headers)) as events:
+        async with self._terms.slot, aclosing(self._conversation(headers)) as events:
             self._admitted = time.monotonic()
             async for event in events:
                 if isinstance(event, UsageReported):
                     self._usage = event
+                    self._is_filled = event.usage.get("total_tokens") == self._terms.window
                 elif self._first_token is None and isinstance(event, TextDelta | ToolCalled):
                     self._first_token = time.monotonic()
                 yield event
+
+    async def _conversation(self, headers: dict[str, str]) -> Events:
+        """Stream the turn; a prompt that proves too long is shortened once more."""
+        try:
+            async with aclosing(converse(self._turn, self._backend, headers)) as events:
+                async for event in events:
+                    yield event
+        except ContextOverflow as overflow:
+            turn = await self._terms.shorter(overflow)
+            if turn is None:
+                raise
+            self._turn = turn
+        else:
+            return
+        async with aclosing(converse(self._turn, self._backend, headers)) as events:
+            async for event in events:
+                yield event
+
+    @property
+    def _facts(self) -> tuple[Fact, ...]:
+        """What happened, to the turn and to the window."""
+        if not self._is_filled or self._terms.window is None:
+            return self._turn.facts
+        return (*self._turn.facts, WindowFilled(self._terms.window))
 
     async def _whole(self, events: Events) -> Response:
         """Assemble one JSON body from the same events that a stream would show."""
@@ -150,13 +198,13 @@ class Exchange:
         except TemperError as error:
             return describe(error).response()
         body = json.dump(builder.build() if builder is not None else {})
-        told = {f"x-temper-{name}": value for name, value in report(self._turn.facts).items()}
+        told = {f"x-temper-{name}": value for name, value in report(self._facts).items()}
         headers = {**self._headers(), **told}
         return Response(body, 200, headers, "application/json")
 
     def _encoder(self, first: ReplyEvent | None) -> "_StreamEncoder":
         chunks = ChunkEncoder(self._identity(first), self._request.include_usage)
-        return _StreamEncoder(chunks, self._turn)
+        return _StreamEncoder(chunks, lambda: self._facts)
 
     def _identity(self, first: ReplyEvent | None) -> Identity:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
@@ -164,15 +212,17 @@ class Exchange:
         return Identity.of(started, id=made_id, created=int(time.time()), model=self._request.model)
 
     def _headers(self) -> dict[str, str]:
-        return {"x-temper-backend": self._backend.name}
+        shape = context(self._turn.facts)
+        told = {"x-temper-context": shape} if shape else {}
+        return {"x-temper-backend": self._backend.name, **told}
 
 
 class _StreamEncoder:
     """The chunks of one answer; what became of it is reported in a comment before the end."""
 
-    def __init__(self, chunks: ChunkEncoder, turn: Turn) -> None:
+    def __init__(self, chunks: ChunkEncoder, facts: Callable[[], tuple[Fact, ...]]) -> None:
         self._chunks = chunks
-        self._turn = turn
+        self._facts = facts
         self._is_over = False
 
     def encode(self, event: ReplyEvent) -> bytes:
@@ -189,8 +239,11 @@ class _StreamEncoder:
 
     def end(self) -> bytes:
         """Return the report and the end mark."""
-        told = "; ".join(f"{name}={value}" for name, value in report(self._turn.facts).items())
-        return self._chunks.comment(f"x-temper {told}") + self._chunks.done()
+        told = report(self._facts())
+        shape = told.pop("context", "")
+        facts = "; ".join(f"{name}={value}" for name, value in told.items())
+        comments = [f"x-temper {facts}"] + ([f"x-temper-context {shape}"] if shape else [])
+        return b"".join(map(self._chunks.comment, comments)) + self._chunks.done()
 
     def fail(self, error: TemperError) -> bytes:
         """Return an error event, and no end mark: SDKs raise on it."""

@@ -38,13 +38,15 @@ class Wishes:
 class KnownModel:
     """A model, the profile it was given and why, and the traits that follow from all of it.
 
-    `slots` counts the requests that its backend works on at once, None where nobody knows.
+    `slots` counts the requests that its backend works on at once, `window` the tokens that one of
+    them has room for; None where nobody knows.
     """
 
     model: str
     recognition: Recognition
     traits: Traits
     slots: int | None = None
+    window: int | None = None
 
 
 def introduce(
@@ -101,7 +103,7 @@ class KnownModels:
             return entry.known
         evidence = Evidence(described.names, described.architecture, described.template)
         known = introduce(model, evidence, self._profiles, self._wishes)
-        known = replace(known, slots=described.slots)
+        known = replace(known, slots=described.slots, window=described.window)
         lasting = _SOON if described.is_provisional else _FRESH
         self._remember(_Entry(known, self._clock() + lasting), entry)
         return known

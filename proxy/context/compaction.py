@@ -1,23 +1,25 @@
-"""Fits a conversation into the window. For now it only passes everything on.
+"""The contract of everything that fits a conversation into the window, and the strategy `none`.
 
 Stateless and pure: the same history always gives the same result, so that the prompt prefix, and
 with it the backend's cache, survives from turn to turn.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
-from proxy.facts import Fact
+from proxy.errors import ContextOverflow
+from proxy.facts import Compacted, Fact
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The messages to send, and what was done to make them fit."""
+    """The messages to send, and what was done to make them fit; None where nobody counted."""
 
     messages: tuple[Message, ...]
     facts: tuple[Fact, ...] = ()
+    compacted: Compacted | None = None
 
 
 class Compaction(Protocol):
@@ -32,6 +34,20 @@ class Compaction(Protocol):
         """
 
 
+class Counts(Protocol):
+    """How many tokens things cost; stable, or cuts move and the cache is lost."""
+
+    @property
+    def overhead(self) -> int:
+        """What a message costs beyond its own words."""
+
+    def of(self, message: Message) -> int:
+        """Count a message, its overhead included."""
+
+    def fixed(self, tools: tuple[Tool, ...]) -> int:
+        """Count what a prompt holds besides messages."""
+
+
 class NoCompaction:
     """The strategy `none`: every message is sent as it came."""
 
@@ -43,3 +59,26 @@ class NoCompaction:
     ) -> Fitted:
         """Return the messages unchanged."""
         return Fitted(messages)
+
+
+class Reported:
+    """Counts and tells what a strategy would have done, and sends every message as it came."""
+
+    def __init__(self, strategy: Compaction) -> None:
+        self._strategy = strategy
+
+    def fit(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[Tool, ...],
+        max_tokens: int | None,
+    ) -> Fitted:
+        """Return the messages unchanged, with the strategy's account of them."""
+        try:
+            account = self._strategy.fit(messages, tools, max_tokens).compacted
+        except ContextOverflow as overflow:
+            tokens = overflow.prompt_tokens or 0
+            account = Compacted(4, 0, 0, 0, tokens, tokens, overflow.window or 0)
+        if account is None:
+            return Fitted(messages)
+        return Fitted(messages, compacted=replace(account, sent=account.client))

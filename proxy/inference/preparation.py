@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.context.compaction import Compaction, NoCompaction
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Request
+from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, LoopNoticed, RoundsExceeded
@@ -63,20 +63,43 @@ class _Ending:
     is_final: bool = False
 
 
-def prepare(
-    request: Request,
-    policy: Policy,
-    new_id: NewId,
-    may_retry: MayRetry = lambda: True,
-    *,
-    compaction: Compaction | None = None,
-) -> Turn:
-    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request made ready but for its length: what has to fit into the window, and the terms."""
 
-    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
-    """
+    request: Request
+    policy: Policy
+    messages: tuple[Message, ...]
+    wording: Wording
+    offer: Offer | None
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools that the model is told of."""
+        return self.wording.offered
+
+    def question(self) -> Question:
+        """Word the first question as if everything went out."""
+        worded = self.wording.word(self.messages)
+        return Question(
+            self.request,
+            worded.messages,
+            worded.tools,
+            self.request.tool_choice,
+            omits=worded.omits,
+        )
+
+    @property
+    def is_untouchable(self) -> bool:
+        """Whether nothing may be changed of what the client sent."""
+        return self.policy.mode is not Mode.ON
+
+
+def draft(request: Request, policy: Policy) -> Draft:
+    """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
-        return _observe(request, policy, new_id, may_retry)
+        return _untouched(request, policy)
     traits = policy.traits
     healed, facts = heal_messages(request.messages, traits.template)
     tools, mended = heal_tools(request.tools)
@@ -84,40 +107,51 @@ def prepare(
     told = convention(traits.convention) if traits.convention else None
     wording = Wording(tools, offer.respond if offer is not None else None, told, traits.template)
     messages = replay_thoughts(healed, traits.replay)
-    fitted = (compaction or NoCompaction()).fit(messages, wording.offered, request.max_tokens)
-    ending = _ending(request, policy, offer)
-    prepared = Prepared(
-        request,
-        fitted.messages + ending.messages,
-        wording,  # the last generation keeps the tools in its prompt, and so the cache
-        _without_tools(offer, traits) if ending.is_final else offer,
-        ToolUse.NONE if ending.is_final else request.tool_choice,
-        (*facts, *mended, *fitted.facts, *ending.facts),
-        # a form that is enforced from the first token on leaves no room for a call
-        omits=frozenset() if offer is None or ending.is_final else frozenset((ANSWER_FORM,)),
-        traits=traits,
-    )
-    return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=policy.is_strict)
+    return Draft(request, policy, messages, wording, offer, (*facts, *mended))
 
 
-def _observe(request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry) -> Turn:
-    """Make a turn that changes nothing; what is observed is judged for the record."""
+def _untouched(request: Request, policy: Policy) -> Draft:
+    """Change nothing; what is observed is judged for the record."""
     offer: Offer | None = None
     facts: tuple[Fact, ...] = ()
     if policy.mode is Mode.OBSERVE:
         healed, facts = heal_messages(request.messages, policy.traits.template)
         facts += heal_tools(request.tools)[1]
         offer = _make_offer(request, healed, policy)
-    untouched = Prepared(
+    return Draft(request, policy, request.messages, Wording(request.tools), offer, facts)
+
+
+def prepare(
+    request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
+) -> Turn:
+    """Make the turn that will answer a request that is sent at its whole length."""
+    return begin(draft(request, policy), new_id, may_retry, NoCompaction())
+
+
+def begin(written: Draft, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:
+    """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+
+    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
+    """
+    request, policy, offer = written.request, written.policy, written.offer
+    fitted = compaction.fit(written.messages, written.tools, request.max_tokens)
+    account = () if fitted.compacted is None else (fitted.compacted,)
+    ending = _Ending() if written.is_untouchable else _ending(request, policy, offer)
+    is_guarded = offer is not None and not written.is_untouchable
+    prepared = Prepared(
         request,
-        request.messages,
-        Wording(request.tools),
-        offer,
-        request.tool_choice,
-        facts,
-        is_observed=True,
+        fitted.messages + ending.messages,
+        written.wording,  # the last generation keeps the tools in its prompt, and so the cache
+        _without_tools(offer, policy.traits) if ending.is_final else offer,
+        ToolUse.NONE if ending.is_final else request.tool_choice,
+        (*written.facts, *fitted.facts, *account, *ending.facts),
+        # a form that is enforced from the first token on leaves no room for a call
+        omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
+        traits=GENERIC if written.is_untouchable else policy.traits,
+        is_observed=written.is_untouchable,
     )
-    return Turn(untouched, new_id, may_retry, attempts=policy.attempts, is_strict=False)
+    is_strict = policy.is_strict and not written.is_untouchable
+    return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
 def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:

@@ -41,7 +41,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
-from proxy.facts import Asked, Fact, LadderEnded, RejectedReply, Withheld
+from proxy.facts import Asked, Compacted, Fact, LadderEnded, RejectedReply, Withheld
 from proxy.guardrails.nudges import insist_on_json
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, is_an_answer, next_attempt
@@ -173,6 +173,11 @@ class Turn:
     def facts(self) -> tuple[Fact, ...]:
         """What happened so far."""
         return tuple(self._facts)
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether the conversation goes out shorter than the client wrote it."""
+        return any(isinstance(fact, Compacted) and fact.sent < fact.client for fact in self._facts)
 
     def next_question(self) -> Question | None:
         """Return what to ask the backend, None when the turn is done."""

@@ -42,6 +42,7 @@ class RequestLog:
     attempts: int = 0
     outcome: Outcome | None = None
     repairs: str = ""
+    context: str | None = None
 
 
 def log_request(record: RequestLog) -> None:

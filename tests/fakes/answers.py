@@ -91,6 +91,8 @@ def _read_stream(answer: Answer) -> None:
         if event.startswith(f": {REPORT} "):
             facts = event.removeprefix(f": {REPORT} ").split("; ")
             answer.report = dict(fact.split("=", 1) for fact in facts)
+        elif event.startswith(f": {REPORT}-context "):
+            answer.report["context"] = event.removeprefix(f": {REPORT}-context ")
         elif event == "data: [DONE]":
             answer.is_done = True
         else:

@@ -59,7 +59,7 @@ async def test_clients_take_turns() -> None:
 async def settled(front: Front, inside: int) -> None:
     """Wait until so many requests are inside and have come as far as they can."""
     async with asyncio.timeout(5):
-        while len(front.server.state.tasks) != inside:
+        while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)

@@ -5,6 +5,7 @@ import pytest
 from proxy.facts import (
     Asked,
     Coerced,
+    Compacted,
     Dropped,
     Fact,
     LadderEnded,
@@ -15,7 +16,9 @@ from proxy.facts import (
     Repaired,
     Rescued,
     Unchecked,
+    WindowFilled,
     attempts,
+    context,
     outcome,
     repairs,
     report,
@@ -79,3 +82,13 @@ def test_a_client_is_told_of_repairs_only_if_there_were_any() -> None:
         "outcome": "repaired",
         "repairs": "rescued=hermes",
     }
+
+
+def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
+    compacted = Compacted(1, 12, 0, 2, 6_100, 14_020, 8_192, is_new=True)
+    told = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
+    assert context([Asked("as_asked"), compacted]) == told
+    assert context([compacted, WindowFilled(8_192)]) == f"{told}; filled=1"
+    assert context([Asked("as_asked")]) == ""
+    assert report([compacted])["context"] == told
+    assert "context" not in report([Asked("as_asked")])

@@ -50,6 +50,8 @@ def toml(value: object) -> str:
             return str(value).lower()
         case str():
             return f'"{value}"'
+        case []:
+            return "[]"
         case _:
             return format(value, "d" if isinstance(value, int) else "g")
 

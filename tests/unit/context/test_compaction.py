@@ -1,9 +1,37 @@
-from proxy.context.compaction import NoCompaction
+from proxy.context.budget import Window
+from proxy.context.compaction import Fitted, NoCompaction, Reported
+from proxy.context.tiered import Tiered
 from proxy.conversation.messages import user_message
+from proxy.facts import Compacted
+from tests.unit.context.conversations import RULES, Pieces, step, words
+
+MESSAGES = (user_message("one"), user_message("two"))
+LONG = (user_message("one"), *(message for n in range(30) for message in step(n, 200)))
 
 
 def test_no_compaction_passes_every_message_on() -> None:
-    messages = (user_message("one"), user_message("two"))
-    fitted = NoCompaction().fit(messages, (), 100)
-    assert fitted.messages is messages
+    fitted = NoCompaction().fit(MESSAGES, (), 100)
+    assert fitted.messages is MESSAGES
     assert fitted.facts == ()
+
+
+def test_a_report_says_what_would_be_done_and_does_nothing() -> None:
+    strategy = Tiered(Pieces(), Window(3_000), RULES)
+    done = strategy.fit(LONG, (), None).compacted
+    fitted = Reported(strategy).fit(LONG, (), None)
+    assert fitted.messages is LONG
+    assert done is not None
+    assert fitted.compacted is not None
+    assert done.sent < fitted.compacted.sent == fitted.compacted.client == done.client
+    assert fitted.compacted.tier == done.tier == 2
+
+
+def test_a_report_of_what_cannot_fit_refuses_nothing() -> None:
+    messages = (user_message(words(5_000)),)
+    fitted = Reported(Tiered(Pieces(), Window(3_000), RULES)).fit(messages, (), None)
+    size = Pieces().prompt(messages)
+    assert fitted == Fitted(messages, compacted=Compacted(4, 0, 0, 0, size, size, 3_000))
+
+
+def test_without_a_count_there_is_nothing_to_report() -> None:
+    assert Reported(NoCompaction()).fit(MESSAGES, (), None) == Fitted(MESSAGES)

@@ -13,7 +13,7 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Healed, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay, Template, Traits
-from proxy.inference.preparation import Policy, prepare
+from proxy.inference.preparation import Policy, begin, draft, prepare
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool
 
 BROKEN = Message(
@@ -154,7 +154,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
             return Fitted(messages[-1:], (Unchecked("x", "y"),))
 
     request = make_request(user_message("one"), user_message("two"))
-    turn = prepare(request, Policy(), CountedIds(), compaction=OnlyTheLast())
+    turn = begin(draft(request, Policy()), CountedIds(), lambda: True, OnlyTheLast())
     question = turn.next_question()
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]

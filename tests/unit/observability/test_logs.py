@@ -97,6 +97,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "attempts": 2,
         "outcome": "retried",
         "repairs": "rescued=hermes;coerced=2",
+        "context": None,
     }
 
 

@@ -3,6 +3,8 @@ import logging
 
 import pytest
 
+from proxy.api.fitting import ContextPolicy, Fitting
+from proxy.api.reception import Reception
 from proxy.api.recognition import KnownModels
 from proxy.api.routes.chat import ChatCompletions
 from proxy.api.streaming import Pace
@@ -23,8 +25,9 @@ WITH_TOOLS = json.dump(
 def endpoint(
     backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
 ) -> ChatCompletions:
-    models = KnownModels(backend, ())
-    return ChatCompletions(backend, models, Policy(), Pace(), limit, forwards)
+    fitting = Fitting(backend, ContextPolicy())
+    reception = Reception(KnownModels(backend, ()), fitting, Policy(), limit, forwards)
+    return ChatCompletions(reception, Pace())
 
 
 def call(

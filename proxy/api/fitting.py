@@ -1,0 +1,190 @@
+"""Keeps conversations inside the window: counts as exactly as it is worth, and learns from totals.
+
+What is done to a conversation is decided in `context`, from the history alone; here are only the
+calls to the backend that tell what things cost, and what was learnt from them, for each model.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias, TypeVar
+
+from proxy.api.recognition import KnownModel
+from proxy.backends.client import Backend
+from proxy.context.budget import BudgetMode, Window
+from proxy.context.compaction import Compaction, NoCompaction, Reported
+from proxy.context.prefix import PromptTrace, compare, trace
+from proxy.context.replay import Rules
+from proxy.context.sliding import Sliding
+from proxy.context.tiered import Tiered
+from proxy.context.tokens import TokenBook
+from proxy.context.weights import countable, rough_upper_bound
+from proxy.conversation.json import JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import ReplyEvent, UsageReported
+from proxy.conversation.requests import Question
+from proxy.errors import ContextOverflow
+from proxy.guardrails.transcript import has_failed
+from proxy.inference.preparation import Draft
+
+logger = logging.getLogger(__name__)
+
+_WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
+_MOST_MODELS = 64
+_MOST_SESSIONS = 256
+
+Headers: TypeAlias = dict[str, str]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FittingMode(Enum):
+    """How much may be done to a conversation that is too long; REPORT counts and warns only."""
+
+    OFF = "off"
+    REPORT = "report"
+    AUTO = "auto"
+
+
+class Strategy(Enum):
+    """How a conversation is shortened."""
+
+    TIERED = "tiered"
+    SLIDING = "sliding"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPolicy:
+    """What the operator decided; with a `limit` the window counts as no larger than that."""
+
+    mode: FittingMode = FittingMode.AUTO
+    strategy: Strategy = Strategy.TIERED
+    limit: int | None = None
+    rules: Rules = field(default_factory=lambda: Rules(has_failed))
+
+    def window(self, slot: int) -> Window:
+        """Tell how much is used of a slot of so many tokens."""
+        mode = BudgetMode.BACKEND if self.limit is None else BudgetMode.MANUAL
+        return Window(slot, mode, self.limit)
+
+    def compaction(self, book: TokenBook, window: Window) -> Compaction:
+        """Make the strategy for a window."""
+        match self.strategy:
+            case Strategy.TIERED:
+                return Tiered(book, window, self.rules)
+            case Strategy.SLIDING:
+                return Sliding(book, window)
+            case Strategy.NONE:
+                return Reported(Tiered(book, window, self.rules))
+
+
+class Fitting:
+    """Makes the compaction of one request after the other, for one backend."""
+
+    def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
+        self._backend = backend
+        self._policy = policy
+        self._books: OrderedDict[str, TokenBook] = OrderedDict()
+        self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
+
+    async def compaction(
+        self, written: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
+    ) -> Compaction:
+        """Choose what is done to a conversation; nothing where no window is known."""
+        mode = mode or self._policy.mode
+        if mode is FittingMode.OFF or known.window is None:
+            return NoCompaction()
+        book = self._book(known.model)
+        window = self._policy.window(known.window)
+        room = window.budget(written.request.max_tokens).room
+        if rough_upper_bound(written.messages, written.tools) > _WORTH_COUNTING * room:
+            await self._count(book, written, headers, room)
+        chosen = self._policy.compaction(book, window)
+        is_report = mode is FittingMode.REPORT or written.is_untouchable
+        return Reported(chosen) if is_report else chosen
+
+    async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
+        """Count the prompt of a question, by estimate where the backend cannot."""
+        exact = await self._backend.count(question, headers)
+        if exact is not None:
+            return exact
+        return self._book(known.model).estimate(question.messages, question.tools)
+
+    def learning(self, model: str) -> Backend:
+        """Return the backend, listened to: what its prompts really cost is learnt."""
+        return _Learning(self._backend, self._book(model))
+
+    def watch_prefix(self, model: str, written: Draft) -> None:
+        """Warn where a session's prompt does not go on from the one before it."""
+        key = hash((model, _first_words(written.messages)))
+        now = trace(written.messages, written.tools)
+        before = self._sessions.pop(key, None)
+        broken = compare(before, now) if before is not None else None
+        if broken is not None:
+            where = "the tools" if broken.place is None else f"message {broken.place}"
+            logger.info("the prompt cache broke at %s: %s", where, broken.reason)
+        _remember(self._sessions, key, now, _MOST_SESSIONS)
+
+    async def _count(self, book: TokenBook, written: Draft, headers: Headers, room: int) -> None:
+        """Ask the backend for what an estimate would leave in doubt."""
+        if book.estimate(written.messages, written.tools) <= _WORTH_COUNTING * room:
+            return
+        unknown = book.unknown(written.messages)
+        counted = await self._backend.count_texts(list(map(countable, unknown)), headers)
+        for message, tokens in zip(unknown, counted or (), strict=False):
+            book.learn(message, tokens)
+        if counted is not None and not book.knows(written.tools):
+            total = await self._backend.count(written.question(), headers)
+            if total is not None:
+                book.calibrate(written.messages, written.tools, total)
+
+    def _book(self, model: str) -> TokenBook:
+        book = self._books.pop(model, None) or TokenBook()
+        _remember(self._books, model, book, _MOST_MODELS)
+        return book
+
+
+class _Learning:
+    """A backend of which the prompts' real lengths are noted."""
+
+    def __init__(self, backend: Backend, book: TokenBook) -> None:
+        self._backend = backend
+        self._book = book
+        self.name = backend.name
+        self.models = backend.models
+        self.describe = backend.describe
+        self.health = backend.health
+        self.count = backend.count
+        self.count_texts = backend.count_texts
+
+    async def ask(self, question: Question, headers: Headers) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply."""
+        try:
+            async with aclosing(self._backend.ask(question, headers)) as events:
+                async for event in events:
+                    if isinstance(event, UsageReported):
+                        self._learn(question, event.usage.get("prompt_tokens"))
+                    yield event
+        except ContextOverflow as overflow:
+            self._learn(question, overflow.prompt_tokens)
+            raise
+
+    def _learn(self, question: Question, total: JsonValue) -> None:
+        if isinstance(total, int) and total > 0:
+            self._book.calibrate(question.messages, question.tools, total)
+
+
+def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Keep a value as the latest of at most so many."""
+    kept[key] = value
+    if len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _first_words(messages: tuple[Message, ...]) -> str:
+    """Return what tells one session from another: the user's first message."""
+    return next((one.text for one in messages if one.role == "user"), "")

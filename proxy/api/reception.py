@@ -1,0 +1,113 @@
+"""From an HTTP request to a turn: read, recognised, drafted, and fitted into the window."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from proxy.api.exchange import new_call_id
+from proxy.api.fitting import Fitting, FittingMode
+from proxy.api.limits import read_body
+from proxy.api.recognition import KnownModel, KnownModels
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import ContextOverflow, InvalidRequest
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.inference.preparation import Draft, Policy, begin, draft
+from proxy.inference.turn import MayRetry, Turn
+
+_TEXT_POLICY = "x-temper-text-policy"
+_MODE = "x-temper-guardrails"
+_COMPACTION = "x-temper-compaction"
+
+Choice = TypeVar("Choice", bound=Enum)
+
+# the only headers of a client that a backend ever sees
+_TRAVELLING = ("authorization", "traceparent")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request that was understood; `headers` travel upstream, `fitting` is the client's wish."""
+
+    draft: Draft
+    known: KnownModel
+    headers: dict[str, str]
+    fitting: FittingMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """Takes requests; `max_body_bytes` bounds what a client may send."""
+
+    models: KnownModels
+    fitting: Fitting
+    policy: Policy
+    max_body_bytes: int
+    forwards_authorization: bool = False
+
+    async def receive(self, http: HttpRequest) -> Received:
+        """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
+        request = decode_request(await read_body(http, self.max_body_bytes))
+        known = await self.models.look_up(request.model)
+        written = draft(request, replace(self._policy_for(http), traits=known.traits))
+        wished = http.headers.get(_COMPACTION)
+        fitting = _chosen(FittingMode, wished, _COMPACTION) if wished else None
+        return Received(written, known, self._upstream_headers(http), fitting)
+
+    async def turn(self, received: Received, may_retry: MayRetry) -> Turn:
+        """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
+        compaction = await self.fitting.compaction(
+            received.draft, received.known, received.headers, received.fitting
+        )
+        return begin(received.draft, new_call_id, may_retry, compaction)
+
+    async def shorter(
+        self, received: Received, may_retry: MayRetry, overflow: ContextOverflow
+    ) -> Turn | None:
+        """Make another turn of a prompt that proved too long; None if that is no help."""
+        known = replace(received.known, window=overflow.window or received.known.window)
+        compaction = await self.fitting.compaction(
+            received.draft, known, received.headers, received.fitting
+        )
+        try:
+            turn = begin(received.draft, new_call_id, may_retry, compaction)
+        except ContextOverflow:  # the backend's own words say it better
+            return None
+        return turn if turn.is_shortened else None
+
+    async def count(self, received: Received) -> int:
+        """Count the tokens of a request as it would be sent."""
+        question = (await self.turn(received, lambda: False)).next_question()
+        assert question is not None  # noqa: S101 - every turn begins with one
+        return await self.fitting.count(question, received.known, received.headers)
+
+    def _policy_for(self, http: HttpRequest) -> Policy:
+        """Let the headers of one request override what the operator set."""
+        policy = self.policy
+        if wished := http.headers.get(_TEXT_POLICY):
+            policy = replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+        if wished := http.headers.get(_MODE):
+            policy = replace(policy, mode=_chosen(Mode, wished, _MODE))
+        return policy
+
+    def _upstream_headers(self, http: HttpRequest) -> dict[str, str]:
+        headers = {name: http.headers[name] for name in _TRAVELLING if name in http.headers}
+        if not self.forwards_authorization:
+            headers.pop("authorization", None)
+        return {**headers, "x-request-id": request_id(http)}
+
+
+def request_id(http: HttpRequest) -> str:
+    """Return the id that `limits` gave a request."""
+    own: str = http.state.request_id
+    return own
+
+
+def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
+    """Read a header that names one of the members of `kind`."""
+    try:
+        return kind(wished.strip().lower())
+    except ValueError:
+        known = ", ".join(str(one.value) for one in kind)
+        raise InvalidRequest(f"use one of: {known}", header) from None

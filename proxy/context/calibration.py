@@ -1,0 +1,88 @@
+"""What totals of the backend teach about a model and its template; it changes rarely.
+
+A cut is found again from the history on every turn, so what it is computed with must hold still:
+values move in steps, and only when they are clearly wrong.
+"""
+
+from dataclasses import dataclass, field
+from math import ceil, floor, log
+
+MARGIN = 1.10  # on every estimate
+REQUEST = 64  # tokens of a template around messages and tools, until a total is known
+
+_STEP = log(1.05)
+_DENSEST, _LIGHTEST = 0, floor(log(8) / _STEP)
+_LEAST_BYTES = 1_000  # of which a rate is worth learning
+_LEAST_SPAN = 8
+_TOLERANCE = 0.02
+_MOST_ANCHORS = 64
+
+
+@dataclass(slots=True)
+class Rate:
+    """Bytes per token, in steps of five percent; at the start less than in any plain language."""
+
+    _step: int = floor(log(3) / _STEP)
+
+    def observe(self, size: int, tokens: int) -> None:
+        """Learn from `size` bytes that were so many tokens."""
+        if tokens <= 0 or size < _LEAST_BYTES:
+            return
+        seen = log(size / tokens) / _STEP
+        if abs(seen - self._step) > 1:
+            self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
+
+    def tokens(self, size: int, margin: float = MARGIN) -> int:
+        """Estimate the tokens of so many bytes."""
+        per_token = 1.05**self._step
+        return ceil(size / per_token * margin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """One prompt: its messages, and the tokens of it that are not their words."""
+
+    messages: int
+    surplus: int
+
+
+@dataclass(slots=True)
+class Constants:
+    """What a template adds: `overhead` to each message, and something for every set of tools."""
+
+    overhead: int = 6
+    _span: int = 0
+    _anchors: dict[int, _Anchor] = field(default_factory=dict)
+
+    def fixed(self, tools: int) -> int | None:
+        """Return what a prompt with these tools holds besides messages; None if never seen."""
+        anchor = self._anchors.get(tools)
+        return None if anchor is None else self._besides(anchor)
+
+    def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
+        """Learn from a prompt of `total` tokens, of which `surplus` are not words of messages.
+
+        Two prompts that differ in their length tell the overhead; a wider difference tells it
+        better, and is believed once it is twice as wide.
+        """
+        seen = _Anchor(messages, surplus)
+        anchor = self._anchors.get(tools)
+        if anchor is None:
+            self._keep(tools, seen)
+            return
+        span = messages - anchor.messages
+        if abs(span) >= max(_LEAST_SPAN, 2 * self._span):
+            self._span = abs(span)
+            self.overhead = max(0, round((surplus - anchor.surplus) / span))
+        expected = self._besides(anchor) + self.overhead * messages
+        if abs(expected - surplus) > _TOLERANCE * total:
+            self._keep(tools, seen)
+
+    def _keep(self, tools: int, anchor: _Anchor) -> None:
+        self._anchors.pop(tools, None)
+        self._anchors[tools] = anchor
+        if len(self._anchors) > _MOST_ANCHORS:
+            del self._anchors[next(iter(self._anchors))]
+
+    def _besides(self, anchor: _Anchor) -> int:
+        return max(0, anchor.surplus - self.overhead * anchor.messages)

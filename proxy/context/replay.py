@@ -1,0 +1,212 @@
+"""The replay: which parts of a history have been given up, decided again from its beginning.
+
+Theory of operation
+-------------------
+A history is walked as it was sent: a request went out before each reply of the assistant, and one
+goes out at the end. At these points the running size is compared with a high watermark. Below it
+nothing happens. Above it a cut is made, and it gives up old units until a low watermark is
+reached, so that the next cuts are far away:
+
+    1  results of successful calls become stubs, then those of failed ones, the oldest first
+    2  whole units fold into one digest, the oldest first
+    3  the largest results that are left lose their middle, until the high watermark is reached
+
+What was given up stays so. Every decision depends on what stood before it, so a later request
+finds the same cuts, its prompt begins with the same bytes, and the backend's cache survives. Sizes
+of stubs and of the digest are bounds, not counts: no text is made for what is given up later.
+
+Exempt are system messages, the first and the last message of a user, groups that wait for a
+result, and groups of tools that must not be cleared; the latest groups from all but the third step.
+Units wait in queues, each is visited a few times at most: the work is linear in the history.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+
+from proxy.context.compaction import Counts
+from proxy.context.digest import HEAD, LINE
+from proxy.context.shortening import ERROR_STUB, STUB
+from proxy.context.units import Grouping, Result, Unit
+from proxy.conversation.messages import Message
+
+_DIGEST_SHARE = 0.125
+_MOST_DIGEST = 4_096
+_SHORTEST = 64  # tokens that a result keeps in the third step
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When to cut and what to spare; watermarks are shares of the room.
+
+    `has_failed` tells the results of failed calls, `recent` is the number of groups that stay.
+    """
+
+    has_failed: Callable[[str], bool]
+    never_clear: frozenset[str] = frozenset()
+    recent: int = 3
+    high: float = 0.90
+    low: float = 0.50
+
+
+@dataclass(slots=True)
+class Cuts:
+    """What has been given up so far.
+
+    Results have a stub of so many tokens (`stubs`, by place), or that much of both ends (`trims`);
+    `folded` units stand in a digest that costs at most `digest` tokens.
+    """
+
+    epoch: int = 0
+    stubs: dict[int, tuple[Result, int]] = field(default_factory=dict)
+    trims: dict[int, tuple[Result, int]] = field(default_factory=dict)
+    folded: list[Unit] = field(default_factory=list)
+    digest: int = 0
+
+    @property
+    def tier(self) -> int:
+        """The furthest step that shows in the history as it goes out."""
+        return 3 if self.trims else 2 if self.folded else 1 if self.stubs else 0
+
+
+class Replay:
+    """Walks one history in a `room` of tokens, of which `fixed` are not for messages."""
+
+    def __init__(self, rules: Rules, counts: Counts, room: int, fixed: int) -> None:
+        self.cuts = Cuts()
+        self.size = fixed
+        self.client = fixed
+        self._rules = rules
+        self._counts = counts
+        self._high = int(rules.high * room)
+        self._low = int(rules.low * room)
+        self._most_digest = min(max(HEAD, int(_DIGEST_SHARE * (room - fixed))), _MOST_DIGEST)
+        self._lines = HEAD
+        self._tokens: list[int] = []
+        self._grouping = Grouping()
+        self._last_user = -1
+        self._successes: deque[Unit] = deque()
+        self._failures: deque[Result] = deque()
+        self._foldable: deque[Unit] = deque()
+
+    def add(self, message: Message) -> None:
+        """Take the next message of the history."""
+        if message.role == "assistant":
+            self.settle()
+        tokens = self._counts.of(message)
+        self._tokens.append(tokens)
+        self.size += tokens
+        self.client += tokens
+        if message.role == "user":
+            self._last_user = len(self._tokens) - 1
+        unit = self._grouping.add(message)
+        if unit is not None and not self._is_spared(unit):
+            self._foldable.append(unit)
+            if unit.is_group:
+                self._successes.append(unit)
+
+    def settle(self) -> bool:
+        """Send the history so far as a request; returns whether that took a cut."""
+        if self.size <= self._high:
+            return False
+        steps = (self._clear_successes, self._clear_failures, self._fold, self._trim)
+        has_cut = [step() for step in steps]
+        self.cuts.epoch += any(has_cut)
+        return any(has_cut)
+
+    def _is_spared(self, unit: Unit) -> bool:
+        return any(call.name in self._rules.never_clear for call in unit.message.calls)
+
+    def _is_recent(self, unit: Unit) -> bool:
+        """Tell whether a unit must stay for now."""
+        if unit.is_group:
+            return unit.number >= self._grouping.groups - self._rules.recent
+        return unit.places[0] == self._last_user
+
+    def _clear_successes(self) -> bool:
+        has_cleared = False
+        while self.size > self._low and self._successes:
+            if self._is_recent(self._successes[0]):
+                break
+            unit = self._successes.popleft()
+            for result in unit.results:
+                if self._rules.has_failed(result.text):
+                    self._failures.append(result)
+                else:
+                    has_cleared |= self._clear(result, STUB)
+        return has_cleared
+
+    def _clear_failures(self) -> bool:
+        has_cleared = False
+        while self.size > self._low and self._failures:
+            has_cleared |= self._clear(self._failures.popleft(), ERROR_STUB)
+        return has_cleared
+
+    def _clear(self, result: Result, limit: int) -> bool:
+        """Let a stub take the place of a result, unless it is hardly longer."""
+        price = limit + self._counts.overhead
+        if self._tokens[result.place] <= price:
+            return False
+        self._resize(result.place, price)
+        self.cuts.stubs[result.place] = (result, limit)
+        self.cuts.trims.pop(result.place, None)
+        return True
+
+    def _fold(self) -> bool:
+        """Fold units into the digest; those that must stay for now keep their place in line."""
+        visited: list[Unit] = []
+        staying: list[Unit] = []
+        rest, lines, size = self.size - self.cuts.digest, self._lines, self.size
+        while size > self._low and self._foldable:
+            unit = self._foldable.popleft()
+            visited.append(unit)
+            if self._is_recent(unit):
+                staying.append(unit)
+                continue
+            tokens = sum(self._tokens[place] for place in unit.places)
+            rest -= tokens
+            lines += min(tokens, LINE * max(1, len(unit.message.calls)))
+            size = rest + self._digest(lines)
+        if size >= self.size:  # a digest of next to nothing costs more than it saves
+            self._foldable.extendleft(reversed(visited))
+            return False
+        self._foldable.extendleft(reversed(staying))
+        for unit in visited:
+            if not self._is_recent(unit):
+                self._forget(unit)
+        self._lines = lines
+        self.cuts.digest = self._digest(lines)
+        self.size = size
+        return True
+
+    def _digest(self, lines: int) -> int:
+        return min(self._most_digest, lines) + self._counts.overhead
+
+    def _forget(self, unit: Unit) -> None:
+        self.cuts.folded.append(unit)
+        for place in unit.places:
+            self._tokens[place] = 0
+            self.cuts.stubs.pop(place, None)
+            self.cuts.trims.pop(place, None)
+
+    def _trim(self) -> bool:
+        """Halve the largest result that is left, again and again, until it all fits."""
+        if self.size <= self._high:
+            return False
+        results = [result for unit in self._foldable for result in unit.results]
+        heap = [(-self._tokens[result.place], result.place, result) for result in results]
+        heapify(heap)
+        has_trimmed = False
+        while self.size > self._high and heap and heap[0][0] <= -2 * _SHORTEST:
+            tokens, place, result = heap[0]
+            half = -tokens // 2
+            self._resize(place, half)
+            self.cuts.trims[place] = (result, half - self._counts.overhead)
+            heapreplace(heap, (-half, place, result))
+            has_trimmed = True
+        return has_trimmed
+
+    def _resize(self, place: int, tokens: int) -> None:
+        self.size += tokens - self._tokens[place]
+        self._tokens[place] = tokens

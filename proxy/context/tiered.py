@@ -1,0 +1,67 @@
+"""The strategy `tiered`: give up old results first, then old steps, at cuts that stay in place."""
+
+from dataclasses import dataclass
+
+from proxy.context.budget import Window
+from proxy.context.compaction import Counts, Fitted
+from proxy.context.digest import digest
+from proxy.context.overflow import check_size
+from proxy.context.replay import Cuts, Replay, Rules
+from proxy.context.shortening import head_and_tail, stub, with_content
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+from proxy.facts import Compacted
+
+
+@dataclass(frozen=True, slots=True)
+class Tiered:
+    """Fits conversations into a window by the rules."""
+
+    counts: Counts
+    window: Window
+    rules: Rules
+
+    def fit(
+        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+    ) -> Fitted:
+        """Return the messages that leave room for `max_tokens` of answer.
+
+        Raises `ContextOverflow` if no allowed step makes them fit.
+        """
+        budget = self.window.budget(max_tokens)
+        replay = Replay(self.rules, self.counts, budget.room, self.counts.fixed(tools))
+        for message in messages:
+            replay.add(message)
+        is_new = replay.settle()
+        check_size(replay.size, replay.client, budget)
+        cuts = replay.cuts
+        compacted = Compacted(
+            cuts.tier,
+            len(cuts.stubs),
+            len(cuts.folded),
+            cuts.epoch,
+            replay.size,
+            replay.client,
+            budget.window,
+            is_new,
+        )
+        sent = self._apply(cuts, messages) if cuts.epoch else messages
+        return Fitted(sent, compacted=compacted)
+
+    def _apply(self, cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Write the history as the cuts have left it."""
+        changed: dict[int, Message | None] = {
+            place: None for unit in cuts.folded for place in unit.places
+        }
+        if changed:
+            limit = cuts.digest - self.counts.overhead
+            changed[min(changed)] = digest(cuts.folded, limit, self.rules.has_failed)
+        for place, (result, limit) in cuts.stubs.items():
+            text = stub(result.call, result.text, limit)
+            changed[place] = with_content(messages[place], text)
+        for place, (result, limit) in cuts.trims.items():
+            share = limit / self.counts.of(messages[place])
+            text = head_and_tail(result.text, limit, share)
+            changed[place] = with_content(messages[place], text)
+        sent = (changed.get(place, message) for place, message in enumerate(messages))
+        return tuple(message for message in sent if message is not None)

@@ -1,0 +1,126 @@
+"""How many tokens messages have: exactly where the backend has counted them, else estimated.
+
+Counts of messages are of `countable` text; what the template puts around it is learnt from totals.
+Nothing here asks a backend: `unknown` names the messages that are worth asking for.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from proxy.context.calibration import MARGIN, REQUEST, Constants, Rate
+from proxy.context.weights import media, weight, weight_of_tools
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+
+CAPACITY = 65_536  # messages: the histories of some hundred sessions
+
+_DOUBT = 0.3  # by how much an estimate may be wrong
+_TOLERANCE = 0.005
+
+
+class TokenBook:
+    """The counts of one model with its template."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._learnt: OrderedDict[int, int] = OrderedDict()
+        self._rate = Rate()
+        self._counted = (0, 0)  # bytes and tokens of all that was learnt
+        self._constants = Constants()
+
+    @property
+    def overhead(self) -> int:
+        """What a message costs beyond its own words."""
+        return self._constants.overhead
+
+    def of(self, message: Message) -> int:
+        """Count a message, its overhead included."""
+        learnt = self._lookup(message)
+        words = self._guess(message, MARGIN) if learnt is None else learnt
+        return words + self._constants.overhead
+
+    def fixed(self, tools: tuple[Tool, ...]) -> int:
+        """Count what a prompt holds besides messages."""
+        learnt = self._constants.fixed(_key_of_tools(tools))
+        return REQUEST + self._rate.tokens(weight_of_tools(tools)) if learnt is None else learnt
+
+    def knows(self, tools: tuple[Tool, ...]) -> bool:
+        """Tell whether a total has taught what a prompt with these tools holds."""
+        return self._constants.fixed(_key_of_tools(tools)) is not None
+
+    def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
+        """Count a prompt."""
+        return self.fixed(tools) + sum(map(self.of, messages))
+
+    def learn(self, message: Message, tokens: int) -> None:
+        """Note that the countable text of a message has so many tokens."""
+        key = hash(message.source)
+        self._learnt[key] = tokens
+        self._learnt.move_to_end(key)
+        if len(self._learnt) > self._capacity:
+            self._learnt.popitem(last=False)
+        size, counted = self._counted
+        self._counted = size + weight(message), counted + tokens
+        self._rate.observe(*self._counted)
+
+    def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the messages that should be counted, the heaviest first.
+
+        The others may be wrong, but together by half a percent of the whole at most.
+        """
+        guesses: list[tuple[int, Message]] = []
+        total = 0
+        for message in messages:
+            learnt = self._lookup(message)
+            words = self._guess(message, MARGIN) if learnt is None else learnt
+            total += words + self._constants.overhead
+            if learnt is None:
+                guesses.append((words, message))
+        guesses.sort(key=lambda guess: guess[0], reverse=True)
+        doubtful = sum(words for words, _ in guesses)
+        asked: dict[int, Message] = {}
+        for words, message in guesses:
+            if _DOUBT * doubtful <= _TOLERANCE * total:
+                break
+            doubtful -= words
+            asked.setdefault(hash(message.source), message)
+        return tuple(asked.values())
+
+    def calibrate(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
+        """Learn from the `total` that a backend reported for a prompt.
+
+        If most of it was counted before, it tells what the template adds; else, how many bytes a
+        token has.
+        """
+        known = guessed = size = 0
+        for message in messages:
+            learnt = self._lookup(message)
+            if learnt is not None:
+                known += learnt
+            else:
+                guessed += self._guess(message, 1)
+                size += weight(message)
+        key = _key_of_tools(tools)
+        if guessed <= known:
+            self._constants.observe(key, len(messages), total - known - guessed, total)
+            return
+        around = known + self._constants.overhead * len(messages)
+        fixed = self._constants.fixed(key)
+        if fixed is None:
+            size += weight_of_tools(tools)
+            fixed = REQUEST
+        self._rate.observe(size, total - around - fixed)
+
+    def _lookup(self, message: Message) -> int | None:
+        key = hash(message.source)
+        learnt = self._learnt.get(key)
+        if learnt is not None:
+            self._learnt.move_to_end(key)
+        return learnt
+
+    def _guess(self, message: Message, margin: float) -> int:
+        return self._rate.tokens(weight(message), margin) + media(message)
+
+
+def _key_of_tools(tools: tuple[Tool, ...]) -> int:
+    return hash(tuple(tool.source for tool in tools))

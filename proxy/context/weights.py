@@ -1,0 +1,60 @@
+"""How heavy a message is, in bytes that a tokenizer will see; what counting works with.
+
+Bytes and not characters: a letter of most scripts costs a token or two, and has as many bytes.
+"""
+
+from collections.abc import Iterable
+
+from proxy.conversation import json
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+
+MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
+
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
+_MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
+_TEMPLATE = 512
+
+
+def countable(message: Message) -> str:
+    """Return what a tokenizer has to count of a message: thoughts, words, names and arguments."""
+    calls = (f'{{"name": "{call.name}", "arguments": {call.arguments}}}' for call in message.calls)
+    return "\n".join(part for part in (_thoughts(message), message.text, *calls) if part)
+
+
+def weight(message: Message) -> int:
+    """Weigh the words, names and arguments of a message, in bytes."""
+    calls = sum(_size(call.name) + _size(call.arguments) for call in message.calls)
+    return _size(message.text) + calls + _size(_thoughts(message))
+
+
+def media(message: Message) -> int:
+    """Return what the pictures and sounds of a message cost at most, in tokens."""
+    return MEDIUM * (sum(map(message.source.count, _MEDIA_SIGNS)) // 2)
+
+
+def weight_of_tools(tools: tuple[Tool, ...]) -> int:
+    """Weigh tools, in bytes."""
+    return sum(len(tool.source) for tool in tools)
+
+
+def rough_upper_bound(messages: Iterable[Message], tools: tuple[Tool, ...]) -> int:
+    """Return tokens that a prompt has at most; a token has at least one byte.
+
+    What is well below a window by this bound needs no counting.
+    """
+    said = sum(len(message.source) + media(message) for message in messages)
+    return said + weight_of_tools(tools) + _TEMPLATE
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _thoughts(message: Message) -> str:
+    if not any(sign in message.source for sign in _THOUGHT_SIGNS):
+        return ""
+    members = json.split_object(message.source)
+    values = (json.parse(members[name]) for name in _THOUGHTS if name in members)
+    return "\n".join(value for value in values if isinstance(value, str))

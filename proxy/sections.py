@@ -1,0 +1,242 @@
+"""The settings there are, section by section: names, bounds, defaults and what each is for."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+)
+
+
+def _not_a_truth_value(value: object) -> object:
+    """Refuse true and false where a number is due; pydantic would read them as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number")
+    return value
+
+
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+def _usable_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("should be an address like http://127.0.0.1:8080")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not contain credentials: use backend.api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query or a fragment")
+    _ = parts.port  # raises ValueError when it is out of range
+    return url.rstrip("/")
+
+
+def _usable_key(key: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[!-~]+", key.get_secret_value()):
+        raise ValueError("may contain only visible ASCII characters, as it travels in a header")
+    return key
+
+
+Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
+Seconds = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, le=1)]
+Key = Annotated[
+    Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(_none_if_empty)
+]
+Url = Annotated[Annotated[str, AfterValidator(_usable_url)] | None, BeforeValidator(_none_if_empty)]
+File = Annotated[
+    Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(_none_if_empty)
+]
+Name = Annotated[
+    Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
+    | None,
+    BeforeValidator(_none_if_empty),
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Server(_Section):
+    """Where Temper listens and how it treats its clients."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="address to listen on; beyond loopback an api_key is required",
+    )
+    port: Count = Field(
+        default=8367, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one"
+    )
+    api_key: Key = Field(default=None, description="key that clients must send as a bearer token")
+    max_body_bytes: Count = Field(
+        default=33_554_432, ge=1024, description="largest accepted request body, in bytes"
+    )
+    workers: Count = Field(
+        default=1, ge=1, le=64, description="processes that serve; one is enough for most machines"
+    )
+    max_waiting: Count = Field(
+        default=256, ge=1, description="requests that may wait for a slot; more get a 429"
+    )
+    grace_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
+        default=10,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long running requests may take to finish at shutdown, in seconds",
+    )
+    keep_alive_seconds: Seconds = Field(
+        default=10,
+        description="silence before a streaming client gets a keep-alive chunk, in seconds",
+    )
+
+
+class Backend(_Section):
+    """The running server that Temper talks to, and how long it waits for it."""
+
+    url: Url = Field(
+        default=None,
+        description="address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080",
+    )
+    kind: Literal["llama-server", "openai"] = Field(
+        default="llama-server",
+        description="what it is: llama-server, or openai for any other compatible server",
+    )
+    api_key: Key = Field(default=None, description="key that Temper sends to the backend")
+    parallel_requests: Count = Field(
+        default=0, ge=0, description="requests put to it at once; 0 means one for each of its slots"
+    )
+    connect_seconds: Seconds = Field(
+        default=5, description="limit for opening a connection, in seconds"
+    )
+    first_byte_seconds: Seconds = Field(
+        default=600, description="limit for the first sign of a reply, in seconds"
+    )
+    idle_seconds: Seconds = Field(
+        default=120, description="longest silence inside a reply, in seconds"
+    )
+    load_wait_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
+        default=60,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long requests wait for a model that is being loaded, in seconds",
+    )
+    deadline_seconds: Seconds = Field(
+        default=1800, description="limit for all attempts of one request together, in seconds"
+    )
+
+
+class Model(_Section):
+    """The model that Temper starts a server for."""
+
+    path: File = Field(default=None, description="GGUF file to start a llama-server with")
+    context_tokens: Count = Field(
+        default=8192, ge=256, description="context window of one slot, in tokens"
+    )
+    slots: Count = Field(
+        default=2, ge=1, le=256, description="requests that the model works on at once"
+    )
+    load_seconds: Seconds = Field(
+        default=600, description="limit for loading the model, in seconds"
+    )
+    alias: Name = Field(default=None, description="name under which clients see the model")
+
+
+class Guardrails(_Section):
+    """How replies are judged, and what happens to those that fail."""
+
+    mode: Literal["on", "observe", "off"] = Field(
+        default="on",
+        description="on, off, or observe: change nothing and report what would have been done",
+    )
+    text_policy: Literal["auto", "respond", "accept", "require"] = Field(
+        default="auto",
+        description="what prose is worth while tools are offered: respond, accept, require, auto",
+    )
+    strict: bool = Field(
+        default=False,
+        description="answer 502 instead of the most faithful reply when no attempt was good",
+    )
+    max_attempts: Count = Field(
+        default=3, ge=1, le=3, description="generations that one request may cost, 1 to 3"
+    )
+    max_repeats: Count = Field(
+        default=3,
+        ge=2,
+        le=100,
+        description="times a call may be repeated with the same result before it is withheld",
+    )
+    max_tool_rounds: Count = Field(
+        default=50,
+        ge=1,
+        description="rounds of tool calls after which the model is asked for an answer",
+    )
+
+
+class Context(_Section):
+    """How a conversation that grows is kept inside the window of the model."""
+
+    compaction: Literal["auto", "report", "off"] = Field(
+        default="auto",
+        description="auto, off, or report: count and warn, and send everything as it came",
+    )
+    strategy: Literal["tiered", "sliding", "none"] = Field(
+        default="tiered",
+        description="how: tiered (keeps the prompt cache), sliding (for comparison) or none",
+    )
+    window_tokens: Count = Field(
+        default=0, ge=0, description="use no more of the window than this; 0 means all of it"
+    )
+    high: Share = Field(
+        default=0.9, description="share of the room for the prompt at which it is shortened"
+    )
+    low: Share = Field(default=0.5, description="share of the room to which it is shortened")
+    recent_groups: Count = Field(
+        default=3, ge=1, description="latest calls with their results that are never touched"
+    )
+    never_clear: list[str] = Field(
+        default=[], description="tools whose results are never shortened"
+    )
+
+
+class Profile(_Section):
+    """What is known about the model; `temper models` shows what was recognised, and why."""
+
+    name: Name = Field(
+        default=None, description="profile to use instead of the one that is recognised"
+    )
+    folder: File = Field(
+        default=None, description="folder with profiles of your own (*.toml), used before ours"
+    )
+    tools_in_prompt: Literal["auto", "never", "hermes", "mistral", "gemma", "llama3", "json"] = (
+        Field(
+            default="auto",
+            description="how tools are described where the chat template cannot: hermes, mistral, "
+            "gemma, llama3 or json; or never, or auto",
+        )
+    )
+    replay: Literal["auto", "none", "last", "full"] = Field(
+        default="auto",
+        description="which earlier thoughts the model sees again: none, last (since the user "
+        "spoke), full, or auto",
+    )
+
+
+class Logging(_Section):
+    """What is written to standard error, one line per request."""
+
+    format: Literal["text", "json"] = Field(
+        default="text", description="form of a log line: text or json"
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="least severe line that is written: debug, info, warning or error",
+    )

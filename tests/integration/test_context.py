@@ -1,0 +1,187 @@
+"""Conversations that outgrow the window, through the whole HTTP path."""
+
+import itertools
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import TOOLS, Front, request, temper
+from tests.fakes.scripted_backend import refuses
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 4096
+SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
+QUESTION: JsonObject = {"role": "user", "content": "Which of the hundred cities is warm?"}
+OVERFLOW: JsonObject = {
+    "code": 400,
+    "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9000,
+    "n_ctx": WINDOW,
+}
+
+
+def step(number: int) -> list[JsonValue]:
+    """Make a call and its result of some hundred tokens."""
+    arguments = json.dump_text({"city": f"City number {number}"})
+    call: JsonObject = {
+        "id": f"call_{number}",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": arguments},
+    }
+    lines = "\n".join(f"hour {hour}: sunny and {hour} degrees" for hour in range(40))
+    result = f"report for City number {number}\n{lines}\nend of report {number}"
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
+    ]
+
+
+def conversation(steps: int) -> JsonObject:
+    history = [message for number in range(steps) for message in step(number)]
+    return request(messages=[SYSTEM, QUESTION, *history])
+
+
+def with_window(front: Front, tokens: int = WINDOW) -> None:
+    front.backend.properties = {
+        "model_alias": "m",
+        "total_slots": 1,
+        "default_generation_settings": {"n_ctx": tokens},
+    }
+
+
+def shape(told: str) -> dict[str, int]:
+    """Read the header."""
+    pairs = (part.split("=") for part in told.split("; "))
+    return {name: int(number) for name, number in pairs}
+
+
+DONE = spoken.calls("respond", '{"message": "City number 3."}')
+
+
+async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> None:
+    async with temper(DONE) as front:
+        with_window(front)
+        answer = await front.ask(conversation(2), stream=stream)
+    sent = front.backend.questions[0].messages
+    assert sent == json.split_array(json.dump(conversation(2)["messages"]))
+    told = shape(answer.report["context"])
+    assert (told["n_ctx"], told["tier"], told["epoch"]) == (WINDOW, 0, 0)
+    assert told["sent"] == told["client"] > 0
+
+
+async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
+    async with temper(DONE) as front:
+        with_window(front)
+        answer = await front.ask(conversation(30), stream=stream)
+    assert answer.status == 200
+    told = shape(answer.report["context"])
+    assert told["tier"] >= 1
+    assert told["sent"] < WINDOW < told["client"]
+    sent = front.backend.questions[0].messages
+    assert sent[:2] == [json.dump(SYSTEM), json.dump(QUESTION)]
+    assert sent[-2:] == [json.dump(message) for message in step(29)]
+    everything = b"".join(sent)
+    assert b"City number 29" in everything
+    assert b"hour 20" in sent[-1]
+
+
+async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
+    async with temper(*[DONE] * 12) as front:
+        with_window(front, 3 * WINDOW)
+        epochs = []
+        for steps in range(20, 32):
+            answer = await front.ask(conversation(steps))
+            epochs.append(shape(answer.headers["x-temper-context"])["epoch"])
+        sent = [question.messages for question in front.backend.questions]
+    kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
+    cut = [now > before for before, now in itertools.pairwise(epochs)]
+    assert [not one for one in cut] == kept
+    assert 0 < sum(cut) <= 4
+
+
+@pytest.mark.parametrize("mode", ["off", "report"])
+async def test_a_client_may_forbid_it(mode: str) -> None:
+    async with temper(DONE) as front:
+        with_window(front)
+        headers = {"x-temper-compaction": mode}
+        answer = await front.ask(conversation(30), headers=headers)
+    sent = front.backend.questions[0].messages
+    assert sent == json.split_array(json.dump(conversation(30)["messages"]))
+    assert ("x-temper-context" in answer.headers) is (mode == "report")
+
+
+async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
+    async with temper() as front:
+        answer = await front.ask(conversation(1), headers={"x-temper-compaction": "please"})
+    assert (answer.status, answer.error is not None) == (400, True)
+    assert answer.error is not None
+    assert answer.error["param"] == "x-temper-compaction"
+
+
+async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: bool) -> None:
+    """The window is not known before: the refusal tells it, and what the prompt really costs."""
+    async with temper(refuses(400, OVERFLOW), DONE) as front:
+        answer = await front.ask(conversation(20), stream=stream)
+    assert (answer.status, answer.text) == (200, "City number 3.")
+    first, second = (question.messages for question in front.backend.questions)
+    assert len(b"".join(second)) < len(b"".join(first))
+    assert shape(answer.report["context"])["tier"] >= 1
+
+
+async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
+    *, stream: bool
+) -> None:
+    long = request(messages=[{"role": "user", "content": "word " * 40_000}])
+    async with temper() as front:
+        with_window(front)
+        answer = await front.ask(long, stream=stream)
+        assert front.backend.questions == []
+    assert answer.status == 400
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+    assert answer.error["n_ctx"] == WINDOW
+    assert isinstance(answer.error["n_prompt_tokens"], int)
+    assert "maximum context length" in str(answer.error["message"])
+
+
+async def test_an_overflow_of_what_cannot_be_shortened_keeps_the_backends_words() -> None:
+    async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as front:
+        answer = await front.ask(conversation(1))
+    assert answer.error is not None
+    assert "exceeds the available context size" in str(answer.error["message"])
+    assert answer.error["n_prompt_tokens"] == 9000
+
+
+async def test_tokens_are_counted_as_they_would_be_sent() -> None:
+    async with temper() as front:
+        with_window(front)
+        counts = []
+        for steps in (2, 30):
+            answer = await front.client.post(
+                "/v1/chat/completions/input_tokens", json=conversation(steps)
+            )
+            assert answer.status_code == 200
+            counts.append(answer.json()["input_tokens"])
+        bad = await front.client.post("/v1/chat/completions/input_tokens", json={"messages": []})
+    assert 0 < counts[0] < counts[1] < WINDOW
+    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "messages")
+    assert front.backend.questions == []
+
+
+async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
+    cut = (
+        spoken.START
+        + spoken.text("It is")
+        + spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        + spoken.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
+        + spoken.DONE
+    )
+    async with temper(cut) as front:
+        with_window(front)
+        answer = await front.ask(request(tools=TOOLS), stream=stream)
+    assert answer.reason == "length"
+    assert "filled=1" in answer.report["context"]

@@ -1,0 +1,189 @@
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from proxy.api.fitting import ContextPolicy, Fitting, FittingMode, Strategy
+from proxy.api.recognition import KnownModel
+from proxy.backends.client import Backend
+from proxy.context.compaction import Compaction, NoCompaction, Reported
+from proxy.context.sliding import Sliding
+from proxy.context.tiered import Tiered
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.tools import ToolCall
+from proxy.errors import ContextOverflow
+from proxy.guardrails.offer import Mode
+from proxy.guardrails.traits import GENERIC
+from proxy.inference.preparation import Draft, Policy, draft
+from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
+from proxy.profiles.recognition import Recognition
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.playbook import make_request
+
+KNOWN = KnownModel("m", Recognition(GENERIC_PROFILE, "test"), GENERIC, window=2000)
+
+
+def rounds(number: int) -> list[Message]:
+    return [
+        message
+        for count in range(number)
+        for message in (
+            assistant_message("", (ToolCall(f"c{count}", "get_time", "{}"),)),
+            tool_result(f"c{count}", f"{count} " + "word " * 60),
+        )
+    ]
+
+
+def drafted(number: int, policy: Policy | None = None) -> Draft:
+    return draft(make_request(user_message("Hi"), *rounds(number)), policy or Policy())
+
+
+def chosen(
+    policy: ContextPolicy,
+    *,
+    known: KnownModel = KNOWN,
+    mode: FittingMode | None = None,
+    written: Draft | None = None,
+) -> Compaction:
+    fitting = Fitting(ScriptedBackend(), policy)
+    return asyncio.run(fitting.compaction(written or drafted(1), known, {}, mode))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [(Strategy.TIERED, Tiered), (Strategy.SLIDING, Sliding), (Strategy.NONE, Reported)],
+)
+def test_the_operator_chooses_the_strategy(strategy: Strategy, kind: type) -> None:
+    assert isinstance(chosen(ContextPolicy(strategy=strategy)), kind)
+
+
+def test_a_client_may_have_it_off_or_only_reported() -> None:
+    assert isinstance(chosen(ContextPolicy(), mode=FittingMode.OFF), NoCompaction)
+    assert isinstance(chosen(ContextPolicy(FittingMode.OFF)), NoCompaction)
+    assert isinstance(chosen(ContextPolicy(), mode=FittingMode.REPORT), Reported)
+    assert isinstance(chosen(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO), Tiered)
+
+
+def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
+    written = drafted(1, Policy(mode=Mode.OBSERVE))
+    assert isinstance(chosen(ContextPolicy(), written=written), Reported)
+
+
+def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
+    assert isinstance(chosen(ContextPolicy(), known=replace(KNOWN, window=None)), NoCompaction)
+
+
+def test_the_window_may_be_made_to_count_as_smaller() -> None:
+    narrow = chosen(ContextPolicy(limit=1000))
+    with pytest.raises(ContextOverflow) as raised:
+        narrow.fit((user_message("word " * 1000),), (), None)
+    assert raised.value.window == 1000
+
+
+class Counted(ScriptedBackend):
+    """Remembers which texts it counted."""
+
+    texts: list[str]
+
+    def __init__(self, *counts: int) -> None:
+        super().__init__(counts=list(counts))
+        self.texts = []
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        self.texts += texts
+        return await super().count_texts(texts, headers)
+
+
+def test_a_short_conversation_costs_no_call_and_a_long_one_is_counted_once() -> None:
+    async def scene() -> None:
+        backend = Counted(900)
+        fitting = Fitting(backend, ContextPolicy())
+        await fitting.compaction(drafted(1), KNOWN, {})
+        assert (backend.texts, backend.counted) == ([], [])
+        await fitting.compaction(drafted(12), KNOWN, {})
+        first, prompts = len(backend.texts), len(backend.counted)
+        assert first > 0
+        assert prompts == 1
+        await fitting.compaction(drafted(12), KNOWN, {})
+        assert (len(backend.texts), len(backend.counted)) == (first, prompts)
+        await fitting.compaction(drafted(13), KNOWN, {})
+        assert len(backend.texts) - first < first / 2
+
+    asyncio.run(scene())
+
+
+def test_a_backend_that_cannot_count_is_estimated() -> None:
+    async def scene() -> None:
+        fitting = Fitting(ScriptedBackend(), ContextPolicy())
+        compaction = await fitting.compaction(drafted(40), KNOWN, {})
+        fitted = compaction.fit(drafted(40).messages, drafted(40).tools, None)
+        assert fitted.compacted is not None
+        assert fitted.compacted.sent < 2000 < fitted.compacted.client
+
+    asyncio.run(scene())
+
+
+async def asked(backend: Backend, written: Draft) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(written.question(), {})) as events:
+        return [event async for event in events]
+
+
+def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
+    written = drafted(40)
+
+    async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
+        backend = ScriptedBackend([[*script]])
+        fitting = Fitting(backend, ContextPolicy())
+        listened = fitting.learning("m")
+        assert listened.name == "scripted"
+        if isinstance(script[0], ContextOverflow):
+            with pytest.raises(ContextOverflow):
+                await asked(listened, written)
+        else:
+            assert await asked(listened, written) == script
+        return await fitting.count(written.question(), KNOWN, {})
+
+    usages: list[list[ReplyEvent | ContextOverflow]] = [
+        [UsageReported({"prompt_tokens": 20_000}), ReplyFinished("stop")],
+        [UsageReported({}), ReplyFinished("stop")],
+        [ContextOverflow("too long", 20_000, 2000)],
+    ]
+    learnt, plain, refused = (asyncio.run(estimate(script)) for script in usages)
+    assert learnt == refused
+    assert abs(learnt - 20_000) < abs(plain - 20_000)
+
+
+def test_a_session_whose_beginning_changes_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.api.fitting")
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    fitting.watch_prefix("m", drafted(1))
+    fitting.watch_prefix("m", drafted(2))
+    assert caplog.messages == []
+    request = make_request(user_message("Hi"), user_message("else"), *rounds(2))
+    fitting.watch_prefix("m", draft(request, Policy()))
+    fitting.watch_prefix("m", draft(make_request(user_message("Hi"), tools=()), Policy()))
+    assert "broke at message 1" in caplog.messages[0]
+    assert "broke at the tools" in caplog.messages[1]
+
+
+def test_only_so_many_sessions_and_models_are_remembered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.api.fitting")
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    for number in range(300):
+        written = draft(make_request(user_message(f"session {number}")), Policy())
+        fitting.watch_prefix("m", written)
+    changed = make_request(user_message("session 0"), tools=())
+    fitting.watch_prefix("m", draft(changed, Policy()))
+    assert caplog.messages == []
+    for number in range(100):
+        assert fitting.learning(f"model {number}").name == "scripted"

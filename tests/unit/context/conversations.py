@@ -1,0 +1,118 @@
+"""Conversations with counts of our own, for everything that fits them into a window."""
+
+from functools import lru_cache
+from random import Random
+
+from proxy.context.pieces import count_pieces
+from proxy.context.replay import Rules
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import (
+    Message,
+    assistant_message,
+    tool_result,
+    user_message,
+)
+from proxy.conversation.tools import Tool, ToolCall
+from tests.fakes.histories import call, called, result, said
+
+FIXED = 40
+OVERHEAD = 4
+KEPT_TOOL = "plan"
+WORDS = ["the", "old", "file", "has", "a", "line", "with", "some", "more", "text", "about", "it"]
+
+
+_count = lru_cache(count_pieces)
+
+
+def _count_call(made: ToolCall) -> int:
+    return _count(made.name) + _count(made.arguments)
+
+
+class Pieces:
+    """Counts with the tokens that shortened texts are measured in."""
+
+    overhead = OVERHEAD
+
+    def of(self, message: Message) -> int:
+        """Count a message."""
+        return _count(message.text) + sum(map(_count_call, message.calls)) + OVERHEAD
+
+    def fixed(self, tools: tuple[Tool, ...]) -> int:
+        """Count tools, however many."""
+        return FIXED
+
+    def prompt(self, messages: tuple[Message, ...]) -> int:
+        """Count a prompt."""
+        return FIXED + sum(map(self.of, messages))
+
+
+def has_failed(text: str) -> bool:
+    """Tell a failure as the tools of these conversations do."""
+    return text.startswith("Error")
+
+
+RULES = Rules(has_failed, frozenset((KEPT_TOOL,)))
+
+
+def system_message(text: str) -> Message:
+    """Make a system message."""
+    return Message("system", text, json.dump({"role": "system", "content": text}))
+
+
+def words(count: int) -> str:
+    """Say so many words, ten on a line."""
+    lines = (WORDS[:10] for _ in range(count // 10))
+    return "\n".join(map(" ".join, [*lines, WORDS[: count % 10]]))
+
+
+def step(number: int, length: int, failure: str = "", tool: str = "look") -> tuple[Message, ...]:
+    """Make a call and its result of about so many tokens."""
+    made = ToolCall(f"call_{number}", tool, json.dump_text({"path": f"src/part_{number}.py"}))
+    return assistant_message("", (made,)), tool_result(made.id, f"{failure}{words(length)}")
+
+
+def agent_run(steps: int, seed: int) -> list[tuple[Message, ...]]:
+    """Return the histories of all requests of one run; results are of 40 to 2,000 tokens."""
+    random = Random(seed)
+    messages: tuple[Message, ...] = (system_message(words(2_500)), user_message(words(200)))
+    requests = [messages]
+    for number in range(steps):
+        length = min(max(int(random.lognormvariate(6.1, 0.7)), 40), 2_000)
+        failure = "Error: no.\n" if random.random() < 0.1 else ""
+        messages += step(number, length, failure)
+        requests.append(messages)
+    return requests
+
+
+def raw_history(tape: bytes) -> list[JsonObject]:
+    """Make a history of a tape, two bytes for a message; some of it is broken, as clients do it."""
+    history: list[JsonObject] = [said("system", words(12)), said("user", words(8))]
+    waiting: list[str] = []
+    for number, (kind, size) in enumerate(zip(tape[::2], tape[1::2], strict=False)):
+        text = words(size if kind % 3 else size * 4)
+        match kind % 16:
+            case 0 | 1:
+                history.append(said("user", text))
+            case 2 | 3:
+                history.append(said("assistant", text))
+            case 4 if size % 5 == 0:
+                history.append(said("system", text[:80]))
+            case 5 if waiting:
+                history.append(result(waiting.pop(), text))  # late, or an orphan
+            case 6 if waiting:
+                waiting.pop(0)  # never answered
+            case _:
+                history += _round(number, kind, text, waiting)
+    return history
+
+
+def _round(number: int, kind: int, text: str, waiting: list[str]) -> list[JsonObject]:
+    name = KEPT_TOOL if kind % 31 == 0 else "look"
+    arguments = "{broken" if kind % 29 == 0 else json.dump_text({"path": f"src/{number}.py"})
+    ids = [f"call_{number % 40}_{index}" for index in range(1 + (kind % 7 == 0))]
+    calls = called(*(call(one, name, arguments) for one in ids))
+    if kind % 11 == 0:
+        waiting.append(ids.pop())
+    failure = "Error: " if kind % 5 == 0 else ""
+    return [calls, *(result(one, failure + text) for one in ids)]

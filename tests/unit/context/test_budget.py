@@ -1,0 +1,39 @@
+import pytest
+
+from proxy.context.budget import NUDGES, Budget, BudgetMode, Window
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "answer"),
+    [(None, 2_048), (0, 2_048), (1_000, 1_000), (4_096, 4_096), (9_000, 4_096)],
+)
+def test_the_answer_gets_what_was_asked_for_but_no_more_than_half(
+    max_tokens: int | None, answer: int
+) -> None:
+    budget = Window(8_192).budget(max_tokens)
+    assert budget == Budget(8_192, answer + NUDGES)
+    assert budget.room == 8_192 - answer - 288
+
+
+def test_a_window_may_be_too_small_for_any_prompt() -> None:
+    assert Window(256).budget(None).room == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "size"),
+    [
+        (BudgetMode.BACKEND, 100, 8_192),
+        (BudgetMode.MANUAL, 4_000, 4_000),
+        (BudgetMode.MANUAL, 9_000, 8_192),
+        (BudgetMode.MANUAL, None, 8_192),
+        (BudgetMode.FULL, 6_000, 6_000),
+        (BudgetMode.FAST, 6_000, 3_000),
+        (BudgetMode.FAST, 60_000, 8_192),
+        (BudgetMode.FAST, None, 8_192),
+    ],
+)
+def test_a_mode_narrows_the_window_and_never_widens_it(
+    mode: BudgetMode, limit: int | None, size: int
+) -> None:
+    assert Window(8_192, mode, limit).size == size
+    assert Window(8_192, mode, limit).budget(100).window == size

@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.context.pieces import clip, clip_start, count_pieces
+
+LIMITS = st.integers(0, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("the file", 2),
+        ("internationally", 3),
+        ("a3f9", 4),
+        ("src/a.py", 5),
+        ("one\ntwo", 3),
+        ("a    b", 3),
+        ("größe", 4),
+        ("日本", 2),
+    ],
+)
+def test_pieces_are_counted(text: str, count: int) -> None:
+    assert count_pieces(text) == count
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(0, ""), (1, "…"), (2, "one…"), (3, "one two…"), (4, "one two red six")]
+)
+def test_a_text_is_clipped_at_a_piece(limit: int, expected: str) -> None:
+    assert clip("one two red six", limit) == expected
+
+
+@given(st.text(), LIMITS)
+def test_the_start_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
+    clipped = clip(text, limit)
+    assert count_pieces(clipped) <= limit or clipped == text == " " * len(text)
+    if clipped != text and limit:
+        assert clipped[-1] == "…"
+        assert text.startswith(clipped[:-1])
+
+
+@given(st.text(), LIMITS)
+def test_the_end_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
+    clipped = clip_start(text, limit)
+    assert text.endswith(clipped)
+    assert count_pieces(clipped) <= limit
+    if 0 < limit <= count_pieces(text[-8 * limit :]):
+        assert count_pieces(clipped) == limit

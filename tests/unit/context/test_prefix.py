@@ -1,0 +1,78 @@
+import pytest
+
+from proxy.context.prefix import PrefixBroken, compare, trace
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.tools import Tool
+from tests.unit.context.conversations import system_message
+
+SYSTEM = system_message("Be brief.")
+ONE, TWO, THREE = (user_message(text) for text in ("one", "two", "three"))
+ANSWER = assistant_message("Yes.")
+LOOK, RUN = Tool("look", True, b"{1}"), Tool("run", True, b"{2}")
+
+
+def broken(before: tuple[Message, ...], now: tuple[Message, ...]) -> PrefixBroken | None:
+    return compare(trace(before, (LOOK,)), trace(now, (LOOK,)))
+
+
+@pytest.mark.parametrize("now", [(SYSTEM, ONE), (SYSTEM, ONE, ANSWER, TWO), (SYSTEM,)])
+def test_a_prompt_that_goes_on_is_not_broken(now: tuple[Message, ...]) -> None:
+    assert broken((SYSTEM, ONE), now) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ("It is 2026-10-05 12:30. Be brief.", "It is 2026-10-05 12:31. Be brief.", "21: {time}"),
+        ("Today: 3.10.2026", "Today: 4.10.2026", "7: {time}"),
+        ("Session 0a1b2c3d4e", "Session 0a1b2c3d4f", "17: {id}"),
+        ("Turn 7 of many", "Turn 8 of many", "5: {number}"),
+        ("Be brief.", "Be kind.", "3"),
+        ("Be brief.", "Be brief. Please.", "9"),
+    ],
+)
+def test_a_system_prompt_that_changes_is_blamed_where_it_does(
+    before: str, now: str, told: str
+) -> None:
+    found = broken((system_message(before), ONE), (system_message(now), ONE))
+    causes = {
+        "time": "it may contain a time",
+        "id": "it may contain an id that is made anew",
+        "number": "it may contain a number that counts",
+    }
+    reason = f"the system prompt changed at character {told.format(**causes)}"
+    assert found == PrefixBroken(0, reason)
+
+
+def test_messages_that_are_gone_are_counted() -> None:
+    found = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
+    assert found == PrefixBroken(1, "2 messages from number 1 on were left out by the client")
+
+
+def test_messages_that_were_put_in_are_counted() -> None:
+    found = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
+    assert found == PrefixBroken(1, "1 messages were put in before number 1")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "role"),
+    [(tool_result("a", "one"), tool_result("a", "two"), "tool"), (SYSTEM, ONE, "user")],
+)
+def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
+    found = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
+    assert found == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        ((LOOK,), (LOOK, RUN), "tools were added: run"),
+        ((LOOK, RUN), (RUN,), "tools were taken away: look"),
+        ((LOOK,), (Tool("look", True, b"{3}"),), "the description of a tool changed: look"),
+        ((LOOK, RUN), (RUN, LOOK), "the tools are in another order"),
+    ],
+)
+def test_tools_that_change_are_named(
+    before: tuple[Tool, ...], now: tuple[Tool, ...], reason: str
+) -> None:
+    assert compare(trace((ONE,), before), trace((TWO,), now)) == PrefixBroken(None, reason)

@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.context.replay import Cuts, Replay, Rules
+from proxy.conversation.messages import (
+    Message,
+    assistant_message,
+    tool_result,
+    user_message,
+)
+from proxy.conversation.tools import ToolCall
+from tests.unit.context.conversations import (
+    FIXED,
+    KEPT_TOOL,
+    RULES,
+    Pieces,
+    step,
+    words,
+)
+
+QUESTION = user_message("Find it.")
+
+
+def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Replay:
+    walked = Replay(rules, Pieces(), room, FIXED)
+    for message in messages:
+        walked.add(message)
+    walked.settle()
+    return walked
+
+
+def steps(*numbers: int, length: int = 200) -> tuple[Message, ...]:
+    return tuple(message for number in numbers for message in step(number, length))
+
+
+def test_up_to_the_high_watermark_nothing_happens() -> None:
+    messages = (QUESTION, *steps(*range(8)))
+    size = Pieces().prompt(messages)
+    rules = replace(RULES, high=1.0)
+    assert replay(messages, size, rules).cuts == Cuts()
+    assert replay(messages, size - 1, rules).cuts.epoch == 1
+
+
+def test_a_cut_goes_down_to_the_low_watermark_and_no_further() -> None:
+    walked = replay((QUESTION, *steps(*range(16))), 4_000)
+    assert walked.cuts.epoch == 1
+    cleared = list(walked.cuts.stubs)
+    assert cleared == list(range(2, 2 + 2 * len(cleared), 2))
+    sizes = [
+        replay((QUESTION, *steps(*range(16))), 4_000, replace(RULES, low=low)).size
+        for low in (0.7, 0.6, 0.5)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_latest_groups_stay() -> None:
+    walked = replay((QUESTION, *steps(*range(6), length=500)), 2_500)
+    assert walked.cuts.epoch
+    assert not walked.cuts.stubs.keys() & {8, 10, 12}
+    assert not walked.cuts.trims
+
+
+@pytest.mark.parametrize("room", [3_000, 1_100])
+def test_the_oldest_steps_fold_first(room: int) -> None:
+    walked = replay((QUESTION, *steps(*range(60))), room)
+    folded = [unit.number for unit in walked.cuts.folded]
+    assert folded == list(range(len(folded)))
+    assert len(folded) > 40
+
+
+def test_groups_of_spared_tools_stay_even_when_nothing_else_helps() -> None:
+    spared = step(90, 500, tool=KEPT_TOOL)
+    walked = replay((QUESTION, *spared, *steps(*range(30))), 2_500)
+    assert walked.cuts.folded
+    assert 2 not in walked.cuts.stubs
+    assert all(1 not in unit.places for unit in walked.cuts.folded)
+
+
+def test_a_group_that_waits_for_a_result_stays_until_it_has_come() -> None:
+    calls = (ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
+    waiting = (assistant_message("", calls), tool_result("a", words(400)))
+    before = (QUESTION, *waiting, *steps(*range(20)))
+    assert 2 not in replay(before, 3_000).cuts.stubs
+    walked = replay((*before, tool_result("b", "x"), *steps(*range(20, 40))), 3_000)
+    assert any(1 in unit.places for unit in walked.cuts.folded)
+
+
+def test_short_results_are_not_worth_a_stub() -> None:
+    walked = replay((QUESTION, *steps(0, length=20), *steps(*range(1, 16))), 4_000)
+    assert 2 not in walked.cuts.stubs
+    assert 4 in walked.cuts.stubs
+
+
+def test_a_digest_of_next_to_nothing_is_not_made() -> None:
+    chat = (QUESTION, assistant_message("Yes."), user_message("Go on."))
+    walked = replay((*chat, *step(0, 1_000, tool=KEPT_TOOL)), 1_000)
+    assert walked.size > 1_000
+    assert walked.cuts == Cuts()
+
+
+def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
+    chat: tuple[Message, ...] = (QUESTION,)
+    for _ in range(12):
+        chat += (assistant_message(words(100)), user_message(words(30)))
+    walked = replay(chat, 1_500)
+    assert [unit.places for unit in walked.cuts.folded] == [
+        [place] for place in range(1, 1 + len(walked.cuts.folded))
+    ]
+    assert walked.size <= 1_350
+
+
+def test_the_longest_results_are_halved_until_all_fits() -> None:
+    calls = tuple(ToolCall(name, "look", "{}") for name in "abc")
+    results = [tool_result("a", words(900)), tool_result("b", words(300)), tool_result("c", "x")]
+    walked = replay((QUESTION, assistant_message("", calls), *results), 600)
+    assert walked.cuts.tier == 3
+    assert walked.cuts.trims.keys() == {2, 3}
+    assert walked.size <= 540
+    tiny = replay((QUESTION, assistant_message("", calls), *results), 100)
+    assert tiny.size > 100
+    assert all(64 <= limit + 4 < 128 for _, limit in tiny.cuts.trims.values())
+
+
+def test_a_cut_that_could_change_nothing_is_none() -> None:
+    walked = replay((QUESTION, user_message(words(2_000))), 1_000)
+    assert walked.settle() is False
+    assert walked.cuts == Cuts()

@@ -1,0 +1,116 @@
+from random import Random
+
+import pytest
+
+from proxy.context.pieces import count_pieces
+from proxy.context.tokens import TokenBook
+from proxy.context.weights import countable
+from proxy.conversation import json
+from proxy.conversation.messages import Message, tool_result, user_message
+from proxy.conversation.tools import Tool
+from tests.unit.context.conversations import agent_run, step, system_message, words
+
+TOOLS = (Tool("look", True, json.dump({"name": "look", "description": words(40)})),)
+HI = user_message("Hi")
+LONG = user_message(words(500))
+
+
+def rendered(messages: tuple[Message, ...]) -> int:
+    """Count a prompt as a backend does: a template of its own, and every token of it."""
+    around = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
+    said = sum(count_pieces(countable(one)) + around[one.role] for one in messages)
+    calls = sum(7 * len(one.calls) for one in messages)
+    return said + calls + 180
+
+
+def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
+    for message in messages:
+        book.learn(message, count_pieces(countable(message)))
+    return book
+
+
+def test_what_was_learnt_is_exact() -> None:
+    book = TokenBook()
+    book.learn(HI, 17)
+    assert book.of(user_message("Hi")) == 17 + book.overhead
+
+
+def test_what_was_not_learnt_is_estimated_with_a_margin() -> None:
+    book = TokenBook()
+    size = len(LONG.text)
+    assert 1.09 * size / 3 <= book.of(LONG) - book.overhead <= 1.2 * size / 3
+
+
+def test_counts_teach_what_a_token_weighs() -> None:
+    book = TokenBook()
+    other = user_message(words(400))
+    learnt((LONG,), book)
+    exact = count_pieces(other.text)
+    assert exact <= book.of(other) - book.overhead <= 1.17 * exact
+
+
+def test_the_least_used_count_is_forgotten() -> None:
+    book = TokenBook(capacity=2)
+    messages = [user_message(text) for text in ("one", "two", "three")]
+    book.learn(messages[0], 100)
+    book.learn(messages[1], 200)
+    assert book.of(messages[0]) > 100
+    book.learn(messages[2], 300)
+    assert [book.of(one) >= 100 for one in messages] == [True, False, True]
+
+
+def test_totals_teach_what_a_token_weighs_where_nobody_counts() -> None:
+    book = TokenBook()
+    for request in agent_run(12, 1):
+        book.calibrate(request, TOOLS, rendered(request))
+    request = agent_run(12, 2)[-1]
+    exact = rendered(request)
+    assert exact <= book.estimate(request, TOOLS) <= 1.25 * exact
+
+
+def test_a_known_price_of_the_tools_is_used_where_most_is_unknown() -> None:
+    book = learnt((HI,), TokenBook())
+    assert not book.knows(TOOLS)
+    book.calibrate((HI,), TOOLS, 801)
+    assert book.knows(TOOLS)
+    assert not book.knows(())
+    fixed = book.fixed(TOOLS)
+    assert fixed == 800 - book.overhead
+    book.calibrate((HI, LONG), TOOLS, 1 + fixed + 2 * book.overhead + len(LONG.text) // 4)
+    assert book.fixed(TOOLS) == fixed
+    exact = len(LONG.text) // 4
+    assert exact <= book.of(LONG) - book.overhead <= 1.17 * exact
+
+
+def test_the_price_of_tools_is_estimated_until_a_total_is_known() -> None:
+    book = TokenBook()
+    assert book.fixed(TOOLS) > book.fixed(()) == 64
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: int) -> None:
+    book = TokenBook()
+    random = Random(seed)
+    wrong: list[float] = []
+    for number in range(60):
+        run = agent_run(random.randrange(5, 50), seed * 100 + number)[-1]
+        learnt(book.unknown(run), book)
+        exact = rendered(run)
+        if number >= 5:
+            wrong.append(abs(book.estimate(run, TOOLS) - exact) / exact)
+        book.calibrate(run, TOOLS, exact)
+    assert max(wrong) <= 0.02
+
+
+def test_the_heaviest_messages_are_worth_a_count() -> None:
+    book = TokenBook()
+    messages = (HI, *step(0, 2_000), LONG, user_message("And?"), LONG)
+    assert book.unknown(messages) == (messages[2], LONG)
+    learnt(messages[2:4], book)
+    assert book.unknown(messages) == ()
+
+
+def test_of_short_messages_all_may_be_worth_a_count() -> None:
+    messages = (system_message("Be brief."), HI, tool_result("a", "seen"))
+    assert set(TokenBook().unknown(messages)) == set(messages)
+    assert TokenBook().unknown(()) == ()

@@ -1,0 +1,46 @@
+from proxy.context.units import Unit, units_of
+from proxy.conversation.json import JsonObject
+from tests.fakes.histories import call, called, history, result, said
+
+
+def units(*messages: JsonObject) -> list[Unit]:
+    return list(units_of(history(*messages)))
+
+
+def test_calls_and_their_results_are_one_unit() -> None:
+    (unit,) = units(called(call("a"), call("b")), result("b", "2"), result("a", "1"))
+    assert unit.is_group
+    assert unit.places == [0, 1, 2]
+    assert [(one.place, one.call.id, one.text) for one in unit.results] == [
+        (1, "b", "2"),
+        (2, "a", "1"),
+    ]
+
+
+def test_a_late_result_belongs_to_its_call() -> None:
+    first, second = units(called(call("a")), said("assistant", "Wait"), result("a"))
+    assert (first.places, first.is_group) == ([1], False)
+    assert (second.places, second.number) == ([0, 2], 0)
+
+
+def test_a_group_without_all_its_results_is_no_unit_yet() -> None:
+    assert units(called(call("a"), call("b")), result("a")) == []
+
+
+def test_system_messages_the_first_question_and_orphans_belong_to_no_unit() -> None:
+    everything = [
+        said("system", "Be brief."),
+        said("developer", "Be kind."),
+        said("user", "First"),
+        result("z"),
+        said("user", "Second"),
+        said("system", "Hurry."),
+    ]
+    assert [unit.places for unit in units(*everything)] == [[4]]
+
+
+def test_ids_that_come_again_mean_the_latest_call() -> None:
+    again = [called(call("0")), result("0"), called(call("0"), call("0")), result("0"), result("0")]
+    assert [(unit.places, unit.number) for unit in units(*again)] == [([0, 1], 0), ([2, 3, 4], 1)]
+    never = [called(call("0")), called(call("0")), result("0")]
+    assert [unit.places for unit in units(*never)] == [[1, 2]]
