@@ -106,14 +106,15 @@ def test_a_short_conversation_costs_no_call_and_a_long_one_is_counted_once() -> 
         fitting = Fitting(backend, ContextPolicy())
         await fitting.compaction(drafted(1), KNOWN, {})
         assert (backend.texts, backend.counted) == ([], [])
+        for _ in range(3):  # what is left in doubt becomes less with what was learnt
+            await fitting.compaction(drafted(12), KNOWN, {})
+        first = len(backend.texts)
+        assert 0 < first <= len(drafted(12).messages)
         await fitting.compaction(drafted(12), KNOWN, {})
-        first, prompts = len(backend.texts), len(backend.counted)
-        assert first > 0
-        assert prompts == 1
-        await fitting.compaction(drafted(12), KNOWN, {})
-        assert (len(backend.texts), len(backend.counted)) == (first, prompts)
+        assert len(backend.texts) == first
         await fitting.compaction(drafted(13), KNOWN, {})
-        assert len(backend.texts) - first < first / 2
+        assert len(backend.texts) <= first + 2
+        assert len(backend.counted) == 1
 
     asyncio.run(scene())
 
