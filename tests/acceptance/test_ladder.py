@@ -205,6 +205,7 @@ async def test_a_good_call_is_asked_for_once_and_is_clean(
 ) -> None:
     async with ladder(server) as temper:
         answer = await temper.ask("[[call]]", stream=stream)
+    assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
     assert (answer.called, answer.report) == ([PARIS], told(1, "clean"))
     (attempt,) = temper.attempts
     assert attempt.question.parsing is Parsing.BACKEND
@@ -217,6 +218,7 @@ async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
     async with ladder(server) as temper:
         answer = await temper.ask("[[fenced]]", stream=stream)
     assert answer.called == [PARIS]
+    assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
     assert answer.report == told(1, "repaired", "rescued=fenced_json")
     assert len(temper.attempts) == 1
 
