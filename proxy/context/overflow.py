@@ -3,16 +3,19 @@
 from proxy.context.budget import Budget
 from proxy.errors import ContextOverflow
 
+LEAST_ANSWER = 64
+
 
 def check_size(size: int, client: int, budget: Budget) -> None:
-    """Raise `ContextOverflow` if a prompt of `size` tokens is too long for a budget.
+    """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
 
-    `client` is its size as the client wrote it.
+    What cannot be made shorter may use up what is kept for the answer: the backend would take it,
+    so nobody is better off with a refusal. `client` is the size as the client wrote it.
     """
-    if size <= budget.room:
+    if size <= max(budget.room, budget.window - LEAST_ANSWER):
         return
     wording = (
-        f"the prompt has {client} tokens, at least {size} of them cannot be left out, and "
-        f"{budget.reserve} are reserved for the answer. Please shorten the conversation."
+        f"the prompt has {client} tokens, and at least {size} of them cannot be left out. "
+        "Please shorten the conversation."
     )
     raise ContextOverflow(wording, client, budget.window)

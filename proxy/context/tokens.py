@@ -64,33 +64,18 @@ class TokenBook:
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages that should be counted, the heaviest first.
+        """Return the messages that nobody has counted yet.
 
-        The others may be wrong, but together by half a percent of the whole at most.
+        All of them matter: a message that is counted later moves a cut that was made before.
         """
-        guesses: list[tuple[int, Message]] = []
-        total = 0
-        for message in messages:
-            learnt = self._lookup(message)
-            words = self._guess(message, MARGIN) if learnt is None else learnt
-            total += words + self._constants.overhead
-            if learnt is None:
-                guesses.append((words, message))
-        guesses.sort(key=lambda guess: guess[0], reverse=True)
-        doubtful = sum(words for words, _ in guesses)
-        asked: dict[int, Message] = {}
-        for words, message in guesses:
-            if _DOUBT * doubtful <= _TOLERANCE * total:
-                break
-            doubtful -= words
-            asked.setdefault(hash(message.source), message)
-        return tuple(asked.values())
+        unlearnt = (message for message in messages if self._lookup(message) is None)
+        return tuple({hash(message.source): message for message in unlearnt}.values())
 
     def calibrate(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
-        If most of it was counted before, it tells what the template adds; else, how many bytes a
-        token has.
+        If all of it was counted before, it tells what the template adds; if little was, how many
+        bytes a token has. In between, what was guessed wrong would be blamed on the template.
         """
         known = guessed = size = 0
         for message in messages:
@@ -102,7 +87,8 @@ class TokenBook:
                 size += weight(message)
         key = _key_of_tools(tools)
         if guessed <= known:
-            self._constants.observe(key, len(messages), total - known - guessed, total)
+            if not guessed:
+                self._constants.observe(key, len(messages), total - known, total)
             return
         around = known + self._constants.overhead * len(messages)
         fixed = self._constants.fixed(key)

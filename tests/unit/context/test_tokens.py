@@ -8,7 +8,7 @@ from proxy.context.weights import countable
 from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.conversation.tools import Tool
-from tests.unit.context.conversations import agent_run, step, system_message, words
+from tests.unit.context.conversations import agent_run, system_message, words
 
 TOOLS = (Tool("look", True, json.dump({"name": "look", "description": words(40)})),)
 HI = user_message("Hi")
@@ -102,12 +102,26 @@ def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: in
     assert max(wrong) <= 0.02
 
 
-def test_the_heaviest_messages_are_worth_a_count() -> None:
+def test_every_message_is_counted_once() -> None:
     book = TokenBook()
-    messages = (HI, *step(0, 2_000), LONG, user_message("And?"), LONG)
-    assert book.unknown(messages) == (messages[2], LONG)
-    learnt(messages[2:4], book)
-    assert book.unknown(messages) == ()
+    one, other = user_message("one"), user_message("another")
+    again = user_message("one")
+    assert book.unknown((one, other, again)) == (again, other)
+    book.learn(one, 3)
+    assert book.unknown((one, other, again)) == (other,)
+
+
+def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
+    """What was guessed wrong would be blamed on the template, and every cut would move."""
+    book = TokenBook()
+    counted, guessed = user_message("word " * 300), user_message("a few words")
+    book.learn(counted, 300)
+    before = book.overhead, book.fixed(())
+    for count in range(1, 40):
+        book.calibrate((counted, *[guessed] * count), (), 5_000)
+    assert (book.overhead, book.fixed(())) == before
+    book.calibrate((counted,), (), 340)
+    assert book.knows(())
 
 
 def test_of_short_messages_all_may_be_worth_a_count() -> None:
