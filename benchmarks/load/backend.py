@@ -39,7 +39,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _DOCUMENTS: dict[bytes, JsonObject] = {
     b"/health": {"status": "ok"},
     b"/props": {
-        "default_generation_settings": {"n_ctx": 131072},
+        "default_generation_settings": {"n_ctx": 1048576},
         "total_slots": 256,
         "model_alias": MODEL,
         "model_path": MODEL,

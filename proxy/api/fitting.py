@@ -15,13 +15,13 @@ from typing import TypeAlias, TypeVar
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, NoCompaction, Reported
+from proxy.context.compaction import Compaction, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
 from proxy.context.replay import Rules
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
-from proxy.context.weights import countable, rough_upper_bound
+from proxy.context.weights import countable
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyEvent, UsageReported
@@ -101,8 +101,10 @@ class Fitting:
         book = self._book(known.model)
         window = self._policy.window(known.window)
         room = window.budget(written.request.max_tokens).room
-        if rough_upper_bound(written.messages, written.tools) > _WORTH_COUNTING * room:
-            await self._count(book, written, headers, room)
+        size = book.estimate(written.messages, written.tools)
+        if size <= min(_WORTH_COUNTING, self._policy.rules.high) * room:
+            return Whole(size, window.size)
+        await self._count(book, written, headers)
         chosen = self._policy.compaction(book, window)
         is_report = mode is FittingMode.REPORT or written.is_untouchable
         return Reported(chosen) if is_report else chosen
@@ -129,10 +131,8 @@ class Fitting:
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
         _remember(self._sessions, key, now, _MOST_SESSIONS)
 
-    async def _count(self, book: TokenBook, written: Draft, headers: Headers, room: int) -> None:
+    async def _count(self, book: TokenBook, written: Draft, headers: Headers) -> None:
         """Ask the backend for what an estimate would leave in doubt."""
-        if book.estimate(written.messages, written.tools) <= _WORTH_COUNTING * room:
-            return
         unknown = book.unknown(written.messages)
         counted = await self._backend.count_texts(list(map(countable, unknown)), headers)
         for message, tokens in zip(unknown, counted or (), strict=False):

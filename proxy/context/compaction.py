@@ -48,6 +48,20 @@ class Counts(Protocol):
         """Count what a prompt holds besides messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What every strategy does to a prompt of so many tokens that is far from its limit."""
+
+    size: int
+    window: int
+
+    def fit(
+        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+    ) -> Fitted:
+        """Return the messages unchanged."""
+        return Fitted(messages, compacted=Compacted(0, 0, 0, 0, self.size, self.size, self.window))
+
+
 class NoCompaction:
     """The strategy `none`: every message is sent as it came."""
 

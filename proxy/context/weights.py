@@ -3,8 +3,6 @@
 Bytes and not characters: a letter of most scripts costs a token or two, and has as many bytes.
 """
 
-from collections.abc import Iterable
-
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -14,7 +12,6 @@ MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
-_TEMPLATE = 512
 
 
 def countable(message: Message) -> str:
@@ -37,15 +34,6 @@ def media(message: Message) -> int:
 def weight_of_tools(tools: tuple[Tool, ...]) -> int:
     """Weigh tools, in bytes."""
     return sum(len(tool.source) for tool in tools)
-
-
-def rough_upper_bound(messages: Iterable[Message], tools: tuple[Tool, ...]) -> int:
-    """Return tokens that a prompt has at most; a token has at least one byte.
-
-    What is well below a window by this bound needs no counting.
-    """
-    said = sum(len(message.source) + media(message) for message in messages)
-    return said + weight_of_tools(tools) + _TEMPLATE
 
 
 def _size(text: str) -> int:

@@ -50,7 +50,7 @@ def chosen(
     written: Draft | None = None,
 ) -> Compaction:
     fitting = Fitting(ScriptedBackend(), policy)
-    return asyncio.run(fitting.compaction(written or drafted(1), known, {}, mode))
+    return asyncio.run(fitting.compaction(written or drafted(40), known, {}, mode))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,15 @@ def test_a_client_may_have_it_off_or_only_reported() -> None:
 
 
 def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
-    written = drafted(1, Policy(mode=Mode.OBSERVE))
+    written = drafted(40, Policy(mode=Mode.OBSERVE))
     assert isinstance(chosen(ContextPolicy(), written=written), Reported)
+
+
+def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
+    fitted = chosen(ContextPolicy(), written=drafted(1)).fit((), (), None)
+    assert fitted.compacted is not None
+    assert fitted.compacted.tier == 0
+    assert 0 < fitted.compacted.sent == fitted.compacted.client < 1000
 
 
 def test_a_backend_that_hides_its_window_is_sent_everything() -> None:

@@ -1,5 +1,5 @@
 from proxy.context.budget import Window
-from proxy.context.compaction import Fitted, NoCompaction, Reported
+from proxy.context.compaction import Fitted, NoCompaction, Reported, Whole
 from proxy.context.tiered import Tiered
 from proxy.conversation.messages import user_message
 from proxy.facts import Compacted
@@ -13,6 +13,13 @@ def test_no_compaction_passes_every_message_on() -> None:
     fitted = NoCompaction().fit(MESSAGES, (), 100)
     assert fitted.messages is MESSAGES
     assert fitted.facts == ()
+
+
+def test_what_is_far_from_its_limit_goes_out_whole_as_every_strategy_would_send_it() -> None:
+    size = Pieces().prompt(MESSAGES)
+    fitted = Whole(size, 3_000).fit(MESSAGES, (), None)
+    assert fitted.messages is MESSAGES
+    assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 
 
 def test_a_report_says_what_would_be_done_and_does_nothing() -> None:

@@ -1,19 +1,15 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from proxy.context.pieces import count_pieces
 from proxy.context.weights import (
     MEDIUM,
     countable,
     media,
-    rough_upper_bound,
     weight,
     weight_of_tools,
 )
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
-from tests.fakes.histories import call, called, history, result, said
+from tests.fakes.histories import call, called, history, said
 
 TOOL = Tool("look", True, b'{"type":"function"}')
 
@@ -54,16 +50,7 @@ def test_pictures_have_a_price() -> None:
     (message,) = history(said("user", [{"type": "text", "text": "Look"}, picture]))
     assert media(message) == MEDIUM
     assert media(history(said("user", "Hi"))[0]) == 0
-    assert rough_upper_bound((message,), ()) > MEDIUM
 
 
 def test_tools_are_weighed_as_they_are_written() -> None:
     assert weight_of_tools((TOOL, TOOL)) == 38
-
-
-@given(st.lists(st.text(max_size=60), max_size=5))
-def test_the_rough_bound_is_never_too_low(texts: list[str]) -> None:
-    messages = history(*(result(str(number), text) for number, text in enumerate(texts)))
-    counted = sum(count_pieces(countable(message)) + 10 for message in messages)
-    assert counted <= rough_upper_bound(messages, ())
-    assert rough_upper_bound(messages, (TOOL,)) == rough_upper_bound(messages, ()) + 19
