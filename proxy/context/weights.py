@@ -41,7 +41,8 @@ def _size(text: str) -> int:
 
 
 def _thoughts(message: Message) -> str:
-    if not any(sign in message.source for sign in _THOUGHT_SIGNS):
+    is_thinker = message.role == "assistant"
+    if not is_thinker or not any(sign in message.source for sign in _THOUGHT_SIGNS):
         return ""
     members = json.split_object(message.source)
     values = (json.parse(members[name]) for name in _THOUGHTS if name in members)
