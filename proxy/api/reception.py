@@ -67,11 +67,8 @@ class Reception:
     ) -> Turn | None:
         """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(received.known, window=overflow.window or received.known.window)
-        compaction = await self.fitting.compaction(
-            received.draft, known, received.headers, received.fitting
-        )
         try:
-            turn = begin(received.draft, new_call_id, may_retry, compaction)
+            turn = await self.turn(replace(received, known=known), may_retry)
         except ContextOverflow:  # the backend's own words say it better
             return None
         return turn if turn.is_shortened else None

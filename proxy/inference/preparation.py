@@ -6,7 +6,7 @@ It decides everything that stays the same for all attempts, so that the rendered
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.context.compaction import Compaction, NoCompaction
+from proxy.context.compaction import Compaction
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
@@ -119,13 +119,6 @@ def _untouched(request: Request, policy: Policy) -> Draft:
         facts += heal_tools(request.tools)[1]
         offer = _make_offer(request, healed, policy)
     return Draft(request, policy, request.messages, Wording(request.tools), offer, facts)
-
-
-def prepare(
-    request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
-) -> Turn:
-    """Make the turn that will answer a request that is sent at its whole length."""
-    return begin(draft(request, policy), new_id, may_retry, NoCompaction())
 
 
 def begin(written: Draft, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message, user_message
@@ -14,8 +15,9 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
-from proxy.inference.preparation import Policy, prepare
-from proxy.inference.turn import Turn
+from proxy.guardrails.review import NewId
+from proxy.inference.preparation import Policy, begin, draft
+from proxy.inference.turn import MayRetry, Turn
 
 WEATHER_SCHEMA: JsonObject = {
     "type": "object",
@@ -55,6 +57,13 @@ def make_request(
         answer_schema=answer_schema,
         stop_strings=stop_strings,
     )
+
+
+def prepare(
+    request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
+) -> Turn:
+    """Make the turn that will answer a request that is sent at its whole length."""
+    return begin(draft(request, policy), new_id, may_retry, NoCompaction())
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import Outcome, Withheld, outcome, repairs
-from proxy.inference.preparation import Policy, prepare
-from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
+from proxy.inference.preparation import Policy
+from tests.fakes.playbook import CountedIds, Playbook, call, make_request, prepare, write
 
 
 def refused() -> Playbook:

@@ -7,10 +7,10 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, Too
 from proxy.engine import converse
 from proxy.errors import BackendUnavailable
 from proxy.facts import outcome
-from proxy.inference.preparation import Policy, prepare
+from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.playbook import CountedIds, make_request
+from tests.fakes.playbook import CountedIds, make_request, prepare
 
 
 def make_turn() -> Turn:

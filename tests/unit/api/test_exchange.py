@@ -19,11 +19,11 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import Outcome
-from proxy.inference.preparation import Policy, prepare
+from proxy.inference.preparation import Policy
 from proxy.observability.logs import RequestLog
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.playbook import CountedIds, make_request
+from tests.fakes.playbook import CountedIds, make_request, prepare
 
 USAGE: json.JsonObject = {
     "prompt_tokens": 7,

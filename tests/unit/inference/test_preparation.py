@@ -13,8 +13,8 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Healed, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay, Template, Traits
-from proxy.inference.preparation import Policy, begin, draft, prepare
-from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool
+from proxy.inference.preparation import Policy, begin, draft
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
 BROKEN = Message(
     "assistant",
