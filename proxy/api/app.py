@@ -1,4 +1,4 @@
-"""The composition root of the HTTP side: routes, limits and error pages around one backend."""
+"""The composition root of the HTTP side: routes, limits and error pages around the models."""
 
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from proxy.api.recognition import KnownModels, Wishes
 from proxy.api.routes.chat import ChatCompletions, InputTokens
 from proxy.api.routes.health import health_router
 from proxy.api.routes.models import models_router
+from proxy.api.services import Service, Services
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.errors import TemperError
@@ -37,7 +38,7 @@ class Serving:
     Models are recognised by `profiles`, as far as the operator `wishes` nothing else. `api_key` is
     what clients must send, None for an open server; with `forwards_authorization` a client's own
     key travels to the backend, for which the operator then has none. `parallel` requests are put
-    to the backend at once, as many as it has slots where that is None, shared by `workers` alike;
+    to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
     `max_waiting` may wait.
     """
 
@@ -53,9 +54,32 @@ class Serving:
     workers: int = 1
     forwards_authorization: bool = False
 
+    def service(
+        self,
+        backend: Backend,
+        *,
+        name: str = "",
+        aliases: tuple[str, ...] = (),
+        wishes: Wishes | None = None,
+    ) -> Service:
+        """Serve the model of a backend under a name, or all that it has under their own."""
+        return Service(
+            backend,
+            KnownModels(backend, self.profiles, wishes or self.wishes),
+            Fitting(backend, self.context),
+            Admission(WaitingLine(self.max_waiting)),
+            name,
+            aliases,
+            self.parallel,
+        )
 
-def create_app(backend: Backend, serving: Serving) -> FastAPI:
-    """Make the application; whoever opened the backend closes it."""
+    def alone(self, backend: Backend) -> Services:
+        """Serve one backend, whatever model a client asks for."""
+        return Services([self.service(backend)])
+
+
+def create_app(services: Services, serving: Serving) -> FastAPI:
+    """Make the application; whoever opened the backends closes them."""
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
@@ -64,24 +88,14 @@ def create_app(backend: Backend, serving: Serving) -> FastAPI:
         redirect_slashes=False,
     )
     reception = Reception(
-        KnownModels(backend, serving.profiles, serving.wishes),
-        Fitting(backend, serving.context),
-        serving.policy,
-        serving.max_body_bytes,
-        serving.forwards_authorization,
+        services, serving.policy, serving.max_body_bytes, serving.forwards_authorization
     )
-    chat = ChatCompletions(
-        reception,
-        serving.pace,
-        admission=Admission(WaitingLine(serving.max_waiting)),
-        parallel=serving.parallel,
-        workers=serving.workers,
-    )
+    chat = ChatCompletions(reception, serving.pace, workers=serving.workers)
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))
-    app.include_router(models_router(backend))
-    app.include_router(health_router(backend))
+    app.include_router(models_router(services))
+    app.include_router(health_router(services))
     describe_chat(app, _CHAT_PATHS[0])
     _add_error_pages(app)
     app.add_middleware(Limits, api_key=serving.api_key)

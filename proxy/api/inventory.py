@@ -1,6 +1,7 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
-from proxy.api.assembly import introduce_file, nothing_to_serve, open_backend, wishes_of
+from proxy.api.assembly import wishes_of
+from proxy.api.opening import introduce_file, nothing_to_serve, open_backend
 from proxy.api.recognition import KnownModel, KnownModels
 from proxy.processes.llama_server import check_model_file
 from proxy.processes.model_file import read_model_file

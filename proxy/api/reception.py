@@ -7,9 +7,10 @@ from typing import TypeVar
 from starlette.requests import Request as HttpRequest
 
 from proxy.api.exchange import new_call_id
-from proxy.api.fitting import Fitting, FittingMode
+from proxy.api.fitting import FittingMode
 from proxy.api.limits import read_body
-from proxy.api.recognition import KnownModel, KnownModels
+from proxy.api.recognition import KnownModel
+from proxy.api.services import Service, Services
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -28,20 +29,20 @@ _TRAVELLING = ("authorization", "traceparent")
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request that was understood; `headers` travel upstream, `fitting` is the client's wish."""
+    """A request that was understood; `headers` travel upstream, `mode` is the client's wish."""
 
     draft: Draft
+    service: Service
     known: KnownModel
     headers: dict[str, str]
-    fitting: FittingMode | None = None
+    mode: FittingMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reception:
     """Takes requests; `max_body_bytes` bounds what a client may send."""
 
-    models: KnownModels
-    fitting: Fitting
+    services: Services
     policy: Policy
     max_body_bytes: int
     forwards_authorization: bool = False
@@ -49,16 +50,17 @@ class Reception:
     async def receive(self, http: HttpRequest) -> Received:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
         request = decode_request(await read_body(http, self.max_body_bytes))
-        known = await self.models.look_up(request.model)
+        service = self.services.find(request.model)
+        known = await service.look_up(request.model)
         written = draft(request, replace(self._policy_for(http), traits=known.traits))
         wished = http.headers.get(_COMPACTION)
-        fitting = _chosen(FittingMode, wished, _COMPACTION) if wished else None
-        return Received(written, known, self._upstream_headers(http), fitting)
+        mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None
+        return Received(written, service, known, self._upstream_headers(http), mode)
 
     async def turn(self, received: Received, may_retry: MayRetry) -> Turn:
         """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
-        compaction = await self.fitting.compaction(
-            received.draft, received.known, received.headers, received.fitting
+        compaction = await received.service.fitting.compaction(
+            received.draft, received.known, received.headers, received.mode
         )
         return begin(received.draft, new_call_id, may_retry, compaction)
 
@@ -77,7 +79,7 @@ class Reception:
         """Count the tokens of a request as it would be sent."""
         question = (await self.turn(received, lambda: False)).next_question()
         assert question is not None  # noqa: S101 - every turn begins with one
-        return await self.fitting.count(question, received.known, received.headers)
+        return await received.service.fitting.count(question, received.known, received.headers)
 
     def _policy_for(self, http: HttpRequest) -> Policy:
         """Let the headers of one request override what the operator set."""

@@ -1,4 +1,4 @@
-"""Runs Temper: the backend that the settings name, the application, and the listening socket."""
+"""Runs Temper: the models that the settings name, the application, and the listening socket."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from proxy.api.app import create_app
-from proxy.api.assembly import open_backend, serving_of
+from proxy.api.assembly import serving_of
+from proxy.api.opening import open_services
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
 from proxy.settings import Settings
@@ -53,9 +54,10 @@ async def serve_on(
     on_ready: Callable[[Address], None] = lambda _address: None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run`."""
-    async with open_backend(settings, on_stage) as backend:
-        app = create_app(backend, serving_of(settings))
-        address = Address(url_of(listening), backend.name)
+    served = serving_of(settings)
+    async with open_services(settings, served, on_stage) as services:
+        app = create_app(services, served)
+        address = Address(url_of(listening), services.name)
         async with serving(app, listening, settings.server.grace_seconds) as server:
             on_ready(address)
             await server

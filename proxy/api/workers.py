@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 
-from proxy.api.assembly import backend_address, serving_of
+from proxy.api.assembly import serving_of
 from proxy.api.loop import loop_factory, settle
+from proxy.api.opening import backend_address
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging

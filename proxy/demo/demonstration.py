@@ -70,7 +70,8 @@ async def demonstrate(
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
         backend = LlamaServer(Connection(running.base_url, running.api_key))
         stack.push_async_callback(backend.close)
-        app = create_app(backend, Serving())
+        serves = Serving()
+        app = create_app(serves.alone(backend), serves)
         server = await stack.enter_async_context(serving(app, listening, _GRACE_SECONDS))
         comparisons = await _compare(running, listening, on_step)
         if comparisons is None:

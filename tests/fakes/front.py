@@ -84,9 +84,10 @@ async def in_front_of(
     engine: LlamaServer, serving: Serving | None, backend: ScriptedBackend
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of an engine, which is closed at the end."""
+    serves = serving or Serving()
     try:
         async with (
-            listening(create_app(engine, serving or Serving())) as server,
+            listening(create_app(serves.alone(engine), serves)) as server,
             httpx.AsyncClient(
                 base_url=server.url, transport=plain_transport(), trust_env=False, timeout=10
             ) as client,

@@ -8,7 +8,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.admission import Admission
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
 from proxy.api.reception import Received, Reception, request_id
@@ -21,17 +20,11 @@ from proxy.observability.logs import RequestLog, log_request
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletions:
-    """Answers chat requests.
-
-    `parallel` requests are put to the backend at once, as many as it has slots where that is None,
-    shared by `workers` processes alike.
-    """
+    """Answers chat requests; `workers` processes share what a backend works on at once."""
 
     reception: Reception
     pace: Pace
     budget: RetryBudget = field(default_factory=RetryBudget)
-    admission: Admission = field(default_factory=Admission)
-    parallel: int | None = None
     workers: int = 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,9 +52,9 @@ class ChatCompletions:
             exchange.record(request_id(http))
 
     async def _begin(self, received: Received, http: HttpRequest, ticket: Ticket) -> Exchange:
-        reception, known = self.reception, received.known
-        self.admission.resize(self._capacity(known.slots))
-        reception.fitting.watch_prefix(known.model, received.draft)
+        reception, service, known = self.reception, received.service, received.known
+        service.admission.resize(self._capacity(service.parallel or known.slots))
+        service.fitting.watch_prefix(known.model, received.draft)
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
             return await reception.shorter(received, ticket.may_retry, overflow)
@@ -69,14 +62,13 @@ class ChatCompletions:
         return Exchange(
             received.draft.request,
             await reception.turn(received, ticket.may_retry),
-            reception.fitting.learning(known.model),
+            service.fitting.learning(known.model),
             self.pace,
-            terms=SlotTerms(self.admission.slot(_asker(http)), known.window, shorter),
+            terms=SlotTerms(service.admission.slot(_asker(http)), known.window, shorter),
         )
 
-    def _capacity(self, slots: int | None) -> int | None:
+    def _capacity(self, everywhere: int | None) -> int | None:
         """Return this worker's part of what the backend works on at once."""
-        everywhere = self.parallel or slots
         return None if everywhere is None else max(1, everywhere // self.workers)
 
 

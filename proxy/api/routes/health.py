@@ -1,16 +1,17 @@
-"""`/healthz`, `/readyz` and `/health`: the process, the way to the backend, and the backend."""
+"""`/healthz`, `/readyz` and `/health`: the process, the way to the models, and the models."""
 
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse
 
-from proxy.backends.client import Backend, Health
+from proxy.api.services import Services
+from proxy.backends.client import Health
 
 
-def health_router(backend: Backend) -> APIRouter:
+def health_router(services: Services) -> APIRouter:
     """Make the routes that probes ask."""
-    routes = _Probes(backend)
+    routes = _Probes(services)
     router = APIRouter(tags=["health"])
     router.add_api_route("/healthz", routes.alive, methods=["GET"])
     router.add_api_route("/readyz", routes.ready, methods=["GET"])
@@ -22,7 +23,7 @@ def health_router(backend: Backend) -> APIRouter:
 class _Probes:
     """The endpoints."""
 
-    backend: Backend
+    services: Services
 
     async def alive(self) -> JSONResponse:
         """Tell that the process runs; it needs no backend for that."""
@@ -30,19 +31,19 @@ class _Probes:
 
     async def ready(self) -> JSONResponse:
         """Tell whether a request would be answered now."""
-        health = await self.backend.health()
+        health = await self.services.health()
         status = 200 if health is Health.READY else 503
-        return JSONResponse({"status": health.value, "backend": self.backend.name}, status)
+        return JSONResponse({"status": health.value, "backend": self.services.name}, status)
 
     async def health(self) -> JSONResponse:
         """Answer as llama-server does."""
-        match await self.backend.health():
+        match await self.services.health():
             case Health.READY:
                 return JSONResponse({"status": "ok"})
             case Health.LOADING:
                 return _unavailable("Loading model", "model_loading")
             case Health.UNREACHABLE:
-                message = f"The backend {self.backend.name} is unreachable"
+                message = f"The backend {self.services.name} is unreachable"
                 return _unavailable(message, "backend_unavailable")
 
 

@@ -1,18 +1,18 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what the backend serves, in OpenAI's shape."""
+"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for, in OpenAI's shape."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from proxy.backends.client import Backend, Model
+from proxy.api.services import Services
+from proxy.backends.client import Model
 from proxy.conversation.json import JsonObject
-from proxy.errors import UnknownModel
 
 
-def models_router(backend: Backend) -> APIRouter:
+def models_router(services: Services) -> APIRouter:
     """Make the routes that list models."""
-    routes = _Models(backend)
+    routes = _Models(services)
     router = APIRouter(tags=["models"])
     router.add_api_route("/v1/models", routes.list_models, methods=["GET"])
     router.add_api_route("/v1/models/{model_id:path}", routes.show_model, methods=["GET"])
@@ -23,22 +23,18 @@ def models_router(backend: Backend) -> APIRouter:
 class _Models:
     """The endpoints; nothing here ever loads a model."""
 
-    backend: Backend
+    services: Services
 
     async def list_models(self) -> JsonObject:
         """List the models that can be asked for."""
         return {
             "object": "list",
-            "data": [_entry(model) for model in await self.backend.models()],
+            "data": [_entry(model) for model in await self.services.models()],
         }
 
     async def show_model(self, model_id: Annotated[str, Path()]) -> JsonObject:
         """Show one model."""
-        models = await self.backend.models()
-        for model in models:
-            if model.id == model_id:
-                return _entry(model)
-        raise UnknownModel(model_id, tuple(model.id for model in models))
+        return _entry(await self.services.show(model_id))
 
 
 def _entry(model: Model) -> JsonObject:

@@ -10,7 +10,8 @@ from tests.fakes.backend import ScriptedBackend
 
 
 def call(client: HandMadeClient, serving: Serving | None = None) -> HandMadeClient:
-    asyncio.run(client.call(create_app(ScriptedBackend(), serving or Serving())))
+    serves = serving or Serving()
+    asyncio.run(client.call(create_app(serves.alone(ScriptedBackend()), serves)))
     return client
 
 
@@ -39,7 +40,7 @@ def test_a_key_guards_every_route_but_the_probes() -> None:
 
 
 def test_other_failures_of_the_framework_have_the_same_body() -> None:
-    app = create_app(ScriptedBackend(), Serving())
+    app = create_app(Serving().alone(ScriptedBackend()), Serving())
 
     async def teapot() -> None:
         raise HTTPException(418, "short and stout")
@@ -52,7 +53,7 @@ def test_other_failures_of_the_framework_have_the_same_body() -> None:
 
 
 def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
-    app = create_app(ScriptedBackend(), Serving())
+    app = create_app(Serving().alone(ScriptedBackend()), Serving())
 
     async def broken() -> None:
         raise ZeroDivisionError("secret")

@@ -1,26 +1,12 @@
-import asyncio
-from pathlib import Path
-
 import pytest
 
-from proxy.api.assembly import introduce_file, open_backend, serving_of
+from proxy.api.assembly import serving_of
 from proxy.api.recognition import Wishes
-from proxy.backends.llama_server import LlamaServer
-from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.traits import Replay
-from proxy.processes.model_file import ModelFile
 from proxy.settings import Settings, load_settings
-
-OWN_PROFILE = """
-name = "falcon"
-title = "Falcon"
-sources = ["https://example.org/falcon"]
-[match]
-names = ["falcon-x*"]
-"""
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:
@@ -44,19 +30,6 @@ def test_settings_become_what_the_application_takes() -> None:
     assert plain.forwards_authorization
     assert (plain.policy.text_policy, plain.wishes) == (None, Wishes())
     assert len(plain.profiles) > 25
-
-
-@pytest.mark.parametrize(
-    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
-)
-def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
-    async def open_it() -> None:
-        wanted = settings_of(backend={"url": "http://127.0.0.1:1/v1", "kind": kind, "api_key": "k"})
-        async with open_backend(wanted, lambda _: None) as backend:
-            assert isinstance(backend, adapter)
-            assert backend.name == "http://127.0.0.1:1"
-
-    asyncio.run(open_it())
 
 
 def test_rules_of_order_are_kept_by_model() -> None:
@@ -85,11 +58,3 @@ def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str
     with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
         serving_of(settings_of(profile={"name": name}))
     assert raised.value.setting == "profile.name"
-
-
-def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
-    (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
-    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, ModelFile(("model.gguf",)))
-    assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), ModelFile(("model.gguf",), "qwen3")).traits.syntaxes

@@ -3,9 +3,9 @@ import asyncio
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from proxy.api.fitting import ContextPolicy, Fitting, FittingMode
+from proxy.api.app import Serving
+from proxy.api.fitting import FittingMode
 from proxy.api.reception import Received, Reception, request_id
-from proxy.api.recognition import KnownModels
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -27,8 +27,7 @@ LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}
 
 
 def reception(backend: ScriptedBackend, *, forwards: bool = False) -> Reception:
-    fitting = Fitting(backend, ContextPolicy())
-    return Reception(KnownModels(backend, ()), fitting, Policy(), 1_000_000, forwards)
+    return Reception(Serving().alone(backend), Policy(), 1_000_000, forwards)
 
 
 def received(
@@ -56,7 +55,7 @@ def test_a_request_is_read_and_its_model_looked_up() -> None:
     taken = received(HELLO, backend=backend)
     assert (taken.known.model, taken.known.window) == ("m", 2048)
     assert [message.text for message in taken.draft.messages] == ["Hi"]
-    assert (taken.fitting, taken.headers) == (None, {"x-request-id": "req_test"})
+    assert (taken.mode, taken.headers) == (None, {"x-request-id": "req_test"})
 
 
 def test_headers_override_what_the_operator_set() -> None:
@@ -70,7 +69,7 @@ def test_headers_override_what_the_operator_set() -> None:
     )
     assert taken.draft.policy.text_policy is TextPolicy.ACCEPT
     assert taken.draft.policy.mode is Mode.OBSERVE
-    assert taken.fitting is FittingMode.REPORT
+    assert taken.mode is FittingMode.REPORT
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from sse_starlette.sse import AppStatus
 
 from proxy.api.app import Serving, create_app
@@ -26,6 +27,10 @@ def nobody_else_is_told_to_stop() -> Iterator[None]:
 
 def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
+
+
+def make_app() -> FastAPI:
+    return create_app(Serving().alone(ScriptedBackend()), Serving())
 
 
 def test_a_free_port_is_taken_and_named() -> None:
@@ -79,7 +84,7 @@ def test_it_serves_until_a_signal_ends_it() -> None:
 
     async def serve() -> None:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            app = create_app(ScriptedBackend(), Serving())
+            app = make_app()
             async with serving(app, listening, 1) as server, httpx.AsyncClient() as client:
                 seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -92,7 +97,7 @@ def test_it_serves_until_a_signal_ends_it() -> None:
 def test_leaving_the_context_ends_it_as_well() -> None:
     async def serve() -> bool:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            async with serving(create_app(ScriptedBackend(), Serving()), listening, 1) as server:
+            async with serving(make_app(), listening, 1) as server:
                 pass
             return server.done()
 

@@ -3,9 +3,8 @@ import logging
 
 import pytest
 
-from proxy.api.fitting import ContextPolicy, Fitting
+from proxy.api.app import Serving
 from proxy.api.reception import Reception
-from proxy.api.recognition import KnownModels
 from proxy.api.routes.chat import ChatCompletions
 from proxy.api.streaming import Pace
 from proxy.conversation import json
@@ -25,8 +24,7 @@ WITH_TOOLS = json.dump(
 def endpoint(
     backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
 ) -> ChatCompletions:
-    fitting = Fitting(backend, ContextPolicy())
-    reception = Reception(KnownModels(backend, ()), fitting, Policy(), limit, forwards)
+    reception = Reception(Serving().alone(backend), Policy(), limit, forwards)
     return ChatCompletions(reception, Pace())
 
 

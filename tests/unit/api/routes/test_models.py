@@ -3,6 +3,7 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
+from proxy.api.app import Serving
 from proxy.api.routes.models import models_router
 from proxy.conversation import json
 from proxy.errors import UnknownModel
@@ -14,7 +15,7 @@ ONE = {"id": "one", "object": "model", "created": 0, "owned_by": "someone"}
 
 def fetch(path: str) -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(ScriptedBackend()))
+    app.include_router(models_router(Serving().alone(ScriptedBackend())))
     client = HandMadeClient(path=path)
     asyncio.run(client.call(app))
     return json.parse(client.answer)

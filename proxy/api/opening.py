@@ -1,0 +1,176 @@
+"""Opens what the settings name: each kind of backend in a function of its own."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from proxy.api.app import Serving
+from proxy.api.assembly import wishes_of
+from proxy.api.recognition import KnownModel, introduce
+from proxy.api.services import Services
+from proxy.backends.client import Backend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.backends.transport import Connection, Timeouts
+from proxy.errors import InvalidConfiguration
+from proxy.processes.llama_server import (
+    LaunchPlan,
+    StageListener,
+    find_program,
+    sampling_flags,
+    start_llama_server,
+)
+from proxy.processes.model_file import ModelFile, read_model_file
+from proxy.profiles.files import load_profiles
+from proxy.profiles.recognition import Evidence
+from proxy.sections import Backend as BackendSettings
+from proxy.settings import Settings
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings, serving: Serving, on_stage: StageListener
+) -> AsyncGenerator[Services, None]:
+    """Open every model that the settings name; raises `InvalidConfiguration` if there is none."""
+    async with open_backend(settings, on_stage) as backend:
+        yield serving.alone(backend)
+
+
+@asynccontextmanager
+async def open_backend(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[Backend, None]:
+    """Connect to the server that is configured, or start one for the model that is."""
+    if settings.backend.url is not None:
+        kind = _running_server(settings, settings.backend.url)
+    elif settings.model.path is not None:
+        kind = _started_server(settings, settings.model.path, on_stage)
+    else:
+        raise nothing_to_serve()
+    async with kind as backend:
+        yield backend
+
+
+def nothing_to_serve() -> InvalidConfiguration:
+    """Say what an operator has to name who has named nothing."""
+    return InvalidConfiguration(
+        "backend.url",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931) "
+        "or a model to start one for (--model FILE.gguf); 'temper demo' needs neither",
+    )
+
+
+@asynccontextmanager
+async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
+    """Connect to a server that somebody else looks after."""
+    async with _connected(settings.backend, BackendAddress(url, _key_of(settings))) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def _started_server(
+    settings: Settings, model: Path, on_stage: StageListener
+) -> AsyncGenerator[Backend, None]:
+    """Start a llama-server for the model in a file."""
+    async with (
+        _started(settings, model, on_stage) as found,
+        _connected(settings.backend, found) as backend,
+    ):
+        yield backend
+
+
+@dataclass(frozen=True, slots=True)
+class BackendAddress:
+    """Where the backend is; `architecture` is that of the model's file, where we started it."""
+
+    url: str
+    api_key: str = field(default="", repr=False)
+    architecture: str = ""
+
+    def given_to(self, settings: Settings) -> Settings:
+        """Return the settings of somebody who finds this backend running."""
+        key = SecretStr(self.api_key) if self.api_key else None
+        backend = settings.backend.model_copy(update={"url": self.url, "api_key": key})
+        model = settings.model.model_copy(update={"path": None})
+        return settings.model_copy(update={"backend": backend, "model": model})
+
+
+@asynccontextmanager
+async def backend_address(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[BackendAddress, None]:
+    """Find the server that is configured, or start one, for workers that connect to it."""
+    if settings.backend.url is not None:
+        yield BackendAddress(settings.backend.url, _key_of(settings))
+    elif settings.model.path is not None:
+        async with _started(settings, settings.model.path, on_stage) as found:
+            yield found
+    else:
+        raise nothing_to_serve()
+
+
+@asynccontextmanager
+async def _started(
+    settings: Settings, model: Path, on_stage: StageListener
+) -> AsyncGenerator[BackendAddress, None]:
+    file = read_model_file(model)
+    starting = start_llama_server(
+        _launch_plan(settings, model, file),
+        ready_seconds=settings.model.load_seconds,
+        on_stage=on_stage,
+    )
+    async with starting as running:
+        yield BackendAddress(running.base_url, running.api_key, file.architecture)
+
+
+@asynccontextmanager
+async def _connected(
+    settings: BackendSettings, found: BackendAddress
+) -> AsyncGenerator[Backend, None]:
+    """Speak to a server as its kind wants it."""
+    timeouts = Timeouts(
+        connect=settings.connect_seconds,
+        first_byte=settings.first_byte_seconds,
+        idle=settings.idle_seconds,
+    )
+    connection = Connection(found.url, found.api_key, timeouts=timeouts)
+    backend: LlamaServer | OpenAICompatible
+    if settings.kind == "llama-server":
+        backend = LlamaServer(
+            connection, load_wait=settings.load_wait_seconds, architecture=found.architecture
+        )
+    else:
+        backend = OpenAICompatible(connection)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def _key_of(settings: Settings) -> str:
+    key = settings.backend.api_key
+    return key.get_secret_value() if key is not None else ""
+
+
+def _launch_plan(settings: Settings, model: Path, file: ModelFile) -> LaunchPlan:
+    """Plan a start as the model's profile wants it: what it needs, and its makers' sampling."""
+    profile = introduce_file(settings, file).recognition.profile
+    return LaunchPlan(
+        program=find_program(),
+        model=model,
+        context_tokens=settings.model.context_tokens,
+        slots=settings.model.slots,
+        alias=settings.model.alias or model.stem,
+        extra=(*profile.launch_flags, *sampling_flags(profile.sampling)),
+    )
+
+
+def introduce_file(settings: Settings, file: ModelFile) -> KnownModel:
+    """Give the model in a file its profile, by what the file tells."""
+    profiles = load_profiles(settings.profile.folder)
+    names = (*file.names, *([settings.model.alias] if settings.model.alias else []))
+    evidence = Evidence(names, file.architecture, file.template)
+    return introduce(file.names[0], evidence, profiles, wishes_of(settings.profile, profiles))

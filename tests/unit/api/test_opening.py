@@ -1,0 +1,61 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.opening import introduce_file, open_services
+from proxy.backends.client import Backend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.openai_compatible import OpenAICompatible
+from proxy.errors import InvalidConfiguration, LaunchFailed
+from proxy.processes.model_file import ModelFile
+from proxy.settings import Settings, load_settings
+
+OWN_PROFILE = """
+name = "falcon"
+title = "Falcon"
+sources = ["https://example.org/falcon"]
+[match]
+names = ["falcon-x*"]
+"""
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def opened(settings: Settings, model: str = "any") -> Backend:
+    async def open_it() -> Backend:
+        async with open_services(settings, Serving(), lambda _: None) as services:
+            return services.find(model).backend
+
+    return asyncio.run(open_it())
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
+)
+def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
+    url = "http://127.0.0.1:1/v1"
+    backend = opened(settings_of(backend={"url": url, "kind": kind, "api_key": "k"}))
+    assert isinstance(backend, adapter)
+    assert backend.name == "http://127.0.0.1:1"
+
+
+def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        opened(settings_of(model={"path": str(tmp_path / "none.gguf")}))
+
+
+def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
+    with pytest.raises(InvalidConfiguration, match="--backend-url"):
+        opened(Settings())
+
+
+def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
+    (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
+    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
+    known = introduce_file(wanted, ModelFile(("model.gguf",)))
+    assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
+    assert introduce_file(Settings(), ModelFile(("model.gguf",), "qwen3")).traits.syntaxes
