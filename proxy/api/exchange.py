@@ -164,13 +164,18 @@ class Exchange:
                 yield event
 
     async def _conversation(self, headers: dict[str, str]) -> Events:
-        """Stream the turn; a prompt that proves too long is shortened once more."""
+        """Stream the turn; a prompt that proves too long is shortened once more.
+
+        That is too late once the client has seen a part of an answer.
+        """
+        is_seen = False
         try:
             async with aclosing(converse(self._turn, self._backend, headers)) as events:
                 async for event in events:
+                    is_seen = is_seen or isinstance(event, TextDelta | ToolCalled)
                     yield event
         except ContextOverflow as overflow:
-            turn = await self._terms.shorter(overflow)
+            turn = None if is_seen else await self._terms.shorter(overflow)
             if turn is None:
                 raise
             self._turn = turn

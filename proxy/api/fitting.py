@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
+_CUT = (
+    "the backend has read only {total} of about {missing} tokens, and dropped the others without "
+    "a word. Please shorten the conversation."
+)
 
 Headers: TypeAlias = dict[str, str]
 Key = TypeVar("Key")
@@ -116,9 +120,13 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning(self, model: str) -> Backend:
-        """Return the backend, listened to: what its prompts really cost is learnt."""
-        return _Learning(self._backend, self._book(model))
+    def learning(self, model: str, window: int | None = None) -> Backend:
+        """Return the backend, listened to: what its prompts really cost is learnt.
+
+        Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
+        make it fit into the window.
+        """
+        return _Learning(self._backend, self._book(model), window)
 
     def watch_prefix(self, model: str, written: Draft) -> None:
         """Warn where a session's prompt does not go on from the one before it."""
@@ -151,9 +159,10 @@ class Fitting:
 class _Learning:
     """A backend of which the prompts' real lengths are noted."""
 
-    def __init__(self, backend: Backend, book: TokenBook) -> None:
+    def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
         self._backend = backend
         self._book = book
+        self._window = window
         self.name = backend.name
         self.models = backend.models
         self.describe = backend.describe
@@ -167,15 +176,24 @@ class _Learning:
             async with aclosing(self._backend.ask(question, headers)) as events:
                 async for event in events:
                     if isinstance(event, UsageReported):
-                        self._learn(question, event.usage.get("prompt_tokens"))
+                        self._check(question, event.usage.get("prompt_tokens"))
                     yield event
         except ContextOverflow as overflow:
-            self._learn(question, overflow.prompt_tokens)
+            if overflow.prompt_tokens:
+                self._book.calibrate(question.messages, question.tools, overflow.prompt_tokens)
             raise
 
-    def _learn(self, question: Question, total: JsonValue) -> None:
-        if isinstance(total, int) and total > 0:
-            self._book.calibrate(question.messages, question.tools, total)
+    def _check(self, question: Question, total: JsonValue) -> None:
+        """Learn from what a prompt cost; raises `ContextOverflow` if not all of it was read."""
+        if not isinstance(total, int) or total <= 0:
+            return
+        messages, tools = question.messages, question.tools
+        if self._window is None:
+            self._book.calibrate(messages, tools, total)
+            return
+        missing = self._book.hear(messages, tools, total, self._window)
+        if missing is not None:
+            raise ContextOverflow(_CUT.format(total=total, missing=missing), missing, self._window)
 
 
 def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:

@@ -23,11 +23,13 @@ class Rate:
     """Bytes per token, in steps of five percent; at the start less than in any plain language."""
 
     _step: int = floor(log(3) / _STEP)
+    is_learnt: bool = False
 
     def observe(self, size: int, tokens: int) -> None:
         """Learn from `size` bytes that were so many tokens."""
         if tokens <= 0 or size < _LEAST_BYTES:
             return
+        self.is_learnt = True
         seen = log(size / tokens) / _STEP
         if abs(seen - self._step) > 1:
             self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
@@ -36,6 +38,10 @@ class Rate:
         """Estimate the tokens of so many bytes."""
         per_token = 1.05**self._step
         return ceil(size / per_token * margin)
+
+    def least(self, size: int) -> int:
+        """Return how few tokens so many bytes can be: half of what was learnt, or next to none."""
+        return self.tokens(size, 0.5) if self.is_learnt else int(size / 1.05**_LIGHTEST)
 
 
 @dataclass(frozen=True, slots=True)

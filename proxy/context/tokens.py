@@ -8,14 +8,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Rate
-from proxy.context.weights import media, weight, weight_of_tools
+from proxy.context.weights import media, weight, weight_of_tools, words_weight
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
 CAPACITY = 65_536  # messages: the histories of some hundred sessions
 
-_DOUBT = 0.3  # by how much an estimate may be wrong
-_TOLERANCE = 0.005
+_NEAR = 0.5  # of the window: a prompt that is thought to fill so much of it may be too long
 
 
 class TokenBook:
@@ -27,6 +26,7 @@ class TokenBook:
         self._rate = Rate()
         self._counted = (0, 0)  # bytes and tokens of all that was learnt
         self._constants = Constants()
+        self._tells_parts = False
 
     @property
     def overhead(self) -> int:
@@ -96,6 +96,42 @@ class TokenBook:
             size += weight_of_tools(tools)
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
+
+    def hear(
+        self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
+    ) -> int | None:
+        """Learn from a `total` that nobody could count before, unless it is not the whole prompt's.
+
+        Returns how many tokens a prompt must have had of which the backend has dropped a part to
+        make it fit into the window; None where all was read, as far as anyone can tell.
+        """
+        if self._counted[1]:
+            self.calibrate(messages, tools, total)
+            return None
+        missing = self._missing(messages, tools, total, window)
+        # what was thought too long for the window may have been cut, if not by much
+        is_suspect = self._tells_parts or total <= window < self.estimate(messages, tools)
+        if missing is None and not is_suspect:
+            self.calibrate(messages, tools, total)
+        return missing
+
+    def _missing(
+        self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
+    ) -> int | None:
+        """Compare a total with what it has to be at least; an estimate is no proof.
+
+        It has to be under half of what was learnt to expect, of a prompt that could fill the
+        window. Where one is that low far from the window, the backend must be telling only the new
+        part of its prompts, and nothing can be told from that.
+        """
+        size = sum(map(words_weight, messages)) + weight_of_tools(tools) // 2
+        least = self._rate.least(size)
+        if self._tells_parts or total >= least:
+            return None
+        if not self._rate.is_learnt:
+            return least if least > window else None
+        self._tells_parts = 2 * least < _NEAR * window
+        return None if self._tells_parts else max(2 * least, window + 1)
 
     def _lookup(self, message: Message) -> int | None:
         key = hash(message.source)

@@ -21,9 +21,14 @@ def countable(message: Message) -> str:
 
 
 def weight(message: Message) -> int:
-    """Weigh the words, names and arguments of a message, in bytes."""
+    """Weigh the words, names, arguments and thoughts of a message, in bytes."""
+    return words_weight(message) + _size(_thoughts(message))
+
+
+def words_weight(message: Message) -> int:
+    """Weigh what every template writes of a message; many leave thoughts out."""
     calls = sum(_size(call.name) + _size(call.arguments) for call in message.calls)
-    return _size(message.text) + calls + _size(_thoughts(message))
+    return _size(message.text) + calls
 
 
 def media(message: Message) -> int:

@@ -62,6 +62,13 @@ def shape(told: str) -> dict[str, int]:
 DONE = spoken.calls("respond", '{"message": "City number 3."}')
 
 
+def costs(prompt: int, said: bytes = spoken.text("It is warm."), reason: str = "stop") -> bytes:
+    """Answer, and tell what the prompt cost."""
+    finish = spoken.part([{"finish_reason": reason, "index": 0, "delta": {}}])
+    usage = spoken.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
+    return spoken.START + said + finish + usage + spoken.DONE
+
+
 async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
@@ -105,7 +112,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
 
 @pytest.mark.parametrize("mode", ["off", "report"])
 async def test_a_client_may_forbid_it(mode: str) -> None:
-    async with temper(DONE) as front:
+    async with temper(costs(3 * WINDOW)) as front:
         with_window(front)
         headers = {"x-temper-compaction": mode}
         answer = await front.ask(conversation(30), headers=headers)
@@ -126,7 +133,7 @@ async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: b
     """The window is not known before: the refusal tells it, and what the prompt really costs."""
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
-    assert (answer.status, answer.text) == (200, "City number 3.")
+    assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
     first, second = (question.messages for question in front.backend.questions)
     assert len(b"".join(second)) < len(b"".join(first))
     assert shape(answer.report["context"])["tier"] >= 1
@@ -185,3 +192,34 @@ async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
         answer = await front.ask(request(tools=TOOLS), stream=stream)
     assert answer.reason == "length"
     assert "filled=1" in answer.report["context"]
+
+
+COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long one seems to fit
+
+
+async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bool) -> None:
+    """The backend says that it read less than half of what was sent."""
+    respond = spoken.call_delta("respond", '{"message": "City number 3."}')
+    shorter = costs(1900, respond, "tool_calls")
+    async with temper(costs(COST), costs(900), shorter) as front:
+        with_window(front)
+        await front.ask({**conversation(3), "tool_choice": "none"})
+        answer = await front.ask({**conversation(10), "max_tokens": 64}, stream=stream)
+    first, second = (question.messages for question in front.backend.questions[1:])
+    assert first == json.split_array(json.dump(conversation(10)["messages"]))
+    assert len(b"".join(second)) < len(b"".join(first))
+    assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
+
+
+async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error(*, stream: bool) -> None:
+    async with temper(costs(COST), costs(900)) as front:
+        with_window(front)
+        await front.ask({**conversation(3), "tool_choice": "none"})
+        asked = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
+        answer = await front.ask(asked, stream=stream)
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+    assert "maximum context length" in str(answer.error["message"])
+    assert "has read only 900 of about" in str(answer.error["message"])
+    assert answer.status == (200 if stream else 400)
+    assert b"[DONE]" not in answer.body

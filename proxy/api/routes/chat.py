@@ -62,7 +62,7 @@ class ChatCompletions:
         return Exchange(
             received.draft.request,
             await reception.turn(received, ticket.may_retry),
-            service.fitting.learning(known.model),
+            service.fitting.learning(known.model, known.window),
             self.pace,
             terms=SlotTerms(service.admission.slot(_asker(http)), known.window, shorter),
         )

@@ -128,3 +128,65 @@ def test_of_short_messages_all_may_be_worth_a_count() -> None:
     messages = (system_message("Be brief."), HI, tool_result("a", "seen"))
     assert set(TokenBook().unknown(messages)) == set(messages)
     assert TokenBook().unknown(()) == ()
+
+
+WINDOW = 4_000
+
+
+def calibrated() -> TokenBook:
+    """Return a book that has seen prompts of four bytes a token, and cannot count."""
+    book = TokenBook()
+    for size in (300, 600, 900):
+        message = user_message(words(size))
+        assert book.hear((message,), (), len(message.text) // 4, WINDOW) is None
+    return book
+
+
+def of_tokens(count: int) -> Message:
+    return user_message("word" * count)
+
+
+def test_a_prompt_of_which_far_too_little_was_read_has_been_cut() -> None:
+    missing = calibrated().hear((of_tokens(9_000),), (), 3_900, WINDOW)
+    assert missing is not None
+    assert 8_000 <= missing <= 10_000
+    assert calibrated().hear((of_tokens(3_200),), (), 1_200, WINDOW) == WINDOW + 1
+
+
+@pytest.mark.parametrize("total", [1_900, 3_900, 4_000, 9_000])
+def test_a_bad_estimate_alone_is_no_proof(total: int) -> None:
+    assert calibrated().hear((of_tokens(3_500),), (), total, WINDOW) is None
+
+
+def test_a_cut_prompt_teaches_nothing() -> None:
+    book = calibrated()
+    before = book.of(LONG)
+    assert book.hear((of_tokens(9_000),), (), 3_900, WINDOW) is not None
+    assert book.hear((of_tokens(6_000),), (), 3_900, WINDOW) is None  # perhaps not cut
+    assert book.of(LONG) == before
+
+
+def test_pictures_and_thoughts_are_not_missed() -> None:
+    """Most templates leave thoughts out, and nobody knows what a picture costs."""
+    picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
+    source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word" * 9_000})
+    thought = Message("assistant", "", source)
+    assert calibrated().hear((of_tokens(900), picture, thought), (), 1_000, WINDOW) is None
+
+
+def test_before_anything_is_known_only_the_impossible_is_an_error() -> None:
+    assert TokenBook().hear((of_tokens(7_000),), (), 3_900, WINDOW) is None
+    assert TokenBook().hear((of_tokens(10_000),), (), 3_900, WINDOW) is not None
+
+
+def test_a_backend_that_tells_only_the_new_part_of_prompts_is_not_doubted() -> None:
+    book = calibrated()
+    before = book.of(LONG)
+    assert book.hear((of_tokens(1_000),), (), 90, WINDOW) is None
+    assert book.hear((of_tokens(8_000),), (), 90, WINDOW) is None
+    assert book.of(LONG) == before
+
+
+def test_a_backend_that_counts_is_not_doubted() -> None:
+    book = learnt((LONG,), TokenBook())
+    assert book.hear((of_tokens(10_000),), (), 3_900, WINDOW) is None
