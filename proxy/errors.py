@@ -144,12 +144,18 @@ class GuardrailsExhausted(TemperError):
 
 
 class ProcessFailed(TemperError):
-    """A server that we started is in trouble; `log` holds its last lines."""
+    """A server that we started is in trouble; `log` holds its last lines.
 
-    def __init__(self, program: str, problem: str, log: tuple[str, ...] = ()) -> None:
+    It `is_lasting` where another start would end in the same way.
+    """
+
+    def __init__(
+        self, program: str, problem: str, log: tuple[str, ...] = (), *, is_lasting: bool = False
+    ) -> None:
         self.program = program
         self.problem = problem
         self.log = log
+        self.is_lasting = is_lasting
         super().__init__(f"{program} {problem}")
 
 

@@ -25,10 +25,10 @@ from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, LaunchFailed
 from proxy.processes.llama_server import (
     NAME,
     LaunchPlan,
-    RunningServer,
     embedded_program,
     start_llama_server,
 )
+from proxy.processes.process import RunningServer
 
 _CONTEXT_TOKENS = 4096
 _SLOTS = 2

@@ -1,6 +1,8 @@
-"""Why a llama-server did not start: its log in, one sentence with a remedy out. Pure."""
+"""Why a llama-server did not start or ended: its log in, a sentence with a remedy out. Pure."""
 
+import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # What llama.cpp writes in each case, and what it means for whoever wanted the server. All these
 # failures exit with 1, so the words are the only thing that tells them apart.
@@ -38,6 +40,10 @@ _MEANINGS = (
         "ran out of memory for the context: use a smaller context or fewer slots",
     ),
     (
+        "out of memory",
+        "ran out of memory: use a smaller context, fewer slots or fewer GPU layers",
+    ),
+    (
         "unable to allocate",
         "ran out of memory for the model: use a smaller model or quantisation",
     ),
@@ -47,13 +53,60 @@ _MEANINGS = (
     ),
 )
 
+# what a start has complained of has been overcome when the server became ready
+_AT_THE_END = 20
+_COMPLAINTS = ("assert", "error", "terminate called", "fatal")
 
-def explain_failure(log_lines: Sequence[str]) -> str:
-    """Say in one sentence, without its subject, why the server that wrote `log_lines` ended."""
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a server ended, in one sentence without its subject; `is_lasting` as an error is."""
+
+    sentence: str
+    is_lasting: bool = False
+
+
+def explain_failure(log_lines: Sequence[str]) -> Cause:
+    """Say why the server that wrote `log_lines` ended before it was ready."""
+    if (meaning := _known_meaning(log_lines)) is not None:
+        return Cause(meaning, is_lasting=True)
+    if log_lines:
+        return Cause(f"ended before it was ready; its last words: {_last_words(log_lines)}")
+    return Cause("ended before it was ready without a word")
+
+
+def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
+    """Say in one sentence, without its subject, how a server ended that had been ready.
+
+    `exit_code` is negative for a signal.
+    """
+    if (meaning := _known_meaning(log_lines[-_AT_THE_END:])) is not None:
+        return meaning
+    if exit_code == -signal.SIGKILL:
+        return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
+    how = f"exit code {exit_code}" if exit_code >= 0 else _signal_name(-exit_code)
+    said = f"; its last words: {_last_words(log_lines)}" if log_lines else ""
+    return f"crashed ({how}){said}"
+
+
+def _known_meaning(log_lines: Sequence[str]) -> str | None:
     for needle, meaning in _MEANINGS:
         # several complaints follow one another; the first is the cause
         if any(needle.lower() in line.lower() for line in log_lines):
             return meaning
-    if log_lines:
-        return f"ended before it was ready; its last words: {log_lines[-1]}"
-    return "ended before it was ready without a word"
+    return None
+
+
+def _last_words(log_lines: Sequence[str]) -> str:
+    """Find the complaint: behind it a crashing program often lists where it was."""
+    for line in reversed(log_lines[-_AT_THE_END:]):
+        if any(word in line.lower() for word in _COMPLAINTS):
+            return line
+    return log_lines[-1]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

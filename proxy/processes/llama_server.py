@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
@@ -20,7 +20,7 @@ import httpx
 
 from proxy.errors import LaunchFailed, NeverBecameReady
 from proxy.processes.failures import explain_failure
-from proxy.processes.process import LineListener, Process, python_module
+from proxy.processes.process import LineListener, Process, RunningServer, python_module
 from proxy.profiles.profile import Sampling
 
 NAME = "llama-server"
@@ -95,15 +95,6 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """A server that is ready; its `process` tells when it ends."""
-
-    base_url: str
-    api_key: str = field(repr=False)
-    process: Process
-
-
 def find_program() -> tuple[str, ...]:
     """Return the command of the llama-server to use, or raise LaunchFailed if there is none."""
     has_embedded = importlib.util.find_spec("xllamacpp") is not None
@@ -120,6 +111,7 @@ def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...
         NAME,
         "cannot be started: no llama-server on PATH and the embedded one is not installed: "
         "pip install 'temper-proxy[embedded]'",
+        is_lasting=True,
     )
 
 
@@ -178,7 +170,8 @@ def check_model_file(model: Path) -> None:
         if magic == b"GGUF":
             return
         problem = "is not a GGUF file: convert it or download the GGUF version"
-    raise LaunchFailed(NAME, f"was not started: the model file {model} {problem}")
+    sentence = f"was not started: the model file {model} {problem}"
+    raise LaunchFailed(NAME, sentence, is_lasting=True)
 
 
 def _environment(api_key: str) -> dict[str, str]:
@@ -197,11 +190,14 @@ async def _wait_until_ready(
             {ready, exited}, timeout=ready_seconds, return_when=asyncio.FIRST_COMPLETED
         )
         if exited.done():
-            raise LaunchFailed(process.name, explain_failure(process.tail), process.tail)
+            cause = explain_failure(process.tail)
+            raise LaunchFailed(
+                process.name, cause.sentence, process.tail, is_lasting=cause.is_lasting
+            )
         if ready.done():
             return ready.result()
         problem = f"was not ready after {ready_seconds:g} seconds"
-        raise NeverBecameReady(process.name, problem, process.tail)
+        raise NeverBecameReady(process.name, problem, process.tail, is_lasting=True)
     finally:
         ready.cancel()
         exited.cancel()
@@ -222,7 +218,8 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
         refused = await _status(client, "/slots", "")
         granted = await _status(client, "/slots", api_key)
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
-        raise LaunchFailed(NAME, f"is not what answers at {base_url}: its key is not honoured")
+        problem = f"is not what answers at {base_url}: its key is not honoured"
+        raise LaunchFailed(NAME, problem, is_lasting=True)
     return base_url
 
 

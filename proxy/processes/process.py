@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import proxy
@@ -29,6 +30,14 @@ LineListener = Callable[[str], None]
 def python_module(name: str, *options: str) -> tuple[str, ...]:
     """Return the command that runs one of our modules, whatever lies in the working directory."""
     return (sys.executable, "-P", *options, "-m", name)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where a server of ours answers whoever has its key."""
+
+    base_url: str
+    api_key: str = field(repr=False)
 
 
 class Process:
@@ -84,7 +93,8 @@ class Process:
         except BaseException as problem:  # a cancellation too: the pipe is still ours
             os.close(lifeline)
             if isinstance(problem, OSError):
-                raise LaunchFailed(name, f"could not be started: {problem}") from problem
+                sentence = f"could not be started: {problem}"
+                raise LaunchFailed(name, sentence, is_lasting=True) from problem
             raise
         finally:
             os.close(reading_end)
@@ -143,3 +153,10 @@ class Process:
         if self._child.returncode is None:  # afterwards the number may be another process's
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer(ServerAddress):
+    """A server that is ready; its `process` tells when it ends."""
+
+    process: Process

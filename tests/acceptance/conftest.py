@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.fakes.llama import build_model, plan_for, serving
 
 

@@ -9,7 +9,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.demo.scripted_model import build_scripted_model
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.acceptance.test_ladder import WatchedServer, ladder
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call

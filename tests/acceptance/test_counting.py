@@ -19,7 +19,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.fakes.front import plain_transport
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import CONTEXT_TOKENS

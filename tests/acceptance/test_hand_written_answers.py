@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.fakes.scripts import SCRIPTS, SENTENCES, THOUGHTS, TOOLS, said
 
 RAW: JsonObject = {"tools": list(TOOLS), "tool_choice": "none"}

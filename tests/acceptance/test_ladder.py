@@ -21,7 +21,7 @@ from proxy.conversation.replies import ReplyEvent, UsageReported
 from proxy.conversation.requests import Parsing, Question
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.inference.preparation import Policy
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.acceptance.test_parse_failure import TEMPLATE
 from tests.fakes.answers import Answer
 from tests.fakes.front import Front, in_front_of, plain_transport

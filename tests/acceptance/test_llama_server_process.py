@@ -15,11 +15,11 @@ import pytest
 
 from proxy.errors import LaunchFailed, NeverBecameReady
 from proxy.processes.llama_server import (
-    RunningServer,
     Stage,
     sampling_flags,
     start_llama_server,
 )
+from proxy.processes.process import RunningServer
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
 

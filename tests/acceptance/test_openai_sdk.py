@@ -19,7 +19,7 @@ from openai.types.chat import (
 )
 
 from proxy.conversation import json
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, TOOLS, said
 

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.guardrails.injection.registry import CONVENTIONS
-from proxy.processes.llama_server import RunningServer
+from proxy.processes.process import RunningServer
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
 from tests.fakes.front import in_front_of

@@ -10,10 +10,10 @@ from proxy.demo.chat_template import chat_template
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.llama_server import (
     LaunchPlan,
-    RunningServer,
     embedded_program,
     start_llama_server,
 )
+from proxy.processes.process import RunningServer
 from tests.fakes.scripts import SCRIPTS
 
 CONTEXT_TOKENS = 8192

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.processes.failures import explain_failure
+from proxy.processes.failures import explain_exit, explain_failure
 
 
 @pytest.mark.parametrize(
@@ -15,17 +15,41 @@ from proxy.processes.failures import explain_failure
         ("error loading model: unknown model architecture: 'new'", "update llama.cpp"),
         ("llama_init: failed to allocate buffer for kv cache", "smaller context or fewer slots"),
         ("llama_model_load: error loading model: unable to allocate CPU buffer", "smaller model"),
+        ("ggml_cuda: cudaMalloc failed: out of memory", "fewer GPU layers"),
         ("error: invalid argument: --no-webui", "did not understand"),
     ],
 )
 def test_a_known_complaint_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
-    assert meaning in explain_failure(["loading model", line, "exiting"])
+    cause = explain_failure(["loading model", line, "exiting"])
+    assert meaning in cause.sentence
+    assert cause.is_lasting
 
 
-def test_an_unknown_complaint_is_quoted() -> None:
-    sentence = explain_failure(["one", "the dog ate it"])
-    assert sentence == "ended before it was ready; its last words: the dog ate it"
+@pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
+def test_an_unknown_complaint_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
+    cause = explain_failure(lines)
+    assert cause.sentence.startswith("ended before it was ready; its last words: ")
+    assert cause.sentence.endswith("the dog ate it")
+    assert not cause.is_lasting
 
 
 def test_silence_is_called_silence() -> None:
-    assert explain_failure([]) == "ended before it was ready without a word"
+    assert explain_failure([]).sentence == "ended before it was ready without a word"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "lines", "sentence"),
+    [
+        (-9, ["slot 1 is busy"], "was killed (SIGKILL), by somebody or because the machine ran"),
+        (-9, ["cudaMalloc failed: out of memory"], "ran out of memory: use a smaller context"),
+        (-6, ["GGML_ASSERT(n > 0) failed", "#1 0x77"], "crashed (SIGABRT); its last words: GGML"),
+        (1, ["goodbye"], "crashed (exit code 1); its last words: goodbye"),
+        (0, [], "crashed (exit code 0)"),
+        (-250, [], "crashed (signal 250)"),
+        (-6, ["out of memory, trying less", *["fine"] * 20], "crashed (SIGABRT); its last words"),
+    ],
+)
+def test_the_end_of_a_server_that_was_ready_is_explained_too(
+    exit_code: int, lines: list[str], sentence: str
+) -> None:
+    assert explain_exit(exit_code, lines).startswith(sentence)

@@ -1,0 +1,109 @@
+"""When a server that ended is started again, and when it stays down.
+
+Pure: the clock, in seconds, and chance, from 0 to 1, are passed in.
+"""
+
+# STOPPED --begin--> STARTING --become_ready--> READY
+#                     |    ^                      |
+#                   fail  begin                 fail
+#                     v    |                      |
+#                    WAITING <--------------------+
+#
+# fail leads to DOWN instead when no restart would help, or when the server failed too often; stop
+# leads from everywhere to STOPPED.
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """How a server does."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    WAITING = "waiting"
+    DOWN = "down"
+
+
+_MOVES = {
+    State.STOPPED: {State.STARTING},
+    State.STARTING: {State.READY, State.WAITING, State.DOWN, State.STOPPED},
+    State.READY: {State.WAITING, State.DOWN, State.STOPPED},
+    State.WAITING: {State.STARTING, State.STOPPED},
+    State.DOWN: {State.STOPPED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often and how soon, in seconds.
+
+    The wait begins with `first_delay` and doubles with every failure, up to `longest_delay`; up to
+    half of it is left to chance, so that servers that fell together do not rise together. The
+    failure that is number `most_failures` within `window` seconds is the last.
+    """
+
+    first_delay: float = 0.5
+    longest_delay: float = 15.0
+    most_failures: int = 5
+    window: float = 60.0
+
+
+class Restarts:
+    """The state of one server, from the wish for it to its stop.
+
+    Only the time in which it is ready counts for the policy's window: a large model that takes a
+    minute to load and crashes at the first request is a crash loop all the same.
+    """
+
+    def __init__(self, policy: RestartPolicy) -> None:
+        self._policy = policy
+        self._state = State.STOPPED
+        self._ready_since: float | None = None
+        self._served = 0.0
+        self._failures: deque[float] = deque(maxlen=policy.most_failures)
+
+    @property
+    def state(self) -> State:
+        """How the server does."""
+        return self._state
+
+    def begin(self) -> None:
+        """Note that it is being started."""
+        self._move(State.STARTING)
+
+    def become_ready(self, now: float) -> None:
+        """Note that it serves."""
+        self._move(State.READY)
+        self._ready_since = now
+
+    def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
+        """Note that it ended; return how long to wait for the next start, None if it stays down.
+
+        A failure `is_lasting` when the next start would end in the same way.
+        """
+        if self._ready_since is not None:
+            self._served += now - self._ready_since
+            self._ready_since = None
+        while self._failures and self._failures[0] <= self._served - self._policy.window:
+            self._failures.popleft()
+        self._failures.append(self._served)
+        if is_lasting or len(self._failures) == self._policy.most_failures:
+            self._move(State.DOWN)
+            return None
+        self._move(State.WAITING)
+        doubled = self._policy.first_delay * 2.0 ** (len(self._failures) - 1)
+        return min(self._policy.longest_delay, doubled) * (1 - chance / 2)
+
+    def stop(self) -> None:
+        """Note that it was stopped; all failures are forgotten."""
+        if self._state is not State.STOPPED:
+            self._move(State.STOPPED)
+        self._failures.clear()
+        self._ready_since = None
+
+    def _move(self, state: State) -> None:
+        assert state in _MOVES[self._state], (self._state, state)  # noqa: S101 - an illegal move
+        self._state = state

@@ -1,0 +1,181 @@
+"""One server, looked after: started when it is wanted, again when it fails, stopped on demand.
+
+It knows no particular server: a function starts one and returns when it is ready.
+"""
+
+# One owner task at a time, from the first wish until the stop, holds `_alone` and is the only one
+# who starts, waits and gives up. A stop cancels it, and so stops what it had started; its successor
+# begins when it has let go. Whoever wants the server waits for one future, which the owner settles
+# and replaces when the server fails. Nobody else reads the state in order to act on it.
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from proxy.errors import ExitedUnexpectedly, NeverBecameReady, ProcessFailed
+from proxy.processes.failures import explain_exit
+from proxy.processes.process import RunningServer, ServerAddress
+from proxy.processes.restarts import RestartPolicy, Restarts, State
+
+logger = logging.getLogger(__name__)
+
+_POLICY = RestartPolicy()
+
+Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a server does, since a moment of the event loop's clock.
+
+    `address` is where it answers, only while it is ready. `reason` tells in one sentence why it
+    last failed and `log` holds its last lines then, both empty if it never did. It was started
+    again `restarts` times; the next start is `retry_after` seconds away from `since`.
+    """
+
+    state: State = State.STOPPED
+    since: float = 0.0
+    address: ServerAddress | None = None
+    reason: str = ""
+    log: tuple[str, ...] = ()
+    restarts: int = 0
+    retry_after: float | None = None
+
+
+StatusListener: TypeAlias = Callable[[Status], None]
+
+
+class Supervisor:
+    """Looks after one server.
+
+    `start` makes a context that is entered when the server is ready and stops it when it is left;
+    it raises `ProcessFailed` kinds of errors. `on_change` hears of every status and must not raise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: Start,
+        *,
+        policy: RestartPolicy = _POLICY,
+        on_change: StatusListener = lambda _status: None,
+    ) -> None:
+        self.name = name
+        self._start = start
+        self._restarts = Restarts(policy)
+        self._on_change = on_change
+        self._status = Status()
+        self._owner: asyncio.Task[None] | None = None
+        self._alone = asyncio.Lock()
+        self._readiness: asyncio.Future[RunningServer | ProcessFailed]
+        self._is_closed = False
+
+    @property
+    def status(self) -> Status:
+        """How the server does now."""
+        return self._status
+
+    async def ready(self) -> RunningServer:
+        """Return the server as soon as it is ready; one that is stopped is started.
+
+        Raises the `ProcessFailed` kind of error for which it stays down, until it is stopped.
+        """
+        if self._is_closed:
+            raise NeverBecameReady(self.name, "was stopped")
+        if self._owner is None:
+            self._readiness = asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.name}")
+            self._owner.add_done_callback(self._note_end)
+        found = await asyncio.shield(self._readiness)
+        if isinstance(found, ProcessFailed):
+            # many raise it, and each would leave its trace in it
+            raise found.with_traceback(None)
+        return found
+
+    async def stop(self) -> None:
+        """Stop the server; whoever waits for it is told, and whoever asks again starts it anew."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.cancel()
+            self._settle(NeverBecameReady(self.name, "was stopped"))
+            if owner.done():  # it had given up
+                self._rest()
+        async with self._alone:
+            pass
+
+    async def close(self) -> None:
+        """Stop the server for good."""
+        self._is_closed = True
+        await self.stop()
+
+    async def _look_after(self) -> None:
+        async with self._alone:
+            try:
+                await self._keep_going()
+            except asyncio.CancelledError:
+                self._rest()
+                raise
+
+    async def _keep_going(self) -> None:
+        while True:
+            self._restarts.begin()
+            self._tell(replace(self._status, address=None, retry_after=None))
+            waiting = self._give_notice(await self._serve())
+            if waiting is None:
+                return
+            await asyncio.sleep(waiting)
+            self._status = replace(self._status, restarts=self._status.restarts + 1)
+
+    async def _serve(self) -> ProcessFailed:
+        """Start the server and wait for its end; returns why it ended."""
+        try:
+            async with self._start() as server:
+                self._restarts.become_ready(_now())
+                self._tell(replace(self._status, address=server))
+                self._settle(server)
+                exit_code = await server.process.wait()
+                # from here on it is ready for nobody, however long the rest takes
+                self._readiness = asyncio.get_running_loop().create_future()
+                problem = explain_exit(exit_code, server.process.tail)
+                return ExitedUnexpectedly(self.name, problem, server.process.tail)
+        except ProcessFailed as failure:
+            return failure
+
+    def _give_notice(self, failure: ProcessFailed) -> float | None:
+        """Tell everybody of a failure; returns the seconds until the next start, None for never."""
+        chance = random.random()  # noqa: S311 - no secret depends on it
+        waiting = self._restarts.fail(_now(), chance, is_lasting=failure.is_lasting)
+        told = replace(self._status, address=None, reason=str(failure), log=failure.log)
+        self._tell(replace(told, retry_after=waiting))
+        if waiting is None:
+            logger.error("%s stays down: it %s", self.name, failure.problem)
+            self._settle(failure)
+        else:
+            logger.warning("%s %s: starts again in %.1f s", self.name, failure.problem, waiting)
+        return waiting
+
+    def _rest(self) -> None:
+        self._restarts.stop()
+        self._tell(Status())
+
+    def _tell(self, status: Status) -> None:
+        self._status = replace(status, state=self._restarts.state, since=_now())
+        self._on_change(self._status)
+
+    def _settle(self, found: RunningServer | ProcessFailed) -> None:
+        if not self._readiness.done():
+            self._readiness.set_result(found)
+
+    def _note_end(self, owner: "asyncio.Task[None]") -> None:
+        """Let nobody wait for a server whose owner has died of a bug."""
+        if not owner.cancelled() and (bug := owner.exception()) is not None:
+            logger.error("%s is no longer looked after", self.name, exc_info=bug)
+            self._settle(ExitedUnexpectedly(self.name, "is no longer looked after"))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
