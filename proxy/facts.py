@@ -173,6 +173,28 @@ def attempts(facts: Iterable[Fact]) -> int:
     return sum(isinstance(fact, Asked) for fact in facts)
 
 
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One generation as it was judged; `defect` is None where nothing was wrong with it."""
+
+    rung: str
+    defect: str | None = None
+
+
+def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
+    """Return each generation that was asked for, with what was wrong with it."""
+    found: list[Try] = []
+    for fact in facts:
+        match fact:
+            case Asked(rung):
+                found.append(Try(rung))
+            case RejectedReply(defect) if found:
+                found[-1] = Try(found[-1].rung, defect)
+            case _:
+                pass
+    return tuple(found)
+
+
 def outcome(facts: Iterable[Fact]) -> Outcome:
     """Tell how a request ended, in one word."""
     kinds = [type(fact) for fact in facts]

@@ -1,4 +1,4 @@
-"""One chat request at the HTTP edge: from its turn to the bytes of the answer, and the record.
+"""One chat request at the HTTP edge: from its turn to the bytes of the answer.
 
 It owns what the pure middle must not have: the clock, fresh ids and the answer's identity.
 """
@@ -13,6 +13,7 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from proxy.api.account import Account
 from proxy.api.errors import describe
 from proxy.api.streaming import Events, EventStream, Pace, while_connected, within
 from proxy.backends.client import Backend
@@ -29,11 +30,9 @@ from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
 from proxy.engine import converse
 from proxy.errors import ContextOverflow, TemperError
-from proxy.facts import Fact, WindowFilled, attempts, context, outcome, repairs, report
+from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.turn import State, Turn
-from proxy.observability.logs import RequestLog, log_request
-
-_CLIENT_LEFT = 499
+from proxy.observability.record import Load
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -46,11 +45,14 @@ async def _no_shorter(_: ContextOverflow) -> Turn | None:
 class SlotTerms:
     """What an exchange has of the backend: a slot to wait for, and its window in tokens.
 
+    `room` is that of all slots together, 0 where nobody knows, and `load` follows who has one.
     `shorter` makes another turn of a prompt that proved too long, if that is possible.
     """
 
     slot: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     window: int | None = None
+    room: int = 0
+    load: Load | None = None
     shorter: Shorter = _no_shorter
 
 
@@ -60,7 +62,7 @@ def new_call_id() -> str:
 
 
 class Exchange:
-    """Answers one chat request and keeps account of it."""
+    """Answers one chat request; what happens to it goes into an account."""
 
     def __init__(
         self,
@@ -70,19 +72,16 @@ class Exchange:
         pace: Pace,
         *,
         terms: SlotTerms | None = None,
+        account: Account | None = None,
     ) -> None:
         self._request = request
         self._turn = turn
         self._backend = backend
         self._pace = pace
         self._terms = terms or SlotTerms()
+        self._account = account or Account("")
         self._is_filled = False
-        self._begun = time.monotonic()
-        self._admitted: float | None = None
-        self._first_token: float | None = None
-        self._usage: UsageReported | None = None
         self._status_sent = 0
-        self._status = _CLIENT_LEFT
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
@@ -119,48 +118,30 @@ class Exchange:
         if message["type"] == "http.response.start":
             self._status_sent = int(message["status"])
         elif not message.get("more_body", False):
-            self._status = self._status_sent
+            self._account.status = self._status_sent
 
-    def record(self, request_id: str) -> None:
-        """Write the one log line of this exchange."""
-        usage = self._usage.usage if self._usage is not None else {}
-        details = usage.get("prompt_tokens_details")
-        happened = self._facts
-        log_request(
-            RequestLog(
-                id=request_id,
-                model=self._request.model,
-                backend=self._backend.name,
-                status=self._status,
-                stream=self._request.stream,
-                queued_ms=self._since(self._admitted),
-                first_token_ms=self._since(self._first_token),
-                total_ms=self._since(time.monotonic()) or 0.0,
-                prompt_tokens=_count(usage.get("prompt_tokens")),
-                cached_tokens=_count(
-                    details.get("cached_tokens") if isinstance(details, dict) else None
-                ),
-                output_tokens=_count(usage.get("completion_tokens")),
-                attempts=attempts(happened),
-                outcome=outcome(happened) if self._turn.state is State.DONE else None,
-                repairs=repairs(happened),
-                context=context(happened) or None,
-            )
-        )
-
-    def _since(self, moment: float | None) -> float | None:
-        return None if moment is None else (moment - self._begun) * 1000
+    def close(self) -> None:
+        """Hand over to the account what became of the turn."""
+        self._account.facts = self._facts
+        if self._turn.state is State.DONE:
+            self._account.outcome = outcome(self._account.facts)
 
     async def _watched(self, headers: dict[str, str]) -> Events:
         """Stream the turn's events, noting what the record needs."""
+        account = self._account
+        account.wait(self._terms.load)
         async with self._terms.slot, aclosing(self._conversation(headers)) as events:
-            self._admitted = time.monotonic()
+            account.admit(self._share)
+            is_shown = False
             async for event in events:
                 if isinstance(event, UsageReported):
-                    self._usage = event
+                    account.usage = event
                     self._is_filled = event.usage.get("total_tokens") == self._terms.window
-                elif self._first_token is None and isinstance(event, TextDelta | ToolCalled):
-                    self._first_token = time.monotonic()
+                elif isinstance(event, ReplyFinished):
+                    account.finish_reason = event.reason
+                elif not is_shown and isinstance(event, TextDelta | ToolCalled):
+                    is_shown = True
+                    account.show()
                 yield event
 
     async def _conversation(self, headers: dict[str, str]) -> Events:
@@ -170,7 +151,7 @@ class Exchange:
         """
         is_seen = False
         try:
-            async with aclosing(converse(self._turn, self._backend, headers)) as events:
+            async with aclosing(self._converse(headers)) as events:
                 async for event in events:
                     is_seen = is_seen or isinstance(event, TextDelta | ToolCalled)
                     yield event
@@ -181,9 +162,18 @@ class Exchange:
             self._turn = turn
         else:
             return
-        async with aclosing(converse(self._turn, self._backend, headers)) as events:
+        async with aclosing(self._converse(headers)) as events:
             async for event in events:
                 yield event
+
+    def _converse(self, headers: dict[str, str]) -> Events:
+        return converse(self._turn, self._backend, headers, self._account.attempt)
+
+    @property
+    def _share(self) -> float:
+        """Tell which share of all the room that the backend has goes to the prompt."""
+        sent = sum(fact.sent for fact in self._turn.facts if isinstance(fact, Compacted))
+        return sent / self._terms.room if self._terms.room else 0.0
 
     @property
     def _facts(self) -> tuple[Fact, ...]:
@@ -254,7 +244,3 @@ class _StreamEncoder:
         """Return an error event, and no end mark: SDKs raise on it."""
         self._is_over = True
         return self._chunks.error(describe(error).body())
-
-
-def _count(value: json.JsonValue) -> int | None:
-    return value if isinstance(value, int) else None

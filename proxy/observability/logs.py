@@ -7,11 +7,11 @@ or a model wrote is escaped and cut, so that it can neither forge a line nor ste
 import json
 import logging
 import sys
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Literal, TextIO, TypeAlias
 
-from proxy.facts import Outcome
+from proxy.facts import context, repairs
+from proxy.observability.record import RequestRecord
 
 LONGEST_VALUE = 256
 
@@ -20,34 +20,12 @@ Value: TypeAlias = str | int | float | bool | None
 _requests = logging.getLogger("proxy.requests")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
-    """What is logged of a request; None where it was not reached or not told.
+    """The sink that writes one line for each request."""
 
-    Times are milliseconds since the request arrived, `*_tokens` count tokens, and `repairs` is
-    what `facts.repairs` says.
-    """
-
-    id: str
-    status: int
-    total_ms: float
-    model: str | None = None
-    backend: str | None = None
-    stream: bool | None = None
-    queued_ms: float | None = None
-    first_token_ms: float | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    attempts: int = 0
-    outcome: Outcome | None = None
-    repairs: str = ""
-    context: str | None = None
-
-
-def log_request(record: RequestLog) -> None:
-    """Write the one line of a request."""
-    _requests.info("request", extra={"request": record})
+    def take(self, record: RequestRecord) -> None:
+        """Write the line."""
+        _requests.info("request", extra={"request": record})
 
 
 def configure_logging(
@@ -106,8 +84,8 @@ def _values(record: logging.LogRecord) -> dict[str, Value]:
         "event": record.getMessage(),
     }
     request = getattr(record, "request", None)
-    if isinstance(request, RequestLog):
-        values |= {field.name: _plain(getattr(request, field.name)) for field in fields(request)}
+    if isinstance(request, RequestRecord):
+        values |= {name: _plain(value) for name, value in _told(request).items()}
     else:
         values["logger"] = record.name
     if record.exc_info:
@@ -115,10 +93,38 @@ def _values(record: logging.LogRecord) -> dict[str, Value]:
     return values
 
 
-def _plain(value: Value | Outcome) -> Value:
+def _told(record: RequestRecord) -> dict[str, Value]:
+    """Return what is logged of a request; times in milliseconds."""
+    tokens, outcome = record.tokens, record.outcome
+    return {
+        "id": record.id,
+        "status": record.status,
+        "total_ms": record.seconds * 1000,
+        "model": record.model,
+        "backend": record.backend,
+        "stream": record.stream,
+        "queued_ms": _milliseconds(record.queued),
+        "first_token_ms": _milliseconds(record.first_token),
+        "overhead_ms": record.overhead * 1000,
+        "prompt_tokens": tokens.prompt,
+        "cached_tokens": tokens.cached,
+        "output_tokens": tokens.output,
+        "attempts": len(record.attempts),
+        "outcome": outcome.value if outcome is not None else None,
+        "repairs": repairs(record.facts),
+        "context": context(record.facts) or None,
+        "error": record.error,
+        "left": record.left.value if record.left is not None else None,
+        "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,
+    }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000
+
+
+def _plain(value: Value) -> Value:
     match value:
-        case Outcome():
-            return value.value
         case float():
             return round(value, 1)
         case str() if len(value) > LONGEST_VALUE:

@@ -255,7 +255,8 @@ async def test_a_failed_request_is_logged_without_an_outcome(
     (logged,) = [
         record.__dict__["request"] for record in caplog.records if record.name == "proxy.requests"
     ]
-    assert (logged.status, logged.outcome, logged.attempts) == (502, None, 1)
+    assert (logged.status, logged.outcome, len(logged.attempts)) == (502, None, 1)
+    assert logged.error == "refused"
 
 
 async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:

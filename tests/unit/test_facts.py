@@ -15,6 +15,7 @@ from proxy.facts import (
     Renamed,
     Repaired,
     Rescued,
+    Try,
     Unchecked,
     WindowFilled,
     attempts,
@@ -22,6 +23,7 @@ from proxy.facts import (
     outcome,
     repairs,
     report,
+    tries,
 )
 
 ASKED = Asked("as asked")
@@ -92,3 +94,12 @@ def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
     assert context([Asked("as_asked")]) == ""
     assert report([compacted])["context"] == told
     assert "context" not in report([Asked("as_asked")])
+
+
+def test_a_try_has_the_defect_of_its_own_reply() -> None:
+    first: list[Fact] = [RejectedReply("stray"), Asked("as_asked"), RESCUED, RejectedReply("prose")]
+    assert tries([*first, RESCUED, Asked("nudged"), LadderEnded("prose")]) == (
+        Try("as_asked", "prose"),
+        Try("nudged"),
+    )
+    assert tries([RESCUED]) == ()

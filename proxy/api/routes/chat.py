@@ -1,6 +1,5 @@
 """`POST /v1/chat/completions` and `.../input_tokens`: the endpoints, as ASGI applications."""
 
-import time
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect
@@ -8,6 +7,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
 from proxy.api.reception import Received, Reception, request_id
@@ -15,7 +15,10 @@ from proxy.api.streaming import Pace
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
-from proxy.observability.logs import RequestLog, log_request
+from proxy.observability.observers import Observers
+from proxy.observability.trace_context import trace_of
+
+UNNAMED = "default"  # what a service without a name is called in records
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class ChatCompletions:
     pace: Pace
     budget: RetryBudget = field(default_factory=RetryBudget)
     workers: int = 1
+    observers: Observers = field(default_factory=Observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -34,38 +38,53 @@ class ChatCompletions:
             await self._answer(http, send, ticket)
 
     async def _answer(self, http: HttpRequest, send: Send, ticket: Ticket) -> None:
-        begun = time.monotonic()
+        account = self._open_account(http)
         try:
             received = await self.reception.receive(http)
-            exchange = await self._begin(received, http, ticket)
+            exchange = await self._begin(received, http, ticket, account)
+            try:
+                await exchange.answer(http.scope, http.receive, send, received.headers)
+            finally:
+                exchange.close()
         except ClientDisconnect:
             return
         except TemperError as error:
             problem = describe(error)
-            total_ms = (time.monotonic() - begun) * 1000
-            log_request(RequestLog(id=request_id(http), status=problem.status, total_ms=total_ms))
+            account.status = problem.status
             await problem.response()(http.scope, http.receive, send)
-            return
-        try:
-            await exchange.answer(http.scope, http.receive, send, received.headers)
+        except Exception:
+            account.status = 500
+            raise
         finally:
-            exchange.record(request_id(http))
+            self.observers.take(account.record())
 
-    async def _begin(self, received: Received, http: HttpRequest, ticket: Ticket) -> Exchange:
+    def _open_account(self, http: HttpRequest) -> Account:
+        is_traced = self.observers.traces
+        trace = trace_of(http.headers.get("traceparent", "")) if is_traced else None
+        return Account(request_id(http), trace)
+
+    async def _begin(
+        self, received: Received, http: HttpRequest, ticket: Ticket, account: Account
+    ) -> Exchange:
         reception, service, known = self.reception, received.service, received.known
+        request, name = received.draft.request, service.name or UNNAMED
+        backend = service.fitting.learning(known.model, known.window)
+        account.asked = Asked(request.model, name, backend.name, request.stream)
         service.admission.resize(self._capacity(service.parallel or known.slots))
         service.fitting.watch_prefix(known.model, received.draft)
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
             return await reception.shorter(received, ticket.may_retry, overflow)
 
-        return Exchange(
-            received.draft.request,
-            await reception.turn(received, ticket.may_retry),
-            service.fitting.learning(known.model, known.window),
-            self.pace,
-            terms=SlotTerms(service.admission.slot(_asker(http)), known.window, shorter),
+        turn = await reception.turn(received, ticket.may_retry)
+        terms = SlotTerms(
+            service.admission.slot(_asker(http)),
+            known.window,
+            (known.window or 0) * (known.slots or 1),
+            self.observers.load(name),
+            shorter,
         )
+        return Exchange(request, turn, backend, self.pace, terms=terms, account=account)
 
     def _capacity(self, everywhere: int | None) -> int | None:
         """Return this worker's part of what the backend works on at once."""

@@ -1,11 +1,11 @@
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 import pytest
 from starlette.types import Message
 
+from proxy.api.account import Account, Asked
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.streaming import Pace
 from proxy.conversation import json
@@ -20,7 +20,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import Outcome
 from proxy.inference.preparation import Policy
-from proxy.observability.logs import RequestLog
+from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds, make_request, prepare
@@ -50,43 +50,20 @@ class SilentBackend(ScriptedBackend):
         yield TextDelta("never")
 
 
-def exchange(client: HandMadeClient, backend: ScriptedBackend, *, is_stream: bool) -> RequestLog:
+def exchange(client: HandMadeClient, backend: ScriptedBackend, *, is_stream: bool) -> RequestRecord:
     request = make_request(tools=())
     asked = Request(request.model, request.messages, request.fields, stream=is_stream)
     turn = prepare(asked, Policy(), CountedIds())
-    one = Exchange(asked, turn, backend, Pace())
+    account = Account("req_1")
+    account.asked = Asked("test", "default", backend.name, is_stream)
+    one = Exchange(asked, turn, backend, Pace(), account=account)
 
     async def run() -> None:
         await one.answer(client.scope, client.receive, client.send, {})
 
     asyncio.run(run())
-    return recorded(one)
-
-
-class Records(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.kept.append(record)
-
-
-def recorded(one: Exchange) -> RequestLog:
-    """Return what an exchange writes into the log."""
-    records = Records()
-    logger = logging.getLogger("proxy")
-    logger.addHandler(records)
-    logger.setLevel(logging.INFO)
-    try:
-        one.record("req_1")
-    finally:
-        logger.removeHandler(records)
-    logged = records.kept[0].__dict__["request"]
-    assert isinstance(logged, RequestLog)
-    return logged
+    one.close()
+    return account.record()
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -95,9 +72,12 @@ def test_an_answer_is_recorded_with_what_it_cost(is_stream: bool) -> None:
     logged = exchange(client, ScriptedBackend([HELLO]), is_stream=is_stream)
     assert b"Hello" in client.answer
     assert (logged.id, logged.status, logged.stream) == ("req_1", 200, is_stream)
-    assert (logged.prompt_tokens, logged.cached_tokens, logged.output_tokens) == (7, 5, 2)
-    assert logged.first_token_ms is not None
-    assert logged.attempts == 1
+    assert logged.tokens == Tokens(7, 5, 2)
+    assert logged.first_token is not None
+    assert logged.finish_reason == "stop"
+    assert [(one.rung, one.defect, one.error) for one in logged.attempts] == [
+        ("as_asked", None, None)
+    ]
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -105,15 +85,18 @@ def test_a_failure_is_recorded_with_its_status(is_stream: bool) -> None:
     failure = BackendUnavailable("b", "is down")
     logged = exchange(HandMadeClient(), ScriptedBackend([[failure]]), is_stream=is_stream)
     assert logged.status == 502
-    assert logged.first_token_ms is None
-    assert logged.prompt_tokens is None
+    assert logged.first_token is None
+    assert logged.tokens == Tokens()
+    assert logged.error == "unavailable"
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_client_that_left_is_recorded_as_such(is_stream: bool) -> None:
     client = HandMadeClient()
     client.leaves.set()
-    assert exchange(client, SilentBackend(), is_stream=is_stream).status == 499
+    logged = exchange(client, SilentBackend(), is_stream=is_stream)
+    assert logged.status == 499
+    assert logged.left is Phase.BEFORE_FIRST_TOKEN
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

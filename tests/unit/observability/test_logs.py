@@ -3,36 +3,40 @@
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 
 from proxy.conversation.json import JsonObject
-from proxy.facts import Outcome
-from proxy.observability.logs import (
-    LONGEST_VALUE,
-    RequestLog,
-    configure_logging,
-    escaped,
-    log_request,
-)
+from proxy.facts import Coerced, Outcome, Rescued
+from proxy.observability.logs import LONGEST_VALUE, RequestLog, configure_logging, escaped
+from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
+from proxy.observability.trace_context import TraceContext
 
-RECORD = RequestLog(
+RECORD = RequestRecord(
     id="r1",
+    begun_at=1_700_000_000.0,
     model="qwen3",
+    service="default",
     backend="http://127.0.0.1:8080",
     status=200,
     stream=True,
-    queued_ms=0.1,
-    first_token_ms=12.345,
-    total_ms=100.0,
-    prompt_tokens=10,
-    cached_tokens=0,
-    output_tokens=5,
-    attempts=2,
+    queued=0.01,
+    first_token=0.012345,
+    seconds=0.1,
+    tokens=Tokens(10, 0, 5),
+    attempts=(AttemptRecord("as_asked", 0.01, 0.03, "prose"), AttemptRecord("nudged", 0.04, 0.05)),
     outcome=Outcome.RETRIED,
-    repairs="rescued=hermes;coerced=2",
+    facts=(Rescued("hermes", "f"), Coerced("f", "/a"), Coerced("f", "/b")),
+    trace=TraceContext(0xAB, 1),
 )
+
+
+def a_record(name: str) -> RequestRecord:
+    return RequestRecord(id=name, begun_at=0, status=400, seconds=0.001)
+
+
 HOSTILE = 'a\r\nb \x1b[31m \u202e \u2028 \x7f \x85 "c" =d \\n \ud800 \u200b'
 
 
@@ -51,10 +55,10 @@ def as_json(stream: StringIO) -> JsonObject:
     return value
 
 
-def text_of(record: RequestLog) -> str:
+def text_of(record: RequestRecord) -> str:
     stream = StringIO()
     configure_logging("text", "info", stream)
-    log_request(record)
+    RequestLog().take(record)
     return stream.getvalue()
 
 
@@ -63,21 +67,33 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
     assert time.endswith("Z")
     assert rest == (
         "info    request id=r1 status=200 total_ms=100.0 model=qwen3"
-        " backend=http://127.0.0.1:8080 stream=true queued_ms=0.1 first_token_ms=12.3"
-        " prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2 outcome=retried"
-        ' repairs="rescued=hermes;coerced=2"\n'
+        " backend=http://127.0.0.1:8080 stream=true queued_ms=10.0 first_token_ms=12.3"
+        " overhead_ms=10.0 prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2"
+        " outcome=retried"
+        ' repairs="rescued=hermes;coerced=2" trace=000000000000000000000000000000ab\n'
     )
 
 
 def test_what_is_not_known_is_left_out_of_the_text() -> None:
-    line = text_of(RequestLog(id="r2", status=400, total_ms=1))
-    assert line.endswith('request id=r2 status=400 total_ms=1 attempts=0 repairs=""\n')
+    line = text_of(a_record("r2"))
+    assert line.endswith(
+        'request id=r2 status=400 total_ms=1.0 overhead_ms=1.0 attempts=0 repairs=""\n'
+    )
+
+
+def test_what_kept_an_answer_from_coming_is_told() -> None:
+    failed = AttemptRecord("as_asked", 0, 0.1, error="unavailable")
+    line = text_of(replace(RECORD, status=502, outcome=None, attempts=(failed,)))
+    assert " error=unavailable " in line
+    assert " left=" not in line
+    gone = replace(RECORD, status=499, outcome=None, attempts=(), left=Phase.QUEUED)
+    assert " left=queued " in text_of(gone)
 
 
 def test_a_request_is_one_json_object_with_every_field() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
-    log_request(RECORD)
+    RequestLog().take(RECORD)
     line = as_json(stream)
     assert line.pop("time")
     assert line == {
@@ -89,8 +105,9 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "model": "qwen3",
         "backend": "http://127.0.0.1:8080",
         "stream": True,
-        "queued_ms": 0.1,
+        "queued_ms": 10.0,
         "first_token_ms": 12.3,
+        "overhead_ms": 10.0,
         "prompt_tokens": 10,
         "cached_tokens": 0,
         "output_tokens": 5,
@@ -98,11 +115,14 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "outcome": "retried",
         "repairs": "rescued=hermes;coerced=2",
         "context": None,
+        "error": None,
+        "left": None,
+        "trace": f"{0xAB:032x}",
     }
 
 
 def test_a_hostile_value_stays_inside_its_line_and_its_quotes() -> None:
-    line = text_of(RequestLog(id=HOSTILE, status=200, total_ms=1))
+    line = text_of(a_record(HOSTILE))
     assert line.removesuffix("\n").isprintable()
     assert (
         r'id="a\r\nb \x1b[31m \u202e \u2028 \x7f \x85 \"c\" =d \\n \ud800 \u200b" status=' in line
@@ -112,7 +132,7 @@ def test_a_hostile_value_stays_inside_its_line_and_its_quotes() -> None:
 def test_a_hostile_value_is_plain_ascii_in_json_and_comes_back_whole() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
-    log_request(RequestLog(id=HOSTILE, status=200, total_ms=1))
+    RequestLog().take(a_record(HOSTILE))
     line = stream.getvalue().removesuffix("\n")
     assert line.isascii()
     assert line.isprintable()
@@ -140,11 +160,9 @@ def test_a_traceback_stays_on_the_line() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    line = text_of(RequestLog(id="x" * (LONGEST_VALUE + 1), status=200, total_ms=1))
+    line = text_of(a_record("x" * (LONGEST_VALUE + 1)))
     assert f"id={'x' * LONGEST_VALUE}... " in line
-    assert f"id={'x' * LONGEST_VALUE} " in text_of(
-        RequestLog(id="x" * LONGEST_VALUE, status=200, total_ms=1)
-    )
+    assert f"id={'x' * LONGEST_VALUE} " in text_of(a_record("x" * LONGEST_VALUE))
 
 
 def test_printable_text_of_any_script_is_left_alone() -> None:
@@ -166,7 +184,7 @@ def test_libraries_are_heard_from_warnings_upwards_only() -> None:
 def test_a_higher_level_silences_lines_below_it() -> None:
     stream = StringIO()
     configure_logging("text", "error", stream)
-    log_request(RECORD)
+    RequestLog().take(RECORD)
     logging.getLogger("elsewhere").warning("careful")
     assert stream.getvalue() == ""
 
@@ -175,13 +193,13 @@ def test_configuring_twice_does_not_write_twice() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     configure_logging("text", "info", stream)
-    log_request(RECORD)
+    RequestLog().take(RECORD)
     assert stream.getvalue().count("\n") == 1
 
 
 def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("text", "info")
-    log_request(RECORD)
+    RequestLog().take(RECORD)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "id=r1" in captured.err

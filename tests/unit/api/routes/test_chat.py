@@ -61,7 +61,7 @@ def test_a_bad_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture)
     call(b"{")
     (record,) = caplog.records
     logged = record.__dict__["request"]
-    assert (logged.id, logged.status, logged.attempts) == ("req_test", 400, 0)
+    assert (logged.id, logged.status, logged.attempts) == ("req_test", 400, ())
 
 
 def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:

@@ -1,0 +1,109 @@
+"""What is known of one request when it is over, and who wants to know it.
+
+Everything that is logged, counted or traced is read from this record: no sink is asked while a
+reply is being generated, and what runs for a request knows none of them. Bodies never come here.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from proxy.facts import Fact, Outcome
+from proxy.observability.trace_context import TraceContext
+
+CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
+
+
+class Phase(Enum):
+    """How far a request had come when its client left."""
+
+    RECEIVING = "receiving"
+    QUEUED = "queued"
+    BEFORE_FIRST_TOKEN = "before_first_token"  # noqa: S105 - a phase
+    BETWEEN_ATTEMPTS = "between_attempts"
+    STREAMING = "streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One generation: `begun` so many seconds after the request, over after `seconds`.
+
+    `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
+    closed list. `span_id` is what an engine that traces knows this attempt by.
+    """
+
+    rung: str
+    begun: float
+    seconds: float
+    defect: str | None = None
+    error: str | None = None
+    span_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a reply cost, as the backend counted; None where it did not tell."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    output: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request; None where it was not reached or not told.
+
+    `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot,
+    `first_token` came so long after the request. `model` is the client's word, `service` the
+    configured name that it stands for. `outcome` is known of requests that were answered, `left`
+    of those whose client did not wait for it.
+    """
+
+    id: str
+    begun_at: float
+    seconds: float
+    status: int
+    model: str | None = None
+    service: str | None = None
+    backend: str | None = None
+    stream: bool | None = None
+    queued: float | None = None
+    first_token: float | None = None
+    tokens: Tokens = Tokens()
+    finish_reason: str | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    outcome: Outcome | None = None
+    left: Phase | None = None
+    trace: TraceContext | None = None
+
+    @property
+    def overhead(self) -> float:
+        """Return the seconds that were neither spent in the queue nor while the backend worked.
+
+        What is done to a reply while it arrives delays nobody and is part of the attempt.
+        """
+        elsewhere = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
+        return max(0.0, self.seconds - elsewhere)
+
+    @property
+    def error(self) -> str | None:
+        """Return what kept the answer from coming, if a backend did."""
+        return self.attempts[-1].error if self.attempts and self.outcome is None else None
+
+
+class Sink(Protocol):
+    """Takes the records of requests that are over."""
+
+    def take(self, record: RequestRecord) -> None:
+        """Take one; must neither wait nor raise."""
+
+
+class Load(Protocol):
+    """Follows how many requests there are now, for one service."""
+
+    def wait(self, by: int) -> None:
+        """Note that so many requests more wait for a slot."""
+
+    def run(self, by: int, share: float) -> None:
+        """Note that so many more have one, and with them this share of all the slots' room."""

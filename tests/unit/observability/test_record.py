@@ -1,0 +1,28 @@
+from proxy.facts import Outcome
+from proxy.observability.record import AttemptRecord, RequestRecord
+
+FAILED = AttemptRecord("nudged", 5.0, 1.0, error="unavailable")
+RECORD = RequestRecord(
+    id="r",
+    begun_at=0.0,
+    seconds=10.0,
+    status=200,
+    queued=2.0,
+    attempts=(AttemptRecord("as_asked", 3.0, 2.0, "prose"), FAILED),
+    outcome=Outcome.EXHAUSTED,
+)
+
+
+def test_overhead_is_what_neither_the_queue_nor_the_backend_took() -> None:
+    assert RECORD.overhead == 10.0 - 2.0 - 2.0 - 1.0
+
+
+def test_a_request_that_came_to_nothing_is_all_overhead_and_never_less_than_none() -> None:
+    assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=400).overhead == 0.5
+    assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=200, queued=0.6).overhead == 0.0
+
+
+def test_an_error_is_one_only_if_no_answer_came_of_it() -> None:
+    assert RECORD.error is None
+    lost = RequestRecord(id="r", begun_at=0, seconds=1, status=502, attempts=(FAILED,))
+    assert lost.error == "unavailable"
