@@ -114,14 +114,25 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend answered with an error of its own, kept here as it came."""
+    """The backend answered with an error of its own, kept here as it came.
+
+    `param` is the field that it blames, "" where it blames none.
+    """
 
     def __init__(
-        self, backend: str, status: int, message: str, *, kind: str = "", retry_after: str = ""
+        self,
+        backend: str,
+        status: int,
+        message: str,
+        *,
+        kind: str = "",
+        param: str = "",
+        retry_after: str = "",
     ) -> None:
         self.status = status
         self.message = message
         self.kind = kind
+        self.param = param
         self.retry_after = retry_after
         super().__init__(backend, f"answered {status}: {message}")
 

@@ -45,6 +45,31 @@ def _usable_key(key: SecretStr) -> SecretStr:
     return key
 
 
+# what makes a message, and what Temper sends itself
+_OWN_HEADERS = frozenset(
+    (
+        "accept-encoding", "connection", "content-encoding", "content-length", "content-type",
+        "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
+        "traceparent", "trailer", "transfer-encoding", "upgrade", "x-request-id",
+        "x-temper-prefix",
+    )
+)  # fmt: skip
+
+
+def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse what would break requests; no message shows a value."""
+    for name, value in headers.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise ValueError(f"{name!r} is not the name of a header")
+        if name.lower() == "authorization":
+            raise ValueError("Authorization belongs into api_key")
+        if name.lower() in _OWN_HEADERS:
+            raise ValueError(f"{name} is set by Temper itself")
+        if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
+            raise ValueError(f"the value of {name} may contain only visible ASCII characters")
+    return headers
+
+
 Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
 Seconds = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, le=1)]
@@ -106,11 +131,14 @@ class Backend(_Section):
         default=None,
         description="address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080",
     )
-    kind: Literal["llama-server", "openai"] = Field(
-        default="llama-server",
-        description="what it is: llama-server, or openai for any other compatible server",
+    kind: Literal["auto", "llama-server", "openai"] = Field(
+        default="auto",
+        description="what it is: llama-server, openai for any other compatible server, or auto",
     )
     api_key: Key = Field(default=None, description="key that Temper sends to the backend")
+    headers: Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)] = Field(
+        default={}, description="further headers that Temper sends to the backend"
+    )
     parallel_requests: Count = Field(
         default=0, ge=0, description="requests put to it at once; 0 means one for each of its slots"
     )

@@ -63,10 +63,13 @@ _FIELDS = {
     if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
 }
+_CONFIDENTIAL = tuple(
+    name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)
+)
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
-    secrets=tuple(name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)),
+    secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows",),
 )
 
@@ -124,7 +127,7 @@ def _worded(found: ErrorDetails) -> str:
 
 
 def _shown(name: str, given: Given) -> str:
-    may_hold_a_secret = name in _NAMES.secrets or given.is_confidential or "@" in str(given.value)
+    may_hold_a_secret = name in _CONFIDENTIAL or given.is_confidential or "@" in str(given.value)
     return "" if may_hold_a_secret else f", not {given.value!r}"
 
 

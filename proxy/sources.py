@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -166,17 +166,33 @@ def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
 
 
 def _expanded(name: str, given: Given) -> Given:
-    if not (given.is_template and isinstance(given.value, str)):
+    """Replace `${VAR}` in a text, and in every text of a list or a table."""
+    if not given.is_template:
         return given
+
+    read: list[str] = []
 
     def content(found: re.Match[str]) -> str:
         value = os.environ.get(found[1], "") if found[0].endswith("}") else ""
         if not value:
             raise given.problem(name, f"the environment variable in {found[0]} is not set")
+        read.append(value)
         return value
 
-    text = _REFERENCE.sub(content, given.value)
-    return Given(text, given.origin, is_confidential=text != given.value)
+    plain = _filled(given.value, content)
+    return Given(plain, given.origin, is_confidential=bool(read))
+
+
+def _filled(value: object, content: Callable[[re.Match[str]], str]) -> object:
+    match value:
+        case str():
+            return _REFERENCE.sub(content, value)
+        case list():
+            return [_filled(one, content) for one in value]
+        case dict():
+            return {key: _filled(one, content) for key, one in value.items()}
+        case _:
+            return value
 
 
 def _secret_from_file(name: str, given: Given) -> Given:

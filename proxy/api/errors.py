@@ -130,4 +130,5 @@ def _refusal(error: errors.BackendRefused) -> Problem:
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     kind = error.kind or ("invalid_request_error" if client_erred else "server_error")
-    return Problem(error.status, kind, error.message, headers=headers)
+    param = error.param or None
+    return Problem(error.status, kind, error.message, param=param, headers=headers)

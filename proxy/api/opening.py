@@ -11,9 +11,11 @@ from proxy.api.app import Serving
 from proxy.api.assembly import wishes_of
 from proxy.api.recognition import KnownModel, introduce
 from proxy.api.services import Services
+from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
+from proxy.backends.detected import DetectedBackend
+from proxy.backends.detection import Kind
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection, Timeouts
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import (
@@ -66,7 +68,10 @@ def nothing_to_serve() -> InvalidConfiguration:
 @asynccontextmanager
 async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Connect to a server that somebody else looks after."""
-    async with _connected(settings.backend, BackendAddress(url, _key_of(settings))) as backend:
+    named = settings.backend.kind
+    kind = None if named == "auto" else Kind(named)
+    address = BackendAddress(url, _key_of(settings))
+    async with _connected(settings.backend, address, kind) as backend:
         yield backend
 
 
@@ -77,7 +82,7 @@ async def _started_server(
     """Start a llama-server for the model in a file."""
     async with (
         _started(settings, model, on_stage) as found,
-        _connected(settings.backend, found) as backend,
+        _connected(settings.backend, found, Kind.LLAMA_SERVER) as backend,
     ):
         yield backend
 
@@ -128,26 +133,27 @@ async def _started(
 
 @asynccontextmanager
 async def _connected(
-    settings: BackendSettings, found: BackendAddress
+    settings: BackendSettings, found: BackendAddress, kind: Kind | None
 ) -> AsyncGenerator[Backend, None]:
-    """Speak to a server as its kind wants it."""
+    """Speak to a server as its kind wants it; without one it is recognised."""
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
         idle=settings.idle_seconds,
     )
-    connection = Connection(found.url, found.api_key, timeouts=timeouts)
-    backend: LlamaServer | OpenAICompatible
-    if settings.kind == "llama-server":
-        backend = LlamaServer(
-            connection, load_wait=settings.load_wait_seconds, architecture=found.architecture
-        )
-    else:
-        backend = OpenAICompatible(connection)
+    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+    connection = Connection(found.url, found.api_key, headers=headers, timeouts=timeouts)
+
+    def adapter_for(kind: Kind) -> Backend:
+        if kind is Kind.LLAMA_SERVER:
+            load_wait = settings.load_wait_seconds
+            return LlamaServer(connection, load_wait=load_wait, architecture=found.architecture)
+        return AdaptiveEngine(connection)
+
     try:
-        yield backend
+        yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
     finally:
-        await backend.close()
+        await connection.close()
 
 
 def _key_of(settings: Settings) -> str:

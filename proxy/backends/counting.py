@@ -1,4 +1,4 @@
-"""How many tokens a prompt or a text has, asked of a llama-server.
+"""How many tokens a prompt or a text has, asked of a llama-server or a vLLM.
 
 Nothing here raises or takes long: None means that nobody knows and that an estimate has to do. It
 must not know what is asked, only the body that would be sent.
@@ -44,7 +44,7 @@ class Patience:
 
 
 class TokenCounter:
-    """Asks one llama-server."""
+    """Asks one server."""
 
     def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
         self._connection = connection
@@ -61,6 +61,11 @@ class TokenCounter:
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
             return await self._count_rendered(body, headers)
         return None
+
+    async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
+        counted = await self._post(TOKENIZE, body, headers)
+        return None if counted is None else _tokens(counted.get("count"))
 
     async def count_texts(
         self, texts: Sequence[str], headers: Mapping[str, str]

@@ -77,30 +77,18 @@ class OpenAICompatible:
 
     async def models(self) -> tuple[Model, ...]:
         """List the models it serves."""
-        listed = await self.fetch(MODELS)
-        entries = listed.get("data")
-        if not isinstance(entries, list):
+        served = models_in(await self.fetch(MODELS))
+        if served is None:
             raise BackendSpokeNonsense(self.name, "listed no models")
-        return tuple(
-            Model(model_id, entry)
-            for entry in entries
-            if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str)
-        )
+        return served
 
     async def describe(self, model: str) -> Description:
-        """Tell by which names a model goes; never raises.
-
-        Where one model is served, it answers whatever name a client asks for. vLLM and SGLang tell
-        in `root` what they really loaded.
-        """
+        """Tell by which names a model goes; never raises."""
         try:
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True)
-        meant = served if len(served) == 1 else [one for one in served if one.id == model]
-        named = [name for one in meant for name in (one.id, one.details.get("root"))]
-        names = dict.fromkeys(name for name in named if isinstance(name, str) and name)
-        return Description(tuple(names) or (model,))
+        return Description(names_among(served, model))
 
     async def health(self) -> Health:
         """Tell whether it can answer now; never raises.
@@ -154,6 +142,30 @@ class OpenAICompatible:
     def _refused(self, document: Document) -> BackendFailed | ContextOverflow:
         error = decode_error(document.body)
         return as_error(self.name, Refusal(document.status, error, document.retry_after))
+
+
+def models_in(listed: JsonObject) -> tuple[Model, ...] | None:
+    """Read a list of models; None if it is none."""
+    entries = listed.get("data")
+    if not isinstance(entries, list):
+        return None
+    return tuple(
+        Model(model_id, entry)
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(model_id := entry.get("id"), str)
+    )
+
+
+def meant_by(model: str, served: Sequence[Model]) -> Sequence[Model]:
+    """Find what a request's name stands for: where one model is served, whatever it says."""
+    return served if len(served) == 1 else [one for one in served if one.id == model]
+
+
+def names_among(served: Sequence[Model], model: str) -> tuple[str, ...]:
+    """Return all names of a model; vLLM and SGLang tell in `root` what they really loaded."""
+    named = [name for one in meant_by(model, served) for name in (one.id, one.details.get("root"))]
+    names = dict.fromkeys(name for name in named if isinstance(name, str) and name)
+    return tuple(names) or (model,)
 
 
 def _is_success(status: int) -> bool:

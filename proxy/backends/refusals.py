@@ -1,10 +1,11 @@
 """What a backend's own error means, whether it came as a status or in the middle of a stream.
 
-Statuses, types and codes decide, never wordings.
+Statuses, types and codes decide; only where engines have none for it, their wordings do.
 """
 
 from dataclasses import dataclass
 
+from proxy.backends.overflow import Lengths, overflow_in
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
 
@@ -32,15 +33,31 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
     error = refusal.error
     message = _text(error.get("message")) or "no explanation"
     kind = _text(error.get("type"))
-    if not OVERFLOW_MARKS.isdisjoint({kind, _text(error.get("code"))}):
-        return ContextOverflow(
-            message, _tokens(error.get("n_prompt_tokens")), _tokens(error.get("n_ctx"))
-        )
+    lengths = _overflow(refusal, message)
+    if lengths is not None:
+        return ContextOverflow(message, lengths.prompt, lengths.window)
     if refusal.status == 503 and kind == "unavailable_error":
         return BackendUnavailable(backend, "is still loading its model", loading=True)
     return BackendRefused(
-        backend, refusal.status, message, kind=kind, retry_after=refusal.retry_after
+        backend,
+        refusal.status,
+        message,
+        kind=kind,
+        param=_text(error.get("param")),
+        retry_after=refusal.retry_after,
     )
+
+
+def _overflow(refusal: Refusal, message: str) -> Lengths | None:
+    """Tell by how much a prompt was too long, if that is what the refusal is about."""
+    error = refusal.error
+    said = overflow_in(message)
+    if OVERFLOW_MARKS.isdisjoint({_text(error.get("type")), _text(error.get("code"))}):
+        # "tokens" in a 429 are those of a minute
+        return None if refusal.status == 429 else said
+    told = said or Lengths()
+    prompt, window = _tokens(error.get("n_prompt_tokens")), _tokens(error.get("n_ctx"))
+    return Lengths(prompt or told.prompt, window or told.window)
 
 
 def _text(value: JsonValue) -> str:

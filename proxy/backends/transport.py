@@ -159,7 +159,8 @@ class Answer:
 class Connection:
     """One backend's HTTP client.
 
-    `api_key` is sent as a bearer token; without one a client's own Authorization travels on.
+    `api_key` is sent as a bearer token; without one a client's own Authorization travels on. The
+    operator's `headers` are sent with every request.
     """
 
     def __init__(
@@ -167,13 +168,15 @@ class Connection:
         url: str,
         api_key: str = "",
         *,
+        headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._root = root_of(url)
         self._authorization = f"Bearer {api_key}" if api_key else ""
         self._timeouts = timeouts or Timeouts()
-        self._client = open_client(self._timeouts, transport or open_transport(self._root))
+        wire = transport or open_transport(self._root)
+        self._client = open_client(self._timeouts, wire, headers or {})
 
     @property
     def name(self) -> str:
@@ -253,10 +256,13 @@ def _is_hang_up(error: Exception) -> bool:
     return isinstance(cause, (*hang_ups, httpx.RemoteProtocolError, httpx.ReadError))
 
 
-def open_client(timeouts: Timeouts, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
+def open_client(
+    timeouts: Timeouts, transport: httpx.AsyncBaseTransport, headers: Mapping[str, str]
+) -> httpx.AsyncClient:
     """Make the HTTP client for one backend; the environment's proxies do not apply to it."""
+    own = {"accept-encoding": "identity", "user-agent": "temper"}
     return httpx.AsyncClient(
-        headers={"accept-encoding": "identity", "user-agent": "temper"},
+        headers={**own, **{name.lower(): value for name, value in headers.items()}},
         # Everything behind the connect has deadlines of its own, see `Answer`.
         timeout=httpx.Timeout(None, connect=timeouts.connect),
         follow_redirects=False,

@@ -50,8 +50,8 @@ def toml(value: object) -> str:
             return str(value).lower()
         case str():
             return f'"{value}"'
-        case []:
-            return "[]"
+        case [] | {}:
+            return str(value)
         case _:
             return format(value, "d" if isinstance(value, int) else "g")
 
@@ -224,6 +224,14 @@ def test_a_secret_is_in_no_representation_and_no_error() -> None:
         ("server.api_key = ['canary']", "valid string"),
         ("backend.url = 'http://me:canary@host'", "use backend.api_key"),
         ("server.port = '${CANARY}'", "valid integer"),
+        ("backend.headers = {Authorization = 'canary'}", "belongs into api_key"),
+        ("backend.headers = {X-Request-Id = 'canary'}", "set by Temper itself"),
+        ("backend.headers = {Transfer-Encoding = 'canary'}", "set by Temper itself"),
+        ("backend.headers = {'x y' = 'canary'}", "not the name of a header"),
+        ('backend.headers = {x = "canary\\r\\ny: z"}', "visible ASCII"),
+        ("backend.headers = {x = 'canary '}", "visible ASCII"),
+        ("backend.headers = {x = ['canary']}", "x: should be a valid string"),
+        ("backend.headers = 'canary'", "valid dictionary"),
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
@@ -233,6 +241,14 @@ def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
     error = refusal(text)
     assert words in error.problem
     assert "canary" not in str(error)
+
+
+def test_headers_may_hold_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY", "canary")
+    settings = load_settings(written("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}"))
+    values = {name: one.get_secret_value() for name, one in settings.backend.headers.items()}
+    assert values == {"x-team": "a b", "x-key": "k canary"}
+    assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
 def uncommented() -> str:

@@ -176,6 +176,12 @@ def test_references_in_a_file_are_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def test_a_reference_is_replaced_in_lists_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASE", "re")
+    values, _ = usable("door.guests = ['${BASE}x', 5]\nroof.colour = {a = ['${BASE}'], b = 1.5}\n")
+    assert values == {"door.guests": ["rex", 5], "roof.colour": {"a": ["re"], "b": 1.5}}
+
+
 @pytest.mark.parametrize("reference", ["${UNSET_NAME}", "${EMPTY}", "${}", "${BASE", "${BASE:-x}"])
 def test_a_reference_to_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, reference: str) -> None:
     monkeypatch.setenv("BASE", "red")

@@ -38,7 +38,8 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
     if question.tools and question.tools != request.tools:
         members["tools"] = json.join_array([tool.source for tool in question.tools])
     members["stream"] = b"true"
-    members["stream_options"] = _with_usage(members.get("stream_options", b"null"))
+    if "stream_options" not in question.omits:
+        members["stream_options"] = _with_usage(members.get("stream_options", b"null"))
     members.update((name, json.dump(value)) for name, value in extra.items())
     return json.join_object(members)
 

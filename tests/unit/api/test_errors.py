@@ -23,6 +23,7 @@ LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
         (errors.BackendFailed("b", "failed"), 502, "backend_protocol_error", None),
         (errors.BackendRefused("b", 401, "key"), 401, None, None),
         (errors.BackendRefused("b", 418, "teapot"), 418, None, None),
+        (errors.BackendRefused("b", 422, "no", param="tools"), 422, None, "tools"),
         (errors.BackendRefused("b", 429, "slow"), 429, None, None),
         (errors.BackendRefused("b", 500, "oh"), 502, "backend_error", None),
         (errors.BackendRefused("b", 501, "oh"), 501, None, None),

@@ -5,9 +5,10 @@ import pytest
 
 from proxy.api.app import Serving
 from proxy.api.opening import introduce_file, open_services
+from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
+from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.processes.model_file import ModelFile
 from proxy.settings import Settings, load_settings
@@ -34,7 +35,8 @@ def opened(settings: Settings, model: str = "any") -> Backend:
 
 
 @pytest.mark.parametrize(
-    ("kind", "adapter"), [("llama-server", LlamaServer), ("openai", OpenAICompatible)]
+    ("kind", "adapter"),
+    [("llama-server", LlamaServer), ("openai", AdaptiveEngine), ("auto", DetectedBackend)],
 )
 def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
     url = "http://127.0.0.1:1/v1"

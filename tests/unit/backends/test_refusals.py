@@ -22,7 +22,9 @@ WORDING = (
             },
             (33009, 2048),
         ),
-        ({"code": "context_length_exceeded", "message": WORDING, "type": "x"}, (None, None)),
+        ({"code": "context_length_exceeded", "message": WORDING, "type": "x"}, (33009, 2048)),
+        ({"code": "context_length_exceeded", "message": "Too long."}, (None, None)),
+        ({"code": 400, "message": WORDING, "type": "invalid_request_error"}, (33009, 2048)),
         (
             {"code": "context_length_exceeded", "n_prompt_tokens": True, "n_ctx": "2048"},
             (None, None),
@@ -61,6 +63,12 @@ def test_any_other_refusal_keeps_everything_the_backend_said(status: int) -> Non
         "some_error",
         "7",
     )
+
+
+def test_the_tokens_of_a_minute_are_no_overflow() -> None:
+    meaning = as_error("http://host", Refusal(429, {"message": WORDING}))
+
+    assert isinstance(meaning, BackendRefused)
 
 
 @pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])

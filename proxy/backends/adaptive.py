@@ -1,0 +1,150 @@
+"""Any engine that speaks chat completions, with what is known and what is learnt of its limits.
+
+What an engine refuses is put another way and asked again at once; no client sees the difference.
+It must not know HTTP nor judge what a model wrote.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from proxy.backends.capabilities import (
+    Capability,
+    directives_without,
+    missing_capability,
+    without,
+)
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.counting import TokenCounter
+from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
+from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.requests import Question
+from proxy.errors import BackendFailed, BackendRefused
+
+logger = logging.getLogger(__name__)
+
+# An engine may be started anew with what it lacked; asking for it again costs one refusal.
+_BELIEVED_SECONDS = 600.0
+_MOST_MODELS = 256
+
+
+class AdaptiveEngine:
+    """A vLLM, SGLang, LM Studio, llamafile, hosted or unknown engine."""
+
+    def __init__(
+        self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine = OpenAICompatible(connection, self._directives)
+        self._counter = TokenCounter(connection)
+        self._kind = ANY_ENGINE
+        self._clock = clock
+        # behind one address there may be many models, each with other limits
+        self._learnt: dict[str, dict[Capability, float]] = {}
+
+    @property
+    def name(self) -> str:
+        """The engine's address."""
+        return self._engine.name
+
+    @property
+    def kind(self) -> Engine:
+        """What it proved to be."""
+        return self._kind
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.close()
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        while True:
+            lacks = self._lacks(question.request.model)
+            has_begun = False
+            try:
+                replying = self._engine.ask(without(question, lacks), headers)
+                async with aclosing(replying) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+            except BackendRefused as refusal:
+                missing = missing_capability(refusal, question, lacks)
+                if missing is None or has_begun:
+                    raise
+                self._learn(question.request.model, missing)
+            else:
+                return
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell how many tokens a question's prompt has, if the engine counts; never raises."""
+        if not self._kind.tokenizes:
+            return None
+        return await self._counter.count_chat(self._engine.body_of(question), headers)
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell nothing: no engine here takes many texts at once."""
+        return None
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models it serves."""
+        served = await self._engine.models()
+        self._recognise(served)
+        return served
+
+    async def describe(self, model: str) -> Description:
+        """Tell the names and the window of a model; never raises."""
+        try:
+            served = await self.models()
+        except BackendFailed:
+            return Description((model,), is_provisional=True)
+        known = Description(names_among(served, model))
+        if self._kind.catalogue:
+            served = await self._catalogue(self._kind.catalogue)
+        for one in meant_by(model, served):
+            architecture = one.details.get("arch")
+            return replace(
+                known,
+                window=window_in(self._kind, one.details),
+                architecture=architecture if isinstance(architecture, str) else "",
+            )
+        return known
+
+    async def health(self) -> Health:
+        """Tell whether it can answer now; never raises."""
+        return await self._engine.health()
+
+    async def _catalogue(self, path: str) -> tuple[Model, ...]:
+        try:
+            return models_in(await self._engine.fetch(path)) or ()
+        except BackendFailed:
+            return ()
+
+    def _recognise(self, served: Sequence[Model]) -> None:
+        kind = engine_of([one.details for one in served])
+        if kind is not self._kind:
+            logger.info("%s is %s", self.name, kind.name)
+        self._kind = kind
+
+    def _directives(self, question: Question) -> JsonObject:
+        return directives_without(question, self._lacks(question.request.model))
+
+    def _lacks(self, model: str) -> frozenset[Capability]:
+        now = self._clock()
+        learnt = self._learnt.get(model, {})
+        return self._kind.lacks | {one for one, until in learnt.items() if now < until}
+
+    def _learn(self, model: str, missing: Capability) -> None:
+        if missing not in self._learnt.get(model, {}):
+            what = missing.name.lower().replace("_", " ")
+            logger.warning("%s has no %s for %r: %s", self.name, what, model, missing.value)
+        if len(self._learnt) >= _MOST_MODELS and model not in self._learnt:
+            self._learnt.clear()
+        self._learnt.setdefault(model, {})[missing] = self._clock() + _BELIEVED_SECONDS

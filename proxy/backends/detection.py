@@ -1,0 +1,145 @@
+"""What kind of server answers at an address, and which of several addresses has one at all.
+
+Recognised by what only one kind of server says; a stranger, such as a web page, is none of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import urlsplit
+
+from proxy.backends.engines import ANY_ENGINE, engine_of
+from proxy.backends.openai_compatible import MODELS, models_in
+from proxy.backends.transport import Connection, Document
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.errors import BackendFailed
+
+PROPERTIES = "/props"
+OLLAMA_VERSION = "/api/version"
+
+_PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
+_LLAMA_SERVER_OWNER = "llamacpp"
+_OLLAMA_PORT = 11434
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
+
+
+class Kind(Enum):
+    """The kinds of servers that have an adapter of their own; OPENAI is any other engine."""
+
+    LLAMA_SERVER = "llama-server"
+    OLLAMA = "ollama"
+    OPENAI = "openai"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server that was found running."""
+
+    url: str
+    kind: Kind
+
+
+async def kind_at(connection: Connection, patience: float | None = None) -> Kind | None:
+    """Tell what answers, None for a stranger; each question has `patience` seconds.
+
+    Raises BackendFailed if nothing answers.
+    """
+    listed = await connection.get(MODELS, patience=patience)
+    said = _object(listed)
+    served = models_in(said) if listed.status == 200 else None
+    entries = [one.details for one in served or ()]
+    if _is_loading(listed.status, said) or any(map(_is_of_llama_server, entries)):
+        return Kind.LLAMA_SERVER
+    if engine_of(entries) is not ANY_ENGINE:
+        return Kind.OPENAI
+    # a llamafile, or a llama-server behind something that lists its models
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _asked(connection, PROPERTIES, patience)):
+        return Kind.LLAMA_SERVER
+    if isinstance((await _asked(connection, OLLAMA_VERSION, patience)).get("version"), str):
+        return Kind.OLLAMA
+    wants_key = listed.status in (401, 403) and bool(said)
+    return Kind.OPENAI if served is not None or wants_key else None
+
+
+async def find_running(
+    urls: Sequence[str], connect: Callable[[str], Connection], patience: float
+) -> Found | None:
+    """Look at addresses all at once; the first in their order that has a server is the one."""
+    looked = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
+    return next((found for found in looked if found is not None), None)
+
+
+async def _look_at(url: str, connect: Callable[[str], Connection], patience: float) -> Found | None:
+    connection = connect(url)
+    try:
+        kind = await kind_at(connection, patience)
+    except BackendFailed:
+        return None
+    finally:
+        await connection.close()
+    return None if kind is None else Found(url, kind)
+
+
+def likely_urls(ollama_host: str = "") -> Iterator[str]:
+    """List where servers usually are: llama-server's ports, then Ollama's.
+
+    9931 is llama-server's default now, 8080 was it before.
+    """
+    yield "http://127.0.0.1:9931"
+    yield "http://127.0.0.1:8080"
+    yield ollama_url(ollama_host)
+
+
+def ollama_url(host: str) -> str:
+    """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
+
+    That is a host, a port or both, with or without a scheme and a path; a scheme changes the
+    default port. An address that servers listen on stands for this machine.
+    """
+    scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
+    scheme = scheme if has_scheme else "http"
+    where, _, path = rest.partition("/")
+    name, port = _host_and_port(where)
+    port = port or (_DEFAULT_PORTS.get(scheme, _OLLAMA_PORT) if has_scheme else _OLLAMA_PORT)
+    name = _ANY_ADDRESS.get(name, name) or "127.0.0.1"
+    shown = f"[{name}]" if ":" in name else name
+    return f"{scheme}://{shown}:{port}/{path}".rstrip("/")
+
+
+def _host_and_port(where: str) -> tuple[str, int | None]:
+    if where.count(":") > 1 and not where.startswith("["):
+        return where, None  # a bare IPv6 address
+    parts = urlsplit(f"//{where}")
+    try:
+        return parts.hostname or "", parts.port
+    except ValueError:  # Ollama takes its own port then
+        return parts.hostname or "", None
+
+
+async def _asked(connection: Connection, path: str, patience: float | None) -> JsonObject:
+    try:
+        document = await connection.get(path, patience=patience)
+    except BackendFailed:
+        return {}
+    return _object(document) if document.status == 200 else {}
+
+
+def _object(document: Document) -> JsonObject:
+    try:
+        value = json.parse(document.body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _is_of_llama_server(entry: JsonObject) -> bool:
+    return entry.get("owned_by") == _LLAMA_SERVER_OWNER
+
+
+def _is_loading(status: int, said: JsonObject) -> bool:
+    error = said.get("error")
+    kind = error.get("type") if isinstance(error, dict) else None
+    return status == 503 and kind == "unavailable_error"

@@ -1,0 +1,72 @@
+"""The engines that speak chat completions, as data: how each is recognised, and what it lacks.
+
+Nothing here was measured: every fact is from the place that stands beside it. What an engine is
+not listed with is learnt from its refusals (`capabilities`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy.backends.capabilities import Capability
+from proxy.conversation.json import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One kind of server.
+
+    It says one of `owners` as `owned_by` in its list of models. Its entry for a model holds the
+    window in tokens in the first of `window_fields`. `catalogue` is a path under which it lists
+    its models more exactly. `tokenizes` tells whether `/tokenize` takes a chat with tools. It
+    never has what it `lacks`.
+    """
+
+    name: str
+    owners: frozenset[str]
+    window_fields: tuple[str, ...] = ("max_model_len",)
+    catalogue: str = ""
+    tokenizes: bool = False
+    lacks: frozenset[Capability] = field(default_factory=frozenset)
+
+
+ENGINES = (
+    # owned_by, max_model_len and root: vllm/entrypoints/openai/engine/protocol.py, ModelCard.
+    # /tokenize with messages and tools: the same package, TokenizeChatRequest.
+    Engine("vLLM", frozenset({"vllm"}), tokenizes=True),
+    # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
+    # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
+    Engine("SGLang", frozenset({"sglang"})),
+    # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded tells
+    # only the longest window that it could have. Object tool_choice: lmstudio-bug-tracker#670.
+    # max_tokens and no other name: lmstudio.ai/docs/developer/openai-compat/chat-completions
+    Engine(
+        "LM Studio",
+        frozenset({"organization_owner"}),
+        ("loaded_context_length",),
+        "/api/v0/models",
+        lacks=frozenset({Capability.NAMED_CHOICE, Capability.COMPLETION_LIMIT}),
+    ),
+)
+
+# Hosted ones tell it in their lists of models, by their own pages: OpenRouter and Together in the
+# second field, Groq in the third, Mistral in the last.
+ANY_ENGINE = Engine(
+    "OpenAI-compatible",
+    frozenset(),
+    ("max_model_len", "context_length", "context_window", "max_context_length"),
+)
+
+
+def engine_of(entries: Sequence[JsonObject]) -> Engine:
+    """Recognise an engine by its list of models."""
+    owners = {owner for one in entries if isinstance(owner := one.get("owned_by"), str)}
+    return next((engine for engine in ENGINES if not engine.owners.isdisjoint(owners)), ANY_ENGINE)
+
+
+def window_in(engine: Engine, entry: JsonObject) -> int | None:
+    """Find the window of a model in an engine's entry for it."""
+    for name in engine.window_fields:
+        tokens = entry.get(name)
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0:
+            return tokens
+    return None

@@ -1,0 +1,125 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.backends.capabilities import (
+    Capability,
+    directives_without,
+    missing_capability,
+    without,
+)
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Question
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.errors import BackendRefused
+from tests.fakes.questions import question
+
+NAMED = question(tool_choice=NamedTool("get_weather"))
+REQUIRED = question(tool_choice=ToolUse.REQUIRED)
+CONSTRAINED = question(schema={"type": "object"})
+FORM: JsonObject = {
+    "type": "json_schema",
+    "json_schema": {"name": "tool_call", "schema": {"type": "object"}, "strict": True},
+}
+
+NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+NO_OBJECT = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
+NO_REQUIRED = "The tool_choice parameter does not support being set to required or object"
+NO_OPTIONS = "body.stream_options: Extra inputs are not permitted"
+NO_PARALLEL = "Unrecognized request argument supplied: parallel_tool_calls"
+NO_LIMIT = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."  # noqa: E501
+NO_LONG_LIMIT = "unknown field max_completion_tokens"
+
+
+def limited(name: str) -> Question:
+    asked = question()
+    fields = {**asked.request.fields, name: b"9"}
+    return replace(asked, request=replace(asked.request, fields=fields, max_tokens=9))
+
+
+def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
+    return BackendRefused("http://host", status, message, param=param)
+
+
+@pytest.mark.parametrize(
+    ("message", "asked", "missing"),
+    [
+        (NO_PARSER, question(), Capability.TOOL_PARSER),
+        (NO_PARSER, question(has_tools=False), None),
+        (NO_OBJECT, NAMED, Capability.NAMED_CHOICE),
+        (NO_OBJECT, question(), None),
+        (NO_REQUIRED, REQUIRED, Capability.REQUIRED_CHOICE),
+        (NO_REQUIRED, CONSTRAINED, Capability.REQUIRED_CHOICE),
+        (NO_OPTIONS, question(), Capability.STREAM_USAGE),
+        (NO_PARALLEL, replace(question(), calls_singly=True), Capability.PARALLEL_CHOICE),
+        (NO_PARALLEL, question(), None),
+        (NO_LIMIT, limited("max_tokens"), Capability.PLAIN_LIMIT),
+        (NO_LIMIT, question(), None),
+        (NO_LONG_LIMIT, limited("max_completion_tokens"), Capability.COMPLETION_LIMIT),
+        ("Invalid schema for function", question(), None),
+        ("max_tokens is too large", limited("max_tokens"), None),
+    ],
+)
+def test_a_refusal_tells_what_is_missing_if_the_question_used_it(
+    message: str, asked: Question, missing: Capability | None
+) -> None:
+    assert missing_capability(refusal(message), asked, ()) is missing
+    assert missing_capability(refusal(message, 500), asked, ()) is None
+
+
+def test_the_field_that_is_blamed_counts_like_its_mention() -> None:
+    blaming = refusal("Unsupported value.", param="stream_options")
+    assert missing_capability(blaming, question(), ()) is Capability.STREAM_USAGE
+
+
+def test_what_was_left_out_already_is_not_the_reason() -> None:
+    both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
+    found = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
+    assert found is Capability.REQUIRED_CHOICE
+    assert missing_capability(refusal(NO_OBJECT), NAMED, both) is None
+    assert missing_capability(refusal(NO_PARSER), NAMED, {Capability.TOOL_PARSER}) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks", "fields"),
+    [
+        (question(), set(), {}),
+        (question(), {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {}),
+        (NAMED, {Capability.NAMED_CHOICE}, {"tool_choice": "required"}),
+        (
+            NAMED,
+            {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE},
+            {"tool_choice": "auto"},
+        ),
+        (REQUIRED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
+        (CONSTRAINED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
+        (question(tool_choice=ToolUse.NONE), set(Capability), {"tool_choice": "none"}),
+        (question(), {Capability.TOOL_PARSER}, {"tool_choice": "none"}),
+        (
+            CONSTRAINED,
+            {Capability.TOOL_PARSER},
+            {"tool_choice": "none", "response_format": FORM},
+        ),
+        (question(has_tools=False), set(Capability), {}),
+        (replace(question(), calls_singly=True), {Capability.PARALLEL_CHOICE}, {}),
+        (limited("max_tokens"), {Capability.PLAIN_LIMIT}, {"max_completion_tokens": 9}),
+        (limited("max_completion_tokens"), {Capability.COMPLETION_LIMIT}, {"max_tokens": 9}),
+        (question(), {Capability.COMPLETION_LIMIT}, {}),
+    ],
+)
+def test_a_question_is_put_without_what_is_missing(
+    asked: Question, lacks: set[Capability], fields: dict[str, JsonValue]
+) -> None:
+    assert directives_without(asked, lacks) == fields
+
+
+def test_fields_that_are_refused_are_left_out() -> None:
+    asked = limited("max_completion_tokens")
+    left = without(asked, set(Capability)).omits
+    assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
+    assert without(asked, ()) is asked
+
+
+def test_every_capability_says_what_happens_without_it() -> None:
+    assert all(json.dump_text(one.value) and len(one.value) > 20 for one in Capability)

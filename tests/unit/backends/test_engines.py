@@ -1,0 +1,42 @@
+import pytest
+
+from proxy.backends.engines import ANY_ENGINE, ENGINES, engine_of, window_in
+from proxy.conversation.json import JsonObject
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        ("vllm", "vLLM"),
+        ("sglang", "SGLang"),
+        ("organization_owner", "LM Studio"),
+        ("openai", ANY_ENGINE.name),
+        (None, ANY_ENGINE.name),
+        (5, ANY_ENGINE.name),
+    ],
+)
+def test_an_engine_says_who_it_is_in_its_list_of_models(owner: str | int | None, name: str) -> None:
+    assert engine_of([{"id": "first"}, {"id": "m", "owned_by": owner}]).name == name
+
+
+def test_no_two_engines_say_the_same() -> None:
+    owners = [owner for engine in ENGINES for owner in engine.owners]
+    assert len(owners) == len(set(owners))
+
+
+@pytest.mark.parametrize(
+    ("entry", "window"),
+    [
+        ({"max_model_len": 4096}, 4096),
+        ({"context_length": 131072}, 131072),
+        ({"context_window": 8192}, 8192),
+        ({"max_context_length": 32768}, 32768),
+        ({"max_model_len": None, "context_length": 5}, 5),
+        ({"max_model_len": True}, None),
+        ({"max_model_len": 0}, None),
+        ({"max_model_len": "4096"}, None),
+        ({}, None),
+    ],
+)
+def test_the_window_stands_under_many_names(entry: JsonObject, window: int | None) -> None:
+    assert window_in(ANY_ENGINE, entry) == window
