@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | check | version`; `--json` is for programs.
+"""The command line: `temper serve | demo | models | doctor | check | version`.
 
 It reads flags, prints, and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -132,6 +132,22 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
 
 
 @main.command()
+@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
+@_CONFIG
+@_JSON
+def doctor(
+    config: Path | None, *, bundle: Path | None, as_json: bool, **flags: str | Path | None
+) -> None:
+    """Examine the machine and the server, and tell what to do."""
+    given: Flags = {"backend": {"url": flags["backend_url"]}, "model": {"path": flags["model"]}}
+    settings = _load(config, given, as_json=as_json)
+    configure_logging(settings.logging.format, "error")
+    _run(_examine(settings, bundle, as_json=as_json), as_json=as_json)
+
+
+@main.command()
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
@@ -186,6 +202,31 @@ async def _show_models(settings: Settings, *, known: bool, as_json: bool) -> boo
         click.echo(click.style(one.model, bold=True))
         for word, line in summary(one.recognition, one.traits).items():
             click.echo(f"  {word:9} {line}")
+    return True
+
+
+async def _examine(settings: Settings, bundle: Path | None, *, as_json: bool) -> bool:
+    """Print each finding as it is made; ends with an exit code of its own if one is a failure."""
+    from proxy.doctor import report
+    from proxy.doctor.bundle import write_bundle
+    from proxy.doctor.examination import examine
+
+    console = Console(highlight=False)
+    examined = []
+    async with contextlib.aclosing(examine(settings)) as findings:
+        async for one in findings:
+            examined.append(one)
+            if not as_json:
+                console.print(report.line(one), soft_wrap=True)
+    if as_json:
+        _print_json(report.document(examined))
+    else:
+        console.print(f"\n{report.summary(examined)}")
+    if bundle is not None:
+        write_bundle(bundle, settings, examined)
+        _say(f"Written: {bundle} (look into it before you send it).")
+    if not report.is_well(examined):
+        sys.exit(_FAILED)
     return True
 
 

@@ -66,6 +66,7 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     # calls that need no help
     "[[call]]": call('{"city": "Paris", "unit": "celsius"}'),
     "[[two calls]]": call("{}", "get_time") + "\n" + call('{"city": "Oslo"}'),
+    "Call the tool `report`": call('{"feeling": "fine"}', "report"),
     "[[preamble]]": "Let me look that up for you.\n" + call('{"city": "Rome"}'),
     "[[respond]]": RESPOND,
     # answers in words

@@ -53,7 +53,7 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
     assert "Try: temper demo" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "models", "check", "version"])
+@pytest.mark.parametrize("command", ["serve", "demo", "models", "doctor", "check", "version"])
 def test_every_option_says_what_it_is_for(command: str) -> None:
     assert isinstance(main, click.Group)
     options = [one for one in main.commands[command].params if isinstance(one, click.Option)]
@@ -193,3 +193,19 @@ def test_signals_are_given_back_when_a_command_has_ended() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert temper("serve", "--port", "0").exit_code == 1
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_the_doctor_needs_something_to_examine() -> None:
+    result = temper("doctor")
+    assert result.exit_code == 1
+    assert "nothing to serve" in result.stderr
+
+
+def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() -> None:
+    result = temper("doctor", "--backend-url", URL)
+    assert result.exit_code == 1
+    assert "ok   open files" in result.stdout
+    assert "fail readiness" in result.stdout
+    assert "1 fail." in result.stdout
+    told = document(temper("doctor", "--backend-url", URL, "--json"))
+    assert told["ok"] is False

@@ -1,0 +1,1 @@
+"""`temper doctor`: what somebody would look at who has debugged local models for years."""

@@ -1,0 +1,113 @@
+"""The checks in their order: what is wrong with an earlier one spares the later ones."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import httpx
+
+from proxy.api.app import create_app
+from proxy.api.assembly import serving_of
+from proxy.api.opening import BackendAddress, backend_address, open_services
+from proxy.doctor import exchanges, machine, server
+from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
+from proxy.doctor.patient import Patient
+from proxy.errors import TemperError
+from proxy.processes.llama_server import StageListener
+from proxy.settings import Settings
+
+_CHECK_SECONDS = 120.0
+_ANSWER_SECONDS = 100.0
+_CONNECT_SECONDS = 5.0
+
+Look: TypeAlias = Callable[[Patient], Awaitable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing to look at; the examination ends where a vital one fails."""
+
+    title: str
+    look: Look
+    is_vital: bool = False
+
+
+MACHINE = {"open files": machine.descriptors, "Temper's address": machine.reachability}
+CHECKS = (
+    Check("readiness", server.readiness, is_vital=True),
+    Check("version", server.version, is_vital=True),
+    Check("window", server.window),
+    Check("chat template", server.template),
+    Check("forced call", exchanges.forced_call),
+    Check("hanging up", exchanges.hanging_up),
+    Check("prompt cache", exchanges.repeated_prompt),
+    Check("token count", exchanges.counting),
+    Check("overflow", exchanges.overflow),
+    Check("open doors", server.open_doors),
+    Check("way to the server", server.key),
+)
+
+
+async def examine(
+    settings: Settings, on_stage: StageListener = lambda _stage: None
+) -> AsyncGenerator[Examined, None]:
+    """Examine this machine, then the server; a model that is named is started for it.
+
+    Raises `InvalidConfiguration` where nothing is named, and `ProcessFailed` kinds of errors.
+    """
+    for title, look in MACHINE.items():
+        yield Examined(title, look(settings))
+    async with backend_address(settings, on_stage) as address, AsyncExitStack() as stack:
+        patient = await _admit(settings, address, stack)
+        for check in CHECKS:
+            found = await _made(check, patient)
+            yield Examined(check.title, found, patient.model)
+            if check.is_vital and found.status is Status.FAIL:
+                return
+
+
+async def _admit(settings: Settings, address: BackendAddress, stack: AsyncExitStack) -> Patient:
+    """Open the ways to a server: straight, and through all of Temper."""
+    found = address.given_to(settings)
+    serving = serving_of(found)
+    services = await stack.enter_async_context(open_services(found, serving, lambda _stage: None))
+    through = httpx.ASGITransport(create_app(services, serving))
+    own_key = settings.server.api_key
+    headers = {"authorization": f"Bearer {own_key.get_secret_value()}"} if own_key else {}
+    patience = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
+    direct = httpx.AsyncClient(base_url=address.url, timeout=patience, trust_env=False)
+    temper = httpx.AsyncClient(
+        base_url="http://localhost", transport=through, timeout=patience, headers=headers
+    )
+    await stack.enter_async_context(direct)
+    await stack.enter_async_context(temper)
+    model = await _first_model(temper)
+    known = await services.find(model).look_up(model)
+    asked = settings.model.context_tokens if settings.model.path is not None else None
+    wanted = settings.context.window_tokens or asked
+    return Patient(settings, model, known, direct, temper, address.api_key, wanted)
+
+
+async def _first_model(temper: httpx.AsyncClient) -> str:
+    """Name a model to ask for; one that cannot be listed may have any name."""
+    answer = await temper.get("/v1/models")
+    listed = answer.json().get("data") if answer.is_success else None
+    return str(listed[0]["id"]) if listed else "default"
+
+
+async def _made(check: Check, patient: Patient) -> Finding:
+    """Make a check; whatever goes wrong with it is a finding too."""
+    try:
+        async with asyncio.timeout(_CHECK_SECONDS):
+            return await check.look(patient)
+    except TimeoutError:
+        return wrong(
+            f"no answer within {_CHECK_SECONDS:g} seconds", "is the server busy, or very slow?"
+        )
+    except httpx.HTTPError as error:
+        problem = str(error) or type(error).__name__
+        return wrong(f"the server broke off: {problem}", "look into its log")
+    except TemperError as error:
+        return skipped(str(error))

@@ -1,0 +1,170 @@
+"""Checks that make the model speak: a forced call, the cache, the count, the cut, the hang-up."""
+
+import asyncio
+import time
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
+from proxy.doctor.patient import CHAT, COUNT, Patient, count, member
+
+_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "report",
+        "description": "Report how you feel.",
+        "parameters": {
+            "type": "object",
+            "properties": {"feeling": {"type": "string", "enum": ["fine", "ill"]}},
+            "required": ["feeling"],
+            "additionalProperties": False,
+        },
+    },
+}
+_FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
+_LINES = 60  # some hundreds of tokens
+_MOST_TOKENS = 65536  # larger windows are not filled for a test
+_FREE_SECONDS = 3.0
+_SLOW_SECONDS = 1.5
+_LOOK_SECONDS = 0.05
+_TOLERANCE = 0.02
+_AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
+
+
+async def forced_call(patient: Patient) -> Finding:
+    """Have it make a call that it has no choice about."""
+    answer = await patient.ask(
+        {
+            "messages": [_said("Call the tool `report` and say that you are fine.")],
+            "tools": [_TOOL],
+            "tool_choice": _FORCED,
+            "max_tokens": 512,
+        }
+    )
+    call = member(answer.document, "choices", 0, "message", "tool_calls", 0, "function")
+    attempts = answer.headers.get("x-temper-attempts", "1")
+    if answer.status >= 400:
+        return wrong(f"a forced call failed: {answer.complaint}", "look into the server's log")
+    if not isinstance(call, dict):
+        return wrong(
+            f"no valid call came of {attempts} attempts",
+            "is it a model for tools? 'temper models' tells what was recognised",
+        )
+    if attempts != "1":
+        return doubtful(
+            f"a forced call came of {attempts} attempts",
+            "'temper models' tells what was recognised; a larger quantisation may help",
+        )
+    repairs = answer.headers.get("x-temper-repairs", "")
+    return fine(f"a forced call came at once{f' ({repairs})' if repairs else ''}")
+
+
+async def repeated_prompt(patient: Patient) -> Finding:
+    """Ask the same twice: the second time most of it should be in the cache."""
+    asked = _long_request("repeated")
+    first = await patient.ask(asked)
+    second = await patient.ask(asked)
+    total = count(second.document, "usage", "prompt_tokens")
+    cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
+    if first.status >= 400 or total is None:
+        return skipped("a long prompt was not answered")
+    if cached is None:
+        return skipped("this server does not tell what it had in its cache")
+    if cached * 2 < total:
+        return doubtful(
+            f"a prompt that was sent twice had {cached} of {total} tokens in the cache",
+            "every turn of an agent will be read anew: remove --no-cache-prompt, and look at "
+            "--cache-ram and --swa-full if it is a model with a sliding window",
+        )
+    return fine(f"a prompt that was sent twice had {cached} of {total} tokens in the cache")
+
+
+async def counting(patient: Patient) -> Finding:
+    """Hold the count of a prompt against what the reply is charged."""
+    asked = _long_request("counted")
+    told = await patient.ask(asked, path=COUNT, headers=_AS_IT_IS)
+    answer = await patient.ask(asked, headers=_AS_IT_IS)
+    counted = count(told.document, "input_tokens")
+    charged = count(answer.document, "usage", "prompt_tokens")
+    if counted is None or charged is None:
+        return skipped("this server does not tell how many tokens a prompt has")
+    if abs(counted - charged) > _TOLERANCE * charged:
+        return doubtful(
+            f"a prompt was counted as {counted} tokens and charged as {charged}",
+            "compaction goes by estimates: leave it room with context.window_tokens",
+        )
+    return fine(f"a prompt was counted as {counted} tokens and charged as {charged}")
+
+
+async def overflow(patient: Patient) -> Finding:
+    """Send more than fits: it has to be refused, and not cut in silence."""
+    window = patient.known.window
+    if window is None or window > _MOST_TOKENS:
+        return skipped("the window is unknown, or too large to fill it for a test")
+    too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
+    body: JsonObject = {"messages": [_said(too_much)], "max_tokens": 1}
+    answer = await patient.ask(body, headers=_AS_IT_IS)
+    if member(answer.document, "error", "code") == "context_length_exceeded":
+        return fine("a prompt beyond the window is refused")
+    if answer.status < 400:
+        return wrong(
+            "a prompt beyond the window was answered: its beginning was cut off in silence",
+            'use Ollama through backend.kind = "ollama"; llama-server: no --context-shift',
+        )
+    return doubtful(
+        f"a prompt beyond the window failed in an unknown way: {answer.complaint}",
+        "Temper cannot shorten and ask again then: set context.window_tokens",
+    )
+
+
+async def hanging_up(patient: Patient) -> Finding:
+    """Leave in the middle of a reply, and see whether the slot is free soon."""
+    if await _busy(patient) != 0:
+        return skipped("it shows no slots, or somebody else is using them")
+    asked: JsonObject = {
+        "messages": [_said("Count from one to a thousand, in words.")],
+        "stream": True,
+        "max_tokens": 2048,
+        "ignore_eos": True,  # so that it is busy when we leave
+    }
+    content_type = {"content-type": "application/json"}
+    async with patient.direct.stream(
+        "POST", CHAT, content=json.dump(asked), headers=patient.authorization | content_type
+    ) as reply:
+        await anext(reply.aiter_raw(), b"")
+    left = time.monotonic()
+    while await _busy(patient):
+        if time.monotonic() - left > _FREE_SECONDS:
+            return wrong(
+                "a client that leaves keeps its slot busy",
+                "update the server: it goes on generating for nobody",
+            )
+        await asyncio.sleep(_LOOK_SECONDS)
+    needed = time.monotonic() - left
+    said = f"a client that leaves frees its slot after {needed * 1000:.0f} ms"
+    if needed > _SLOW_SECONDS:
+        return doubtful(said, "a smaller --ubatch-size makes it look up more often")
+    return fine(said)
+
+
+async def _busy(patient: Patient) -> int | None:
+    """Count the slots that work; None where it shows none."""
+    answer = await patient.direct.get("/slots", headers=patient.authorization)
+    try:
+        slots = json.parse(answer.content)
+    except ValueError:
+        return None
+    if answer.is_error or not isinstance(slots, list):
+        return None
+    return sum(member(slot, "is_processing") is True for slot in slots)
+
+
+def _long_request(title: str) -> JsonObject:
+    lines = "\n".join(
+        f"{title} {number}: all is well in section {number}" for number in range(_LINES)
+    )
+    return {"messages": [_said(f"{lines}\nSay OK.")], "max_tokens": 1}
+
+
+def _said(text: str) -> JsonObject:
+    return {"role": "user", "content": text}

@@ -1,0 +1,51 @@
+"""What a check found, and the remedy: the words between the checks and the reports."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """How bad it is; SKIPPED where the check could not be made or has no meaning."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result; `said` is a sentence without its full stop, `remedy` tells what to do."""
+
+    status: Status
+    said: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A check of a model (or of this machine, where that is ""), by its title."""
+
+    title: str
+    finding: Finding
+    model: str = ""
+
+
+def fine(said: str) -> Finding:
+    """Find nothing wrong."""
+    return Finding(Status.OK, said)
+
+
+def doubtful(said: str, remedy: str) -> Finding:
+    """Find something that will hurt some day."""
+    return Finding(Status.WARN, said, remedy)
+
+
+def wrong(said: str, remedy: str) -> Finding:
+    """Find something that hurts now."""
+    return Finding(Status.FAIL, said, remedy)
+
+
+def skipped(said: str) -> Finding:
+    """Find nothing, and say why."""
+    return Finding(Status.SKIPPED, said)

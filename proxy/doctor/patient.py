@@ -1,0 +1,102 @@
+"""The server under examination: a way straight to it, a way through Temper, and its answers."""
+
+from dataclasses import dataclass
+
+import httpx
+
+from proxy.api.recognition import KnownModel
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.settings import Settings
+
+CHAT = "/v1/chat/completions"
+COUNT = "/v1/chat/completions/input_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An answer over HTTP; `document` is empty where the body is no JSON object."""
+
+    status: int
+    document: JsonObject
+    headers: httpx.Headers
+
+    @property
+    def complaint(self) -> str:
+        """What an error says for itself."""
+        error = self.document.get("error")
+        told = error.get("message") if isinstance(error, dict) else error
+        return told if isinstance(told, str) else f"status {self.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """One model behind one server.
+
+    `direct` speaks to the server itself, with `key` as it wants to be asked; `temper` is the whole
+    of Temper in front of it. `asked_window` is what the operator wanted, in tokens.
+    """
+
+    settings: Settings
+    model: str
+    known: KnownModel
+    direct: httpx.AsyncClient
+    temper: httpx.AsyncClient
+    key: str
+    asked_window: int | None = None
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that the server wants."""
+        return {"authorization": f"Bearer {self.key}"} if self.key else {}
+
+    async def look(self, path: str, headers: dict[str, str] | None = None) -> Reached:
+        """Fetch a document of the server itself; raises `httpx.HTTPError`."""
+        told = self.authorization if headers is None else headers
+        return _reached(await self.direct.get(path, headers=told))
+
+    async def send(self, path: str, body: JsonObject) -> Reached:
+        """Post to the server itself; raises `httpx.HTTPError`."""
+        content_type = {"content-type": "application/json"}
+        return _reached(
+            await self.direct.post(
+                path, content=json.dump(body), headers=self.authorization | content_type
+            )
+        )
+
+    async def ask(
+        self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
+    ) -> Reached:
+        """Put a request to Temper; raises `httpx.HTTPError`."""
+        told = {"content-type": "application/json", **(headers or {})}
+        asked: JsonObject = {"model": self.model, **body}
+        return _reached(await self.temper.post(path, content=json.dump(asked), headers=told))
+
+
+def member(document: JsonValue, *path: str | int) -> JsonValue:
+    """Return what lies at a path of keys and positions, None where the path leads nowhere."""
+    found = document
+    for step in path:
+        if isinstance(found, dict) and isinstance(step, str):
+            found = found.get(step)
+        elif isinstance(found, list) and isinstance(step, int) and step < len(found):
+            found = found[step]
+        else:
+            return None
+    return found
+
+
+def count(document: JsonValue, *path: str | int) -> int | None:
+    """Return the whole number at a path."""
+    found = member(document, *path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _reached(answer: httpx.Response) -> Reached:
+    try:
+        document = json.parse(answer.content)
+    except ValueError:
+        document = None
+    return Reached(
+        answer.status_code, document if isinstance(document, dict) else {}, answer.headers
+    )

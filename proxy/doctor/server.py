@@ -1,0 +1,142 @@
+"""Checks of the server itself: is it there, what is it, and who else gets in."""
+
+from urllib.parse import urlsplit
+
+from proxy.conversation.json import JsonObject
+from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
+from proxy.doctor.patient import Patient, Reached, member
+from proxy.settings import is_loopback
+
+_STRANGE_ORIGIN = "https://temper-doctor.invalid"
+_STRANGE_HOST = "temper-doctor.invalid"
+_SMALL_WINDOW = 8192
+_MODELS = "/v1/models"
+
+
+async def readiness(patient: Patient) -> Finding:
+    """Ask whether a request would be answered now."""
+    told = await patient.temper.get("/health")
+    if told.is_success:
+        return fine(f"{patient.direct.base_url} answers and has its model loaded")
+    if member(told.json(), "error", "code") == "model_loading":
+        return wrong(
+            f"{patient.direct.base_url} is still loading its model",
+            "wait for it, and look into its log if that takes minutes",
+        )
+    return wrong(
+        f"{patient.direct.base_url} does not answer",
+        "start it, or correct backend.url; curl the address from this very machine",
+    )
+
+
+async def version(patient: Patient) -> Finding:
+    """Ask what it is."""
+    props = await patient.look("/props")
+    build = props.document.get("build_info")
+    if isinstance(build, str):
+        return fine(f"llama-server, build {build}")
+    ollama = await patient.look("/api/version")
+    if isinstance(told := ollama.document.get("version"), str):
+        return fine(f"Ollama {told}")
+    engine = await patient.look("/version")
+    if isinstance(told := engine.document.get("version"), str):
+        return fine(f"version {told}")
+    listed = await patient.look(_MODELS)
+    if listed.status < 400 and "data" in listed.document:
+        return fine("an OpenAI-compatible server that does not tell its version")
+    return wrong(
+        f"this is no server for models: {_MODELS} says {listed.complaint}",
+        "correct backend.url, or set backend.api_key if it wants a key",
+    )
+
+
+async def window(patient: Patient) -> Finding:
+    """Compare the real window with the one that was wanted, and with what agents send."""
+    real = patient.known.window
+    if real is None:
+        return skipped("it does not tell its window: set context.window_tokens")
+    asked = patient.asked_window
+    if asked is not None and real < asked:
+        return wrong(
+            f"the window is {real} tokens, and {asked} were wanted",
+            "the server caps it at what the model was trained for, or shares it among its slots: "
+            "lower the setting, or start it with -c and -np",
+        )
+    if real < _SMALL_WINDOW:
+        return doubtful(
+            f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
+            f"start the server with at least -c {_SMALL_WINDOW} for each slot",
+        )
+    return fine(f"the window is {real} tokens")
+
+
+async def template(patient: Patient) -> Finding:
+    """Have the chat template render a tool, and look for it."""
+    name = "temper_doctor_probe"
+    tool: JsonObject = {"name": name, "description": "A probe.", "parameters": {"type": "object"}}
+    answer = await patient.send(
+        "/apply-template",
+        {
+            "messages": [{"role": "user", "content": "Hello."}],
+            "tools": [{"type": "function", "function": tool}],
+        },
+    )
+    prompt = answer.document.get("prompt")
+    if not isinstance(prompt, str):
+        return skipped("this server does not show what its chat template makes of a request")
+    if name in prompt:
+        return fine("the chat template tells the model of its tools")
+    if patient.known.traits.convention:
+        return doubtful(
+            "the chat template leaves tools out; Temper describes them in the prompt "
+            f"({patient.known.traits.convention})",
+            "use a GGUF with a template for tools, or --chat-template-file, if there is one",
+        )
+    return wrong(
+        "the chat template leaves tools out: the model never hears of them",
+        "set profile.tools_in_prompt, or start the server with a template that knows tools",
+    )
+
+
+async def open_doors(patient: Patient) -> Finding:
+    """Ask as a web page would, without a key, from elsewhere."""
+    page = await patient.look(_MODELS, {"origin": _STRANGE_ORIGIN})
+    if page.status in (401, 403):
+        return fine("it wants a key, so no web page gets in")
+    allowed = page.headers.get("access-control-allow-origin", "")
+    if page.status < 400 and allowed in ("*", _STRANGE_ORIGIN):
+        return doubtful(
+            "any web page that a browser here opens may use it (CORS)",
+            "start it with --api-key and tell Temper (backend.api_key); "
+            "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
+        )
+    rebound = await patient.look(_MODELS, {"host": _STRANGE_HOST})
+    if rebound.status < 400 and _is_near(patient):
+        return doubtful(
+            "it answers to any Host name, so a web page can reach it by DNS rebinding",
+            "start it with --api-key and tell Temper (backend.api_key)",
+        )
+    return fine("web pages from elsewhere are kept out")
+
+
+async def key(patient: Patient) -> Finding:
+    """Look at how requests travel to it."""
+    if _is_near(patient):
+        return fine("requests do not leave this machine")
+    url = patient.direct.base_url
+    if not patient.key and _is_open(await patient.look(_MODELS, {})):
+        return doubtful(
+            f"{url} can be used by everybody who reaches it",
+            "start it with --api-key and set backend.api_key",
+        )
+    if url.scheme == "http":
+        return doubtful(f"requests travel to {url} unencrypted", "use https or a tunnel")
+    return fine(f"{url} wants a key")
+
+
+def _is_near(patient: Patient) -> bool:
+    return is_loopback(urlsplit(str(patient.direct.base_url)).hostname or "")
+
+
+def _is_open(answer: Reached) -> bool:
+    return answer.status < 400

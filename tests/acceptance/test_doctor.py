@@ -1,0 +1,35 @@
+"""`temper doctor` on a real llama-server, as a person runs it."""
+
+import zipfile
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.processes.process import RunningServer
+from tests.fakes.command import temper
+
+CHECKS = 11
+
+
+def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Path) -> None:
+    key, bundle = llama_server.api_key, tmp_path / "bundle.zip"
+    flags = ("--backend-url", llama_server.base_url, "--bundle", str(bundle), "--json")
+    with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=key) as doctor:
+        told, complaints = doctor.communicate()
+    found = json.parse(told)
+    assert isinstance(found, dict)
+    checks = found["checks"]
+    assert isinstance(checks, list)
+    states = {str(one["check"]): one["status"] for one in checks if isinstance(one, dict)}
+    assert set(states.values()) == {"ok"}, told
+    assert len(states) >= CHECKS
+    assert doctor.returncode == 0, complaints
+    assert key not in told + complaints
+    with zipfile.ZipFile(bundle) as archive:
+        assert all(key.encode() not in archive.read(name) for name in archive.namelist())
+
+
+def test_a_wrong_key_is_a_failure_with_an_exit_code(llama_server: RunningServer) -> None:
+    with temper("doctor", "--backend-url", llama_server.base_url) as doctor:
+        told, _ = doctor.communicate()
+    assert doctor.returncode == 1
+    assert "backend.api_key" in told

@@ -1,0 +1,189 @@
+"""A look-alike of llama-server that is healthy but for one ailment, and `temper doctor` on it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from enum import Enum
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.doctor.examination import examine
+from proxy.doctor.finding import Finding
+from proxy.settings import Settings
+from tests.fakes import spoken
+from tests.fakes.sockets import listening
+
+WINDOW = 16384
+_ORIGIN = "access-control-allow-origin"
+
+
+class Ailment(Enum):
+    """What is wrong with it."""
+
+    NONE = "nothing"
+    LOADS_FOR_EVER = "loads for ever"
+    IS_A_WEB_PAGE = "is a web page"
+    SMALL_WINDOW = "has a small window"
+    IGNORES_TOOLS = "leaves tools out of the prompt"
+    NEVER_CALLS = "never calls"
+    CALLS_LATE = "calls when it is asked again"
+    NEVER_LETS_GO = "goes on for a client that has left"
+    CACHES_NOTHING = "caches nothing"
+    MISCOUNTS = "miscounts"
+    CUTS_IN_SILENCE = "cuts a long prompt in silence"
+    FAILS_ODDLY = "fails oddly on a long prompt"
+    OPEN_TO_PAGES = "lets web pages in"
+    OPEN_TO_NAMES = "answers to any name"
+    BREAKS_OFF = "breaks off"
+
+
+class AilingServer:
+    """The server; it counts a token for each word."""
+
+    def __init__(self, ailment: Ailment) -> None:
+        self.ailment = ailment
+        self.asked = 0
+        self._last_prompt = ""
+        self._is_busy = False
+        paths = {
+            "/health": self._health,
+            "/props": self._properties,
+            "/v1/models": self._models,
+            "/slots": self._slots,
+        }
+        posted = {
+            "/apply-template": self._render,
+            "/v1/chat/completions/input_tokens": self._count,
+            "/v1/chat/completions": self._chat,
+        }
+        self.app = Starlette(
+            routes=[
+                *(Route(path, answer) for path, answer in paths.items()),
+                *(Route(path, answer, methods=["POST"]) for path, answer in posted.items()),
+                Route("/{rest:path}", self._unknown, methods=["GET", "POST"]),
+            ]
+        )
+
+    def _has(self, ailment: Ailment) -> bool:
+        return self.ailment is ailment
+
+    async def _health(self, _: Request) -> Response:
+        if self._has(Ailment.LOADS_FOR_EVER):
+            return JSONResponse({"error": {"message": "Loading model", "code": 503}}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def _properties(self, _: Request) -> Response:
+        if self._has(Ailment.IS_A_WEB_PAGE):
+            return _page()
+        window = 4096 if self._has(Ailment.SMALL_WINDOW) else WINDOW
+        settings: JsonObject = {"n_ctx": window}
+        told: JsonObject = {
+            "build_info": "b1-test",
+            "default_generation_settings": settings,
+            "total_slots": 1,
+        }
+        return JSONResponse(told)
+
+    async def _models(self, request: Request) -> Response:
+        if self._has(Ailment.IS_A_WEB_PAGE):
+            return _page()
+        host = request.headers["host"]
+        if not host.startswith("127.0.0.1") and not self._has(Ailment.OPEN_TO_NAMES):
+            return JSONResponse({"error": "forbidden"}, 403)
+        lets_in = "origin" in request.headers and self._has(Ailment.OPEN_TO_PAGES)
+        headers = {_ORIGIN: request.headers["origin"]} if lets_in else {}
+        return JSONResponse({"object": "list", "data": [{"id": "tiny"}]}, headers=headers)
+
+    async def _slots(self, _: Request) -> Response:
+        return JSONResponse([{"id": 0, "is_processing": self._is_busy}])
+
+    async def _render(self, request: Request) -> Response:
+        body = await request.body()
+        return JSONResponse(
+            {"prompt": "Hello." if self._has(Ailment.IGNORES_TOOLS) else f"{body!r}"}
+        )
+
+    async def _count(self, request: Request) -> Response:
+        words = len(_prompt(await request.body()).split())
+        return JSONResponse({"input_tokens": words * (2 if self._has(Ailment.MISCOUNTS) else 1)})
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.body()
+        prompt = _prompt(body)
+        if len(prompt.split()) >= WINDOW and not self._has(Ailment.CUTS_IN_SILENCE):
+            return self._overflow(len(prompt.split()))
+        if b"ignore_eos" in body:
+            return StreamingResponse(self._goes_on(), media_type="text/event-stream")
+        if self._has(Ailment.BREAKS_OFF):
+            return StreamingResponse(_breaks_off(), media_type="text/event-stream")
+        return Response(self._reply(body, prompt), media_type="text/event-stream")
+
+    def _overflow(self, tokens: int) -> Response:
+        if self._has(Ailment.FAILS_ODDLY):
+            return JSONResponse({"error": {"message": "too much for me", "code": 400}}, 400)
+        error: JsonObject = {
+            "code": 400,
+            "message": f"request ({tokens} tokens) exceeds the available context size",
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": tokens,
+            "n_ctx": WINDOW,
+        }
+        return JSONResponse({"error": error}, 400)
+
+    def _reply(self, body: bytes, prompt: str) -> bytes:
+        self.asked += 1
+        is_late = self._has(Ailment.CALLS_LATE) and self.asked == 1
+        if b"`report`" in body and not self._has(Ailment.NEVER_CALLS) and not is_late:
+            return spoken.calls("report", '{"feeling": "fine"}')
+        words = len(prompt.split())
+        is_cached = prompt == self._last_prompt and not self._has(Ailment.CACHES_NOTHING)
+        self._last_prompt = prompt
+        details: JsonObject = {"cached_tokens": words - 1 if is_cached else 0}
+        usage: JsonObject = {
+            "prompt_tokens": words,
+            "completion_tokens": 1,
+            "total_tokens": words + 1,
+            "prompt_tokens_details": details,
+        }
+        finish = spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        account = spoken.part([], usage=usage)
+        return spoken.START + spoken.text("OK") + finish + account + spoken.DONE
+
+    async def _goes_on(self) -> AsyncGenerator[bytes, None]:
+        self._is_busy = True
+        try:
+            while True:
+                yield spoken.text("and on ")
+                await asyncio.sleep(0.001)
+        finally:
+            self._is_busy = self._has(Ailment.NEVER_LETS_GO)
+
+    async def _unknown(self, _: Request) -> Response:
+        return _page() if self._has(Ailment.IS_A_WEB_PAGE) else Response(status_code=404)
+
+
+async def examined(ailment: Ailment, settings: JsonObject | None = None) -> dict[str, Finding]:
+    """Examine such a server; returns the findings by the titles of the checks."""
+    async with listening(AilingServer(ailment).app) as server:
+        wanted: dict[str, JsonValue] = {"backend": {"url": server.url}, **(settings or {})}
+        return {one.title: one.finding async for one in examine(Settings.model_validate(wanted))}
+
+
+def _page() -> Response:
+    return Response("<html>Hello</html>", media_type="text/html")
+
+
+async def _breaks_off() -> AsyncGenerator[bytes, None]:
+    yield spoken.START
+
+
+def _prompt(body: bytes) -> str:
+    asked = json.parse(body)
+    assert isinstance(asked, dict)
+    messages = asked["messages"]
+    assert isinstance(messages, list)
+    return "\n".join(str(one["content"]) for one in messages if isinstance(one, dict))

@@ -1,0 +1,36 @@
+import pytest
+
+from proxy.doctor.examination import CHECKS, MACHINE, examine
+from proxy.doctor.finding import Status
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings
+from tests.fakes.ailing import Ailment, examined
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
+    found = await examined(Ailment.NONE)
+    assert list(found) == [*MACHINE, *(check.title for check in CHECKS)]
+    assert {one.status for one in found.values()} == {Status.OK}, found
+
+
+async def test_a_server_that_is_not_there_is_one_finding() -> None:
+    async with listening(lambda *_: None) as gone:  # type: ignore[arg-type]
+        url = gone.url
+    settings = Settings.model_validate({"backend": {"url": url}})
+    found = [one async for one in examine(settings)]
+    assert found[-1].title == "readiness"
+    assert found[-1].finding.status is Status.FAIL
+    assert url in found[-1].finding.said
+
+
+async def test_without_a_server_or_a_model_there_is_nothing_to_examine() -> None:
+    with pytest.raises(InvalidConfiguration, match="nothing to serve"):
+        _ = [one async for one in examine(Settings())]
+
+
+async def test_a_key_for_temper_itself_does_not_lock_the_doctor_out() -> None:
+    found = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
+    assert found["forced call"].status is Status.OK

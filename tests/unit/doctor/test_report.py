@@ -1,0 +1,33 @@
+from proxy.doctor.finding import Examined, doubtful, fine, skipped, wrong
+from proxy.doctor.report import document, is_well, line, summary
+
+WELL = Examined("one", fine("well"), "m")
+DOUBTFUL = Examined("two", doubtful("hm", "do this"), "m")
+ILL = Examined("three", wrong("ill", "do that"), "m")
+UNKNOWN = Examined("four", skipped("cannot tell"), "m")
+
+
+def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
+    assert line(WELL).plain.split() == ["ok", "one", "well"]
+    first, second = line(DOUBTFUL).plain.splitlines()
+    assert first.split() == ["warn", "two", "hm"]
+    assert second.strip() == "-> do this"
+
+
+def test_only_a_failure_is_bad() -> None:
+    assert is_well([WELL, DOUBTFUL, UNKNOWN])
+    assert not is_well([WELL, ILL])
+
+
+def test_the_summary_counts() -> None:
+    assert summary([WELL, UNKNOWN]) == "All is well: 1 checks."
+    assert summary([WELL, DOUBTFUL, ILL]) == "1 checks are fine, 1 warn, 1 fail."
+
+
+def test_programs_get_every_finding() -> None:
+    told = document([WELL, ILL])
+    assert told["ok"] is False
+    assert told["checks"] == [
+        {"model": "m", "check": "one", "status": "ok", "found": "well", "remedy": ""},
+        {"model": "m", "check": "three", "status": "fail", "found": "ill", "remedy": "do that"},
+    ]
