@@ -1,0 +1,181 @@
+"""How large a window fits: what a model of some shape needs, against the memory there is. Pure.
+
+The arithmetic of the cache is llama.cpp's and exact; what it computes in is an estimate, and a
+margin is kept free. All sizes are bytes, all windows are tokens of one slot.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from proxy.hardware.memory import Memory
+from proxy.hardware.shape import Layer, ModelShape
+
+GIB = 1 << 30
+STEP = 256  # llama-server rounds windows to this
+
+_BATCH = 512  # tokens that are computed at once, llama-server's own default
+_FLOAT = 4
+_MASK = 2  # bytes of the attention mask for each token of a batch and of the window
+_MARGIN = GIB  # what llama-server's own --fit-target leaves on each device
+_HOST_MARGIN = 0.1  # of what is free, and no more than the margin of a device
+_USEFUL = 4096  # with less of it on the device, the whole machine's memory is worth using
+
+_OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
+_OLLAMA_LEAST = 4096
+
+
+class CacheType(Enum):
+    """How an element of the cache is kept: llama-server's name, elements and bytes of a block."""
+
+    F32 = ("f32", 1, 4)
+    F16 = ("f16", 1, 2)
+    BF16 = ("bf16", 1, 2)
+    Q8_0 = ("q8_0", 32, 34)
+    Q5_1 = ("q5_1", 32, 24)
+    Q5_0 = ("q5_0", 32, 22)
+    Q4_1 = ("q4_1", 32, 20)
+    Q4_0 = ("q4_0", 32, 18)
+    IQ4_NL = ("iq4_nl", 32, 18)
+
+    def __init__(self, word: str, block: int, block_bytes: int) -> None:
+        self.word = word
+        self.block = block
+        self.block_bytes = block_bytes
+
+    def size(self, elements: int) -> int:
+        """Return the bytes of a row of elements."""
+        return -(-elements // self.block) * self.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """How keys and values are kept, and for how many slots."""
+
+    slots: int = 1
+    keys: CacheType = CacheType.F16
+    values: CacheType = CacheType.F16
+
+    def suits(self, shape: ModelShape) -> bool:
+        """Tell whether llama-server takes the types: every head has to be whole blocks."""
+        return not any(
+            layer.heads
+            and (layer.key_length % self.keys.block or layer.value_length % self.values.block)
+            for layer in shape.layers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a model needs for a window."""
+
+    weights: int
+    cache: int
+    working: int
+
+    @property
+    def total(self) -> int:
+        """All of it together."""
+        return self.weights + self.cache + self.working
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest window, 0 if there is none, with its need and the room that there was.
+
+    `on_host` is the part that the device has no room for; where there is no device, or one that
+    shares the host's memory, there is nothing to part.
+    """
+
+    window: int
+    need: Need
+    room: int
+    on_host: int = 0
+
+
+def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
+    """Return the size of keys and values, and of the states of recurrent layers."""
+    each = sum(
+        _cells(shape, layer, window) * _token_bytes(layer, caching) + layer.state_bytes
+        for layer in shape.layers
+    )
+    return caching.slots * each
+
+
+def bytes_per_token(shape: ModelShape, caching: Caching) -> int:
+    """Return what one more token costs a slot once every sliding window is full."""
+    return sum(_token_bytes(layer, caching) for layer in shape.layers if not layer.is_sliding)
+
+
+def need(shape: ModelShape, window: int, caching: Caching) -> Need:
+    """Return what a model needs for slots with this window."""
+    return Need(shape.weights, cache_bytes(shape, window, caching), _working(shape, window))
+
+
+def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
+    """Find the largest window that fits; no larger than the one the model was trained for.
+
+    A device gets all of the model if that leaves a window worth having, or else a part of it.
+    """
+    device, host = _rooms(memory)
+    most = shape.trained_context // STEP * STEP
+    room = device or host
+    window = _largest(shape, room, caching, most)
+    if device and window < min(most, _USEFUL):
+        room = device + host
+        window = _largest(shape, room, caching, most)
+    needed = need(shape, window, caching)
+    return Fit(window, needed, room, max(0, needed.total - device) if device else 0)
+
+
+def ollama_default_window(total_vram_bytes: int) -> int:
+    """Return the window that Ollama gives a model for which nobody chose one."""
+    for least, window in _OLLAMA_TIERS:
+        if total_vram_bytes >= least:
+            return window
+    return _OLLAMA_LEAST
+
+
+def _rooms(memory: Memory) -> tuple[int, int]:
+    """Return what may be used of the devices, and of the host besides."""
+    host = memory.free - min(_MARGIN, int(_HOST_MARGIN * memory.free))
+    if any(device.is_unified for device in memory.devices):
+        shared = max(device.free for device in memory.devices if device.is_unified)
+        return max(0, min(host, shared - _MARGIN)), 0
+    return sum(max(0, device.free - _MARGIN) for device in memory.devices), host
+
+
+def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
+    """Search for it: a larger window never needs less."""
+    low, high = 0, most // STEP
+    while low < high:
+        middle = (low + high + 1) // 2
+        if need(shape, middle * STEP, caching).total <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low * STEP
+
+
+def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
+    """Return for how many tokens a layer keeps something: sliding ones need a batch more."""
+    full = _padded(window)
+    return min(full, _padded(shape.sliding_window + _BATCH)) if layer.is_sliding else full
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // STEP) * STEP
+
+
+def _token_bytes(layer: Layer, caching: Caching) -> int:
+    keys = caching.keys.size(layer.heads * layer.key_length)
+    return keys + caching.values.size(layer.heads * layer.value_length)
+
+
+def _working(shape: ModelShape, window: int) -> int:
+    """Estimate what a batch is computed in: its vectors and a mask for each kind of attention.
+
+    Measured on build 11669; older ones keep the logits of the whole batch as well.
+    """
+    row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
+    seen = {layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads}
+    return _BATCH * (_FLOAT * row + _MASK * sum(seen.values()))

@@ -1,0 +1,181 @@
+"""What the metadata of a GGUF file says about the memory that its model needs. Pure.
+
+Where a file leaves something open, the larger need is assumed: too small a window costs a
+conversation its beginning, too large a one the server.
+"""
+
+# What a layer keeps, by the names of the metadata (without the architecture before them):
+#
+#   attention            a key and a value for each head and token; `head_count_kv` is a number for
+#                        all layers or a list with one for each, 0 where a layer does not attend
+#   sliding attention    the same, but for the last tokens only; which layers, is told by a list, a
+#                        period (the last of each so many layers sees everything) or, in older
+#                        files, by the architecture alone
+#   latent attention     one compressed key for all heads (`key_length_mla` is there), from which
+#                        the value is computed again
+#   shared cache         the last `shared_kv_layers` read what an earlier layer wrote
+#   recurrent            a state of a fixed size for each slot: Mamba, RWKV, gated convolutions and
+#                        delta networks, either every layer or those without heads
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_MOST_LAYERS = 4096  # more is a broken file
+_FLOAT = 4  # bytes; recurrent states are kept as 32-bit floats
+
+# architectures that kept the period of their sliding layers to themselves
+_SLIDING_PERIODS = {
+    "cohere2": 4,
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3n": 5,
+    "gpt-oss": 2,
+    "olmo2": 4,
+}
+_FULL_ATTENTION_PERIODS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
+_ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # beside attention, in every layer
+_MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers only feed forward
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one layer keeps: elements for each token, and bytes for each slot."""
+
+    heads: int
+    key_length: int
+    value_length: int
+    is_sliding: bool = False
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A model as its memory sees it.
+
+    `weights` are bytes; `trained_context` and `sliding_window` tokens. `vocabulary`, `width` and
+    `feed_forward` are the lengths of a token's logits and vectors.
+    """
+
+    weights: int
+    layers: tuple[Layer, ...]
+    trained_context: int
+    sliding_window: int = 0
+    vocabulary: int = 0
+    width: int = 0
+    feed_forward: int = 0
+
+
+def shape_of(told: Mapping[str, object], weights: int, vocabulary: int = 0) -> ModelShape | None:
+    """Read the shape from metadata by name, as GGUF files and Ollama's `model_info` have it.
+
+    None where it does not say enough: the architecture, its layers and the trained context.
+    """
+    keys = _Keys(told)
+    count, context = keys.number("block_count"), keys.number("context_length")
+    if not 0 < count <= _MOST_LAYERS or not context:
+        return None
+    return ModelShape(
+        weights,
+        tuple(_layer(keys, index, count) for index in range(count)),
+        context,
+        keys.number("attention.sliding_window"),
+        vocabulary or keys.number("vocab_size"),
+        keys.number("embedding_length"),
+        _feed_forward(keys),
+    )
+
+
+class _Keys:
+    """The values of one architecture; 0 where there is none."""
+
+    def __init__(self, told: Mapping[str, object]) -> None:
+        self._told = told
+        self.architecture = str(told.get("general.architecture", ""))
+
+    def number(self, name: str) -> int:
+        value = self._told.get(f"{self.architecture}.{name}")
+        return max(0, value) if isinstance(value, int) else 0
+
+    def each(self, name: str) -> tuple[int, ...]:
+        """Return a list with a value for each layer; empty where there is none."""
+        value = self._told.get(f"{self.architecture}.{name}")
+        if not isinstance(value, tuple | list):
+            return ()
+        return tuple(max(0, one) if isinstance(one, int) else 0 for one in value)
+
+    def at(self, name: str, index: int) -> int:
+        """Return what holds for one layer, be it told for all at once or for each."""
+        values = self.each(name)
+        return values[index] if index < len(values) else self.number(name)
+
+
+def _feed_forward(keys: _Keys) -> int:
+    """Return the longest vector between two layers; experts work side by side."""
+    experts = keys.number("expert_used_count") * keys.number("expert_feed_forward_length")
+    dense = keys.each("feed_forward_length") or (keys.number("feed_forward_length"),)
+    return max(experts, *dense)
+
+
+def _layer(keys: _Keys, index: int, count: int) -> Layer:
+    is_sliding = _is_sliding(keys, index)
+    stored = _stored_heads(keys, index, count)
+    has_state = not stored or keys.architecture in _ALWAYS_RECURRENT
+    return Layer(
+        stored,
+        *_lengths(keys, index, is_sliding=is_sliding),
+        is_sliding,
+        _state_bytes(keys, index) if has_state else 0,
+    )
+
+
+def _stored_heads(keys: _Keys, index: int, count: int) -> int:
+    """Count the heads whose keys and values a layer keeps."""
+    period = keys.number("full_attention_interval") or _FULL_ATTENTION_PERIODS.get(
+        keys.architecture, 1
+    )
+    is_recurrent = (index + 1) % period != 0
+    reads_anothers = index >= count - keys.number("attention.shared_kv_layers")
+    if is_recurrent or reads_anothers:
+        return 0
+    own = keys.at("attention.head_count_kv", index)
+    is_told = keys.number("attention.head_count_kv") or keys.each("attention.head_count_kv")
+    return own if is_told else keys.at("attention.head_count", index)
+
+
+def _is_sliding(keys: _Keys, index: int) -> bool:
+    if not keys.number("attention.sliding_window"):
+        return False
+    name = "attention.sliding_window_pattern"
+    if pattern := keys.each(name):
+        return index < len(pattern) and bool(pattern[index])
+    period = keys.number(name) or _SLIDING_PERIODS.get(keys.architecture, 1)
+    return index % period < period - 1
+
+
+def _lengths(keys: _Keys, index: int, *, is_sliding: bool) -> tuple[int, int]:
+    """Return the lengths of a head's key and value."""
+    heads = keys.at("attention.head_count", index)
+    usual = keys.number("embedding_length") // heads if heads else 0
+    key = keys.number("attention.key_length") or usual
+    value = keys.number("attention.value_length") or usual
+    if is_sliding:
+        key = keys.number("attention.key_length_swa") or key
+        value = keys.number("attention.value_length_swa") or value
+    return key, 0 if keys.number("attention.key_length_mla") else value
+
+
+def _state_bytes(keys: _Keys, index: int) -> int:
+    """Count what a layer without heads keeps for each slot, if it keeps anything."""
+    if keys.architecture in _MIXED_FEED_FORWARD and keys.at("feed_forward_length", index):
+        return 0
+    width = keys.number("embedding_length")
+    past = max(0, keys.number("ssm.conv_kernel") - 1)
+    if head := keys.number("kda.head_dim"):
+        heads = keys.at("attention.head_count", index)
+        return _FLOAT * heads * head * (3 * past + head)
+    if head := keys.number("wkv.head_size"):
+        return _FLOAT * width * (head + (keys.number("token_shift_count") or 2))
+    gated = width * max(0, keys.number("shortconv.l_cache") - 1)
+    state, inner = keys.number("ssm.state_size"), keys.number("ssm.inner_size")
+    channels = inner + 2 * keys.number("ssm.group_count") * state
+    return _FLOAT * (gated + past * channels + state * inner)

@@ -1,0 +1,84 @@
+"""What is calculated for a model against what a real llama-server allocates for it."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from proxy.hardware.fit import CacheType, Caching, need
+from proxy.processes.model_file import read_model_file
+from tests.fakes import shapes
+
+MIB = 1 << 20
+
+# Loads a model and tells everything about it.
+LOADER = """
+import sys, xllamacpp
+model, window, slots, cache = sys.argv[1:]
+parameters = xllamacpp.CommonParams()
+parameters.model.path = model
+parameters.n_ctx, parameters.n_parallel = int(window), int(slots)
+kind = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + cache)
+parameters.cache_type_k = parameters.cache_type_v = kind
+parameters.port, parameters.verbosity = 0, 5
+xllamacpp.Server(parameters)
+"""
+PLANNED = "fitting params to free memory took"
+LOADED = "initializing, n_slots"
+
+
+def loaded(model: Path, window: int, caching: Caching) -> list[str]:
+    """Return what the server says about the memory that it takes in the end."""
+    words = (str(model), str(window * caching.slots), str(caching.slots), caching.keys.name)
+    command = [sys.executable, "-c", LOADER, *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        said = list(takewhile(lambda line: LOADED not in line, server.stderr))
+        # as talkative as this, it sometimes hangs when it is ready
+        server.kill()
+    (planned,) = (place for place, line in enumerate(said) if PLANNED in line)
+    return said[planned:]
+
+
+def total(lines: list[str], pattern: str) -> float:
+    return sum(float(found[1]) for line in lines if (found := re.search(pattern, line)))
+
+
+@pytest.mark.parametrize(
+    ("model", "window", "slots", "cache"),
+    [
+        (shapes.plain, 4096, 1, CacheType.F16),
+        (shapes.plain, 8192, 3, CacheType.BF16),
+        (shapes.plain, 8192, 2, CacheType.Q8_0),
+        (shapes.plain, 8192, 2, CacheType.Q5_1),
+        (shapes.plain, 8192, 2, CacheType.Q4_0),
+        (shapes.plain, 8192, 1, CacheType.IQ4_NL),
+        (shapes.uneven, 8192, 2, CacheType.F16),
+        (shapes.sliding, 8192, 2, CacheType.F16),
+        (shapes.sliding, 1024, 2, CacheType.Q8_0),
+        (shapes.latent, 8192, 2, CacheType.F16),
+        (shapes.recurrent, 8192, 4, CacheType.F16),
+        (shapes.hybrid, 8192, 4, CacheType.F16),
+        (shapes.convolved, 8192, 4, CacheType.F16),
+        (shapes.linear, 8192, 4, CacheType.F16),
+    ],
+)
+def test_a_model_takes_the_memory_that_was_calculated(
+    model: Callable[[Path], Path], window: int, slots: int, cache: CacheType, tmp_path: Path
+) -> None:
+    path = model(tmp_path)
+    shape, caching = read_model_file(path).shape, Caching(slots, cache, cache)
+    assert shape is not None
+    needed = need(shape, window, caching)
+    lines = loaded(path, window, caching)
+    # hundredths of a MiB are written, once for each kind of cache
+    kept = total(lines, r"llama_(?:kv_cache|memory_recurrent): size = +([\d.]+) MiB")
+    assert needed.cache / MIB == pytest.approx(kept, abs=0.01)
+    weights = total(lines, r"model buffer size = +([\d.]+) MiB")
+    assert 0 < weights <= needed.weights / MIB
+    working = total(lines, r"compute buffer size = +([\d.]+) MiB")
+    assert 0.8 * working < needed.working / MIB < 2 * working

@@ -1,0 +1,162 @@
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from proxy.hardware.fit import (
+    GIB,
+    STEP,
+    CacheType,
+    Caching,
+    bytes_per_token,
+    cache_bytes,
+    largest_window,
+    need,
+    ollama_default_window,
+)
+from proxy.hardware.memory import Device, Memory
+from proxy.hardware.shape import Layer, ModelShape
+
+FULL = Layer(8, 128, 128)
+# as Qwen3-8B has it, in four bits
+EIGHT_BILLION = ModelShape(5 * GIB, (FULL,) * 36, 40_960, 0, 151_936, 4096, 12_288)
+MIXED = ModelShape(
+    GIB,
+    (replace(FULL, is_sliding=True), FULL, Layer(0, 0, 0, state_bytes=1000)) * 10,
+    131_072,
+    1024,
+)
+HOST = Memory(32 * GIB, 20 * GIB)
+
+
+def gpu(free: int, *, is_unified: bool = False) -> Device:
+    return Device("some device", 24 * GIB, free, is_unified)
+
+
+@pytest.mark.parametrize(
+    ("word", "row"),
+    [
+        ("f32", 4096),
+        ("f16", 2048),
+        ("bf16", 2048),
+        ("q8_0", 1088),
+        ("q5_1", 768),
+        ("q5_0", 704),
+        ("q4_1", 640),
+        ("q4_0", 576),
+        ("iq4_nl", 576),
+    ],
+)
+def test_a_row_of_the_cache_is_as_long_as_its_blocks(word: str, row: int) -> None:
+    (found,) = [kind for kind in CacheType if kind.word == word]
+    assert found.size(1024) == row
+    assert found.size(1) == found.block_bytes
+
+
+def test_the_cache_grows_with_window_and_slots() -> None:
+    assert bytes_per_token(EIGHT_BILLION, Caching()) == 36 * 2 * 8 * 128 * 2
+    assert cache_bytes(EIGHT_BILLION, 8192, Caching()) == 8192 * 36 * 2 * 8 * 128 * 2
+    assert cache_bytes(EIGHT_BILLION, 8192, Caching(3)) == 3 * 8192 * 36 * 2 * 8 * 128 * 2
+    mixed = Caching(1, CacheType.Q8_0, CacheType.Q4_0)
+    assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
+
+
+def test_sliding_layers_keep_their_window_and_a_batch_and_states_do_not_grow() -> None:
+    token = 2 * 8 * 128 * 2
+    for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
+        expected = 10 * (token * (window + sliding) + 1000)
+        assert cache_bytes(MIXED, window, Caching()) == expected
+    assert bytes_per_token(MIXED, Caching()) == 10 * token
+
+
+def test_a_type_suits_heads_of_whole_blocks() -> None:
+    odd = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
+    quantised = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
+    assert quantised.suits(EIGHT_BILLION)
+    assert Caching().suits(odd)
+    assert not quantised.suits(odd)
+    assert not replace(quantised, keys=CacheType.F16).suits(odd)
+
+
+def test_the_largest_window_is_limited_by_the_device() -> None:
+    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(9 * GIB),)), Caching())
+    assert (found.on_host, found.room) == (0, 8 * GIB)
+    assert found.need.total <= 8 * GIB
+    assert found.window % STEP == 0
+    assert need(EIGHT_BILLION, found.window + STEP, Caching()).total > 8 * GIB
+
+
+def test_no_window_is_larger_than_the_trained_one() -> None:
+    shape = replace(EIGHT_BILLION, trained_context=10_000)
+    assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
+
+
+def test_devices_are_used_together_and_each_keeps_its_margin() -> None:
+    two = replace(HOST, devices=(gpu(5 * GIB), gpu(5 * GIB), gpu(GIB // 2)))
+    assert largest_window(EIGHT_BILLION, two, Caching()).room == 8 * GIB
+
+
+def test_a_quantised_cache_and_fewer_slots_leave_larger_windows() -> None:
+    memory = replace(HOST, devices=(gpu(9 * GIB),))
+    four = largest_window(EIGHT_BILLION, memory, Caching(4)).window
+    one = largest_window(EIGHT_BILLION, memory, Caching()).window
+    small = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
+    assert 0 < four < one < largest_window(EIGHT_BILLION, memory, small).window
+
+
+def test_without_a_device_the_host_is_used_and_nothing_is_parted() -> None:
+    found = largest_window(EIGHT_BILLION, HOST, Caching())
+    assert (found.room, found.on_host) == (19 * GIB, 0)
+
+
+def test_what_a_device_cannot_hold_lies_in_the_hosts_memory() -> None:
+    small = replace(HOST, devices=(gpu(4 * GIB),))
+    found = largest_window(EIGHT_BILLION, small, Caching())
+    assert found.room == 3 * GIB + 19 * GIB
+    assert found.window == 40_960
+    assert found.on_host == found.need.total - 3 * GIB
+
+
+def test_a_little_on_the_host_beats_a_window_of_no_use() -> None:
+    just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
+    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
+    assert found.window == 40_960
+    short = replace(EIGHT_BILLION, trained_context=2048)
+    found = largest_window(short, replace(HOST, devices=(gpu(just),)), Caching())
+    assert (found.window, found.on_host) == (2048, 0)
+
+
+def test_shared_memory_is_not_counted_twice() -> None:
+    apple = Memory(16 * GIB, 12 * GIB, (gpu(10 * GIB, is_unified=True),))
+    assert largest_window(EIGHT_BILLION, apple, Caching()).room == 9 * GIB
+    busy = Memory(16 * GIB, 5 * GIB, (gpu(10 * GIB, is_unified=True),))
+    assert largest_window(EIGHT_BILLION, busy, Caching()).room == int(4.5 * GIB)
+
+
+def test_a_model_that_fits_nowhere_has_no_window() -> None:
+    found = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
+    assert (found.window, found.on_host) == (0, 0)
+    assert found.need.total > found.room
+
+
+def test_the_search_finds_what_trying_every_window_finds() -> None:
+    chance = Random(5)
+    for _ in range(200):
+        layers = tuple(
+            Layer(chance.choice([0, 1, 8]), 64, 64, chance.random() < 0.5, chance.randrange(9999))
+            for _ in range(chance.randrange(1, 40))
+        )
+        shape = ModelShape(chance.randrange(GIB), layers, chance.randrange(300, 20_000), 700)
+        memory = Memory(4 * GIB, chance.randrange(2 * GIB), (gpu(chance.randrange(3 * GIB)),))
+        caching = Caching(chance.randrange(1, 5))
+        found = largest_window(shape, memory, caching)
+        windows = range(0, shape.trained_context + 1, STEP)
+        fitting = [one for one in windows if need(shape, one, caching).total <= found.room]
+        assert found.window == max(fitting, default=0)
+
+
+@pytest.mark.parametrize(
+    ("gib", "window"), [(0, 4096), (22.9, 4096), (23, 32_768), (46.9, 32_768), (47, 262_144)]
+)
+def test_ollama_chooses_its_window_by_tiers(gib: float, window: int) -> None:
+    assert ollama_default_window(int(gib * GIB)) == window

@@ -1,0 +1,168 @@
+import pytest
+
+from proxy.hardware.shape import Layer, ModelShape, shape_of
+
+
+def told(architecture: str, **values: object) -> dict[str, object]:
+    """Write metadata of four layers with four heads, as a file of this architecture has it."""
+    usual: dict[str, object] = {
+        "block_count": 4,
+        "context_length": 1000,
+        "embedding_length": 64,
+        "attention_head_count": 4,
+    }
+    found = {f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()}
+    return {"general.architecture": architecture, **found}
+
+
+def _written(name: str) -> str:
+    for prefix in ("attention", "ssm", "shortconv", "kda", "wkv"):
+        if name.startswith(f"{prefix}_"):
+            return f"{prefix}.{name.removeprefix(prefix + '_')}"
+    return name
+
+
+def layers(architecture: str, **values: object) -> tuple[Layer, ...]:
+    shape = shape_of(told(architecture, **values), 0)
+    assert shape is not None
+    return shape.layers
+
+
+def heads(architecture: str, **values: object) -> list[int]:
+    return [layer.heads for layer in layers(architecture, **values)]
+
+
+def states(architecture: str, **values: object) -> list[int]:
+    return [layer.state_bytes for layer in layers(architecture, **values)]
+
+
+def sliding(architecture: str, **values: object) -> list[bool]:
+    found = layers(architecture, attention_sliding_window=512, **values)
+    return [layer.is_sliding for layer in found]
+
+
+def test_a_plain_model_attends_alike_in_every_layer() -> None:
+    metadata = told("llama", attention_head_count_kv=2, feed_forward_length=200, vocab_size=90)
+    layer = Layer(2, 16, 16)
+    assert shape_of(metadata, 5) == ModelShape(5, (layer,) * 4, 1000, 0, 90, 64, 200)
+    assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
+
+
+def test_without_a_number_of_its_own_every_head_keeps_keys_and_values() -> None:
+    assert heads("llama") == [4] * 4
+
+
+@pytest.mark.parametrize("written", [(2, 0, 1, True), [2, 0, 1, "1"]])
+def test_each_layer_may_have_a_number_of_its_own(written: object) -> None:
+    assert heads("deci", attention_head_count_kv=written)[:3] == [2, 0, 1]
+
+
+def test_lengths_of_keys_and_values_may_differ() -> None:
+    (layer, *_) = layers("some", attention_key_length=192, attention_value_length=128)
+    assert (layer.key_length, layer.value_length) == (192, 128)
+
+
+def test_a_model_of_experts_computes_in_longer_vectors() -> None:
+    metadata = told("moe", expert_used_count=8, expert_feed_forward_length=768)
+    shape = shape_of(metadata | {"moe.feed_forward_length": [100, 6000, 100, 100]}, 0)
+    assert shape is not None
+    assert shape.feed_forward == 8 * 768
+
+
+@pytest.mark.parametrize(
+    ("missing", "value"),
+    [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
+)
+def test_what_does_not_say_enough_has_no_shape(missing: str, value: object) -> None:
+    metadata = told("llama") | {f"llama.{missing}": value}
+    if not missing:
+        del metadata["general.architecture"]
+    assert shape_of(metadata, 0) is None
+
+
+def test_a_latent_cache_keeps_keys_only() -> None:
+    (layer, *_) = layers(
+        "deepseek2",
+        attention_head_count_kv=1,
+        attention_key_length=576,
+        attention_value_length=512,
+        attention_key_length_mla=192,
+    )
+    assert layer == Layer(1, 576, 0)
+
+
+def test_older_files_leave_the_period_of_sliding_layers_to_their_architecture() -> None:
+    assert sliding("gemma2") == [True, False, True, False]
+    assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
+    assert sliding("gpt-oss") == [True, False, True, False]
+
+
+def test_sliding_layers_may_be_listed_or_have_a_period() -> None:
+    listed = [True, False, False, True]
+    assert sliding("gemma4", attention_sliding_window_pattern=listed) == listed
+    assert sliding("some", attention_sliding_window_pattern=[True]) == [True, False, False, False]
+    assert sliding("plamo3", attention_sliding_window_pattern=3) == [True, True, False, True]
+
+
+def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> None:
+    assert sliding("some") == [False] * 4
+
+
+def test_sliding_layers_may_have_other_lengths() -> None:
+    found = layers(
+        "gemma4",
+        attention_sliding_window=512,
+        attention_sliding_window_pattern=[True, False, True, False],
+        attention_key_length=512,
+        attention_value_length=512,
+        attention_key_length_swa=256,
+        attention_value_length_swa=128,
+    )
+    assert [(one.key_length, one.value_length) for one in found[:2]] == [(256, 128), (512, 512)]
+
+
+def test_layers_that_share_anothers_cache_keep_nothing() -> None:
+    assert heads("gemma4", attention_shared_kv_layers=3) == [4, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("architecture", "interval"), [("qwen3next", None), ("newer", 4)])
+def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -> None:
+    found = layers(
+        architecture,
+        full_attention_interval=interval,
+        ssm_conv_kernel=4,
+        ssm_inner_size=64,
+        ssm_state_size=16,
+        ssm_group_count=2,
+    )
+    assert [one.heads for one in found] == [0, 0, 0, 4]
+    assert [one.state_bytes for one in found] == [4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)] * 3 + [0]
+
+
+def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
+    mamba = {"ssm_conv_kernel": 4, "ssm_inner_size": 128, "ssm_state_size": 16}
+    state = 4 * (3 * 128 + 16 * 128)
+    assert states("mamba", attention_head_count=0, **mamba) == [state] * 4
+    assert states("jamba", attention_head_count_kv=[0, 2, 0, 2], **mamba) == [state, 0, state, 0]
+    assert states("falcon-h1", attention_head_count_kv=2, **mamba) == [state] * 4
+    assert states("lfm2", attention_head_count_kv=[0, 2, 0, 2], shortconv_l_cache=3) == [
+        4 * 64 * 2,
+        0,
+        4 * 64 * 2,
+        0,
+    ]
+    assert states("rwkv7", attention_head_count=0, wkv_head_size=16) == [4 * 64 * (16 + 2)] * 4
+    kimi = {"attention_head_count_kv": [0, 0, 0, 1], "ssm_conv_kernel": 4, "kda_head_dim": 8}
+    assert states("kimi-linear", **kimi) == [4 * 4 * 8 * (3 * 3 + 8)] * 3 + [0]
+
+
+def test_layers_that_only_feed_forward_keep_nothing() -> None:
+    found = states(
+        "nemotron_h",
+        attention_head_count_kv=[0, 0, 2, 0],
+        feed_forward_length=[0, 100, 0, 100],
+        ssm_conv_kernel=2,
+        ssm_inner_size=10,
+        ssm_state_size=1,
+    )
+    assert found == [4 * (10 + 10), 0, 0, 0]
