@@ -268,3 +268,10 @@ class Logging(_Section):
         default="info",
         description="least severe line that is written: debug, info, warning or error",
     )
+
+
+class Metrics(_Section):
+    """What `/metrics` shows, for Prometheus and inference gateways."""
+
+    enabled: bool = Field(default=True, description="count requests and serve /metrics")
+    open: bool = Field(default=False, description="serve /metrics without the api_key as well")

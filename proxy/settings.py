@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy import sources
 from proxy.dialects.openai_chat.schema import WorkflowRules
 from proxy.errors import InvalidConfiguration
-from proxy.sections import Backend, Context, Guardrails, Logging, Model, Profile, Server
+from proxy.sections import Backend, Context, Guardrails, Logging, Metrics, Model, Profile, Server
 from proxy.sources import Given, Layer, Names
 
 DEFAULT_FILE = Path("temper.toml")
@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     context: Context = Context()
     profile: Profile = Profile()
     logging: Logging = Logging()
+    metrics: Metrics = Metrics()
     workflows: dict[str, WorkflowRules] = Field(
         default={}, description="rules of order for the tools of a model, by the model's name"
     )

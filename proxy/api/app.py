@@ -12,18 +12,20 @@ from starlette.routing import Route
 from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.fitting import ContextPolicy, Fitting
-from proxy.api.limits import Limits
+from proxy.api.limits import HEALTH_PATHS, Limits
 from proxy.api.openapi import describe_chat
 from proxy.api.reception import Reception
 from proxy.api.recognition import KnownModels, Wishes
 from proxy.api.routes.chat import ChatCompletions, InputTokens
 from proxy.api.routes.health import health_router
+from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
 from proxy.api.services import Service, Services
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
+from proxy.observability.observers import Observers
 from proxy.profiles.profile import Profile
 
 _CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
@@ -39,7 +41,7 @@ class Serving:
     what clients must send, None for an open server; with `forwards_authorization` a client's own
     key travels to the backend, for which the operator then has none. `parallel` requests are put
     to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
-    `max_waiting` may wait.
+    `max_waiting` may wait. With `has_open_metrics` they can be read without the key.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -53,6 +55,7 @@ class Serving:
     parallel: int | None = None
     workers: int = 1
     forwards_authorization: bool = False
+    has_open_metrics: bool = False
 
     def service(
         self,
@@ -78,8 +81,8 @@ class Serving:
         return Services([self.service(backend)])
 
 
-def create_app(services: Services, serving: Serving) -> FastAPI:
-    """Make the application; whoever opened the backends closes them."""
+def create_app(services: Services, serving: Serving, observers: Observers | None = None) -> FastAPI:
+    """Make the application; whoever opened the backends and observers closes them."""
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
@@ -90,15 +93,19 @@ def create_app(services: Services, serving: Serving) -> FastAPI:
     reception = Reception(
         services, serving.policy, serving.max_body_bytes, serving.forwards_authorization
     )
-    chat = ChatCompletions(reception, serving.pace, workers=serving.workers)
+    observers = observers or Observers()
+    chat = ChatCompletions(reception, serving.pace, workers=serving.workers, observers=observers)
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))
     app.include_router(models_router(services))
     app.include_router(health_router(services))
+    if observers.meter is not None:
+        app.include_router(metrics_router(services, observers.meter))
     describe_chat(app, _CHAT_PATHS[0])
     _add_error_pages(app)
-    app.add_middleware(Limits, api_key=serving.api_key)
+    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
+    app.add_middleware(Limits, api_key=serving.api_key, open_paths=open_paths)
     return app
 
 

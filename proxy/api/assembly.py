@@ -50,6 +50,7 @@ def serving_of(settings: Settings) -> Serving:
         parallel=settings.backend.parallel_requests or None,
         workers=server.workers,
         forwards_authorization=key is None,
+        has_open_metrics=settings.metrics.open,
     )
 
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from proxy.api.errors import describe
 from proxy.errors import InvalidRequest, NotAuthorized, RequestTooLarge
 
-_OPEN_PATHS = ("/healthz", "/readyz", "/health")
+HEALTH_PATHS = ("/healthz", "/readyz", "/health")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -19,12 +19,15 @@ class Limits:
     """ASGI middleware: names every request and turns away those without the key.
 
     The id is `x-request-id` as the client sent it, if it is plain, else a new one; it is put into
-    `scope["state"]["request_id"]` and into the response. Health checks need no key.
+    `scope["state"]["request_id"]` and into the response. What is in `open_paths` needs no key.
     """
 
-    def __init__(self, app: ASGIApp, api_key: str | None) -> None:
+    def __init__(
+        self, app: ASGIApp, api_key: str | None, open_paths: tuple[str, ...] = HEALTH_PATHS
+    ) -> None:
         self._app = app
         self._api_key = api_key
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -41,7 +44,7 @@ class Limits:
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
-        if scope["path"] in _OPEN_PATHS or self._is_allowed(headers):
+        if scope["path"] in self._open_paths or self._is_allowed(headers):
             await self._app(scope, receive, send_with_id)
         else:
             await describe(NotAuthorized()).response()(scope, receive, send_with_id)

@@ -1,6 +1,6 @@
 """The models that clients can ask for: which backend answers for a name, and what it needs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from proxy.api.admission import Admission
@@ -26,6 +26,11 @@ class Service:
     aliases: tuple[str, ...] = ()
     parallel: int | None = None
 
+    @property
+    def title(self) -> str:
+        """What it is called in logs and metrics."""
+        return self.name or "default"
+
     async def look_up(self, model: str) -> KnownModel:
         """Return what is known of the model that a request names; an alias is the model itself."""
         return await self.models.look_up(self.name or model)
@@ -45,6 +50,9 @@ class Services:
         self._by_name = {
             name: service for service in services for name in (service.name, *service.aliases)
         }
+
+    def __iter__(self) -> Iterator[Service]:
+        return iter(self._services)
 
     @property
     def name(self) -> str:

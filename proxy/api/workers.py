@@ -1,8 +1,9 @@
 """Several processes that accept from one listening socket, for backends that outrun one core.
 
 Each worker is a whole Temper but for the model's server, which belongs to the parent. Nothing is
-shared between them, as nothing is kept between requests: the parent starts them, replaces one
-that dies, passes signals on, and ends when all have ended. A worker ends when its parent is gone.
+shared between them but what they count, as nothing is kept between requests: the parent starts
+them, replaces one that dies, passes signals on, and ends when all have ended. A worker ends when
+its parent is gone.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from proxy.api.opening import backend_address
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
+from proxy.observability.metrics import forget_process, shared_folder
 from proxy.processes.llama_server import StageListener
 from proxy.settings import Settings
 
@@ -43,20 +45,21 @@ async def run_workers(
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     listening = listen(settings.server.host, settings.server.port)
-    with contextlib.closing(listening):
+    with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
         async with backend_address(settings, on_stage) as backend:
-            crew = _Crew(backend.given_to(settings), listening)
+            crew = _Crew(backend.given_to(settings), listening, counts)
             on_ready(Address(url_of(listening), backend.url))
             await crew.work()
 
 
 @dataclass(slots=True)
 class _Crew:
-    """The workers and the one task that looks after them."""
+    """The workers and the one task that looks after them; they count together in a folder."""
 
     settings: Settings
     listening: socket.socket
+    counts: str
     _workers: list[SpawnProcess] = field(default_factory=list)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -111,6 +114,7 @@ class _Crew:
             asyncio.get_running_loop().remove_reader(worker.sentinel)
             worker.kill()
             worker.join()
+            forget_process(worker.pid or 0, self.counts)
 
 
 def _watch(sentinel: int) -> asyncio.Future[None]:

@@ -1,28 +1,44 @@
 """All who want to know what happens to requests, as one thing to hand around."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 
 
-def _nobody(_service: str) -> None:
-    """Follow no load."""
+class Meter(Sink, Protocol):
+    """A sink that counts, follows the load, and shows what it has."""
+
+    def follow(self, services: Iterable[str]) -> None:
+        """Take these names for services; any other is not told apart."""
+
+    def load(self, service: str) -> Load:
+        """Return what follows the load of a service."""
+
+    def find(self, service: str, *, is_up: bool) -> None:
+        """Note whether the backend of a service would answer now."""
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics in a format that `accept` names, and its content type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told what; with `traces` requests get ids of their own that travel upstream.
-
-    `load` gives whoever follows the load of a service.
-    """
+    """Who is told what; with `traces` requests get ids of their own that travel upstream."""
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
-    load: Callable[[str], Load | None] = _nobody
+    meter: Meter | None = None
     traces: bool = False
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""
         for sink in self.sinks:
             sink.take(record)
+        if self.meter is not None:
+            self.meter.take(record)
+
+    def load(self, service: str) -> Load | None:
+        """Return what follows the load of a service, if anybody does."""
+        return self.meter.load(service) if self.meter is not None else None

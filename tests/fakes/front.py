@@ -12,6 +12,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.observability.observers import Observers
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
@@ -59,13 +60,14 @@ async def temper(
     timeouts: Timeouts | None = None,
     load_wait: float = 0.0,
     api_key: str = "",
+    observers: Observers | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
         connection = Connection(behind.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
-        async with in_front_of(engine, serving, backend) as front:
+        async with in_front_of(engine, serving, backend, observers) as front:
             yield front
 
 
@@ -81,13 +83,16 @@ async def temper_before(
 
 @asynccontextmanager
 async def in_front_of(
-    engine: LlamaServer, serving: Serving | None, backend: ScriptedBackend
+    engine: LlamaServer,
+    serving: Serving | None,
+    backend: ScriptedBackend,
+    observers: Observers | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of an engine, which is closed at the end."""
     serves = serving or Serving()
     try:
         async with (
-            listening(create_app(serves.alone(engine), serves)) as server,
+            listening(create_app(serves.alone(engine), serves, observers)) as server,
             httpx.AsyncClient(
                 base_url=server.url, transport=plain_transport(), trust_env=False, timeout=10
             ) as client,

@@ -18,8 +18,6 @@ from proxy.inference.turn import Turn
 from proxy.observability.observers import Observers
 from proxy.observability.trace_context import trace_of
 
-UNNAMED = "default"  # what a service without a name is called in records
-
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletions:
@@ -67,7 +65,7 @@ class ChatCompletions:
         self, received: Received, http: HttpRequest, ticket: Ticket, account: Account
     ) -> Exchange:
         reception, service, known = self.reception, received.service, received.known
-        request, name = received.draft.request, service.name or UNNAMED
+        request, name = received.draft.request, service.title
         backend = service.fitting.learning(known.model, known.window)
         account.asked = Asked(request.model, name, backend.name, request.stream)
         service.admission.resize(self._capacity(service.parallel or known.slots))

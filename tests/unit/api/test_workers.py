@@ -12,6 +12,7 @@ from proxy.api.server import Address
 from proxy.api.workers import run_workers
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.settings import Settings, load_settings
+from tests.fakes.exposition import Exposition
 
 PATIENCE_SECONDS = 60.0
 NOWHERE = {"url": "http://127.0.0.1:1"}
@@ -64,6 +65,59 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
         assert workers() == set()
 
     run(scene)
+
+
+async def seen_by(url: str) -> Exposition:
+    """Read metrics over a connection of its own, so that any worker may answer."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        return Exposition.read((await client.get(f"{url}/metrics")).text)
+
+
+def shared_counts() -> Path:
+    return Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+
+
+def who_counted() -> int:
+    """Tell how many workers have counted a request, by the files they left."""
+    return len(list(shared_counts().glob("histogram_*.db")))
+
+
+async def fail(url: str) -> None:
+    """Send a request that fails at once."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        answer = await client.post(f"{url}/v1/chat/completions", json=body)
+        assert answer.status_code == 502
+
+
+def test_every_worker_shows_what_all_of_them_counted() -> None:
+    async def scene() -> None:
+        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
+        url = (await announced).url
+        sent = 0
+        while who_counted() < 2:
+            await fail(url)
+            sent += 1
+        for _ in range(6):
+            seen = await seen_by(url)
+            assert seen.value("temper_requests_total", status="502") == sent
+            assert seen.value("temper_backend_errors_total", kind="unavailable") == sent
+            assert seen.value("temper_requests_running") == 0
+            assert seen.value("temper_backend_up", model="default") == 0
+
+        os.kill(workers().pop(), signal.SIGKILL)
+        while len(workers()) < 2:  # noqa: ASYNC110 - nobody tells of a start
+            await asyncio.sleep(0.01)
+        assert (await seen_by(url)).value("temper_requests_total", status="502") == sent
+
+        os.kill(os.getpid(), signal.SIGTERM)
+        folders.append(shared_counts())
+        await serving
+
+    folders: list[Path] = []
+    run(scene)
+    assert not folders[0].exists()
 
 
 def test_workers_that_never_live_end_it_with_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""`GET /metrics`: what was counted, and whether the backends would answer now."""
+
+import asyncio
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy.api.services import Service, Services
+from proxy.backends.client import Health
+from proxy.observability.observers import Meter
+
+METRICS_PATH = "/metrics"
+_PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten
+
+
+def metrics_router(services: Services, meter: Meter) -> APIRouter:
+    """Make the route that Prometheus and inference gateways ask."""
+    meter.follow(service.title for service in services)
+    router = APIRouter(tags=["metrics"])
+    router.add_api_route(METRICS_PATH, _Metrics(services, meter).read, methods=["GET"])
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class _Metrics:
+    """The endpoint."""
+
+    services: Services
+    meter: Meter
+
+    async def read(self, request: Request) -> Response:
+        """Return the metrics of all workers."""
+        await asyncio.gather(*map(self._look_at, self.services))
+        body, content_type = self.meter.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def _look_at(self, service: Service) -> None:
+        felt = Health.UNREACHABLE
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                felt = await service.backend.health()
+        except TimeoutError:
+            pass
+        self.meter.find(service.title, is_up=felt is Health.READY)

@@ -1,0 +1,186 @@
+"""Every metric there is, as data: names, labels and what each counts; the guide shows this table.
+
+All labels are bounded: `model` is the name of a configured service or "other", every other value
+comes from a closed list of our own. Names and units follow Prometheus' conventions.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_OVERHEAD = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+_TOKENS = (256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric; `buckets` are the upper bounds of a histogram."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    buckets: tuple[float, ...] = ()
+
+
+REQUESTS = Metric(
+    "temper_requests_total",
+    "counter",
+    ("model", "status", "outcome"),
+    "chat requests that are over; status 499 is a client that left, outcome none no answer",
+)
+DURATION = Metric(
+    "temper_request_duration_seconds",
+    "histogram",
+    ("model",),
+    "time from the arrival of a request to the end of its answer",
+    _SECONDS,
+)
+FIRST_TOKEN = Metric(
+    "temper_time_to_first_token_seconds",
+    "histogram",
+    ("model",),
+    "time from the arrival of a request to the first text or call for its client",
+    _SECONDS,
+)
+OVERHEAD = Metric(
+    "temper_overhead_seconds",
+    "histogram",
+    ("model",),
+    "time of a request that was spent neither in the queue nor while the backend worked on it",
+    _OVERHEAD,
+)
+QUEUED = Metric(
+    "temper_queue_duration_seconds",
+    "histogram",
+    ("model",),
+    "time that a request waited for a slot of the backend",
+    _SECONDS,
+)
+ATTEMPTS = Metric(
+    "temper_attempts_total",
+    "counter",
+    ("model", "reason", "result"),
+    "generations by why they were asked for (as_asked, raw, nudged, constrained, answer) and what "
+    "came of them (accepted, rejected, failed, cancelled)",
+)
+REJECTIONS = Metric(
+    "temper_rejected_replies_total",
+    "counter",
+    ("model", "defect"),
+    "replies that were not good enough, by what was wrong with them",
+)
+WITHHELD = Metric(
+    "temper_withheld_attempts_total",
+    "counter",
+    ("model",),
+    "attempts that were due but not made, as too many requests were being asked again",
+)
+RESCUES = Metric(
+    "temper_rescued_calls_total",
+    "counter",
+    ("model", "syntax"),
+    "calls that were text and became calls, by the syntax they were written in",
+)
+REPAIRS = Metric(
+    "temper_repairs_total",
+    "counter",
+    ("model", "kind"),
+    "other repairs of replies: broken JSON (repaired), types (coerced), names (renamed), parts "
+    "left out (dropped)",
+)
+REFUSALS = Metric(
+    "temper_refused_calls_total",
+    "counter",
+    ("model", "reason"),
+    "texts that looked like a call and were left alone, by why",
+)
+HEALINGS = Metric(
+    "temper_healings_total",
+    "counter",
+    ("model", "what"),
+    "things broken in the conversations that came in and were mended, by what it was",
+)
+COMPACTIONS = Metric(
+    "temper_compactions_total",
+    "counter",
+    ("model", "tier"),
+    "cuts that were made to keep a conversation inside the window, by how deep they went",
+)
+CONTEXT = Metric(
+    "temper_context_tokens",
+    "histogram",
+    ("model",),
+    "length of the prompts as they were sent, in tokens",
+    _TOKENS,
+)
+TOKENS = Metric(
+    "temper_tokens_total",
+    "counter",
+    ("model", "type"),
+    "tokens of the answers that clients got: input, the cached part of it, and output",
+)
+CANCELLED = Metric(
+    "temper_cancelled_requests_total",
+    "counter",
+    ("model", "phase"),
+    "requests whose client left, by when: receiving, queued, before_first_token, "
+    "between_attempts, streaming",
+)
+BACKEND_ERRORS = Metric(
+    "temper_backend_errors_total",
+    "counter",
+    ("model", "kind"),
+    "attempts that a backend failed: unavailable, loading, timed_out, refused, nonsense, "
+    "context_overflow, invalid_request, failed",
+)
+WAITING = Metric(
+    "temper_requests_waiting",
+    "gauge",
+    ("model",),
+    "requests that wait for a slot now",
+)
+RUNNING = Metric(
+    "temper_requests_running",
+    "gauge",
+    ("model",),
+    "requests that the backend works on now",
+)
+CACHE = Metric(
+    "temper_kv_cache_usage_ratio",
+    "gauge",
+    ("model",),
+    "share of the room of all slots that the prompts of running requests take (an estimate)",
+)
+UP = Metric(
+    "temper_backend_up",
+    "gauge",
+    ("model",),
+    "1 if the backend would answer now, else 0; asked when metrics are read",
+)
+
+METRICS = (
+    REQUESTS,
+    DURATION,
+    FIRST_TOKEN,
+    OVERHEAD,
+    QUEUED,
+    ATTEMPTS,
+    REJECTIONS,
+    WITHHELD,
+    RESCUES,
+    REPAIRS,
+    REFUSALS,
+    HEALINGS,
+    COMPACTIONS,
+    CONTEXT,
+    TOKENS,
+    CANCELLED,
+    BACKEND_ERRORS,
+    WAITING,
+    RUNNING,
+    CACHE,
+    UP,
+)

@@ -1,0 +1,127 @@
+"""What `/metrics` tells of real exchanges: outcomes, repairs, and where clients left."""
+
+import asyncio
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from tests.fakes import spoken
+from tests.fakes.exposition import Exposition
+from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+GOOD = calls("get_weather", '{"city": "Paris"}')
+SILENT = Script((Ending.NEVER,))
+TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+
+
+def counting() -> Observers:
+    return Observers(meter=Metrics())
+
+
+async def metrics_of(front: Front) -> Exposition:
+    response = await front.client.get("/metrics")
+    assert response.status_code == 200
+    return Exposition.read(response.text)
+
+
+async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> None:
+    call = '{"name": "get_weather", "arguments": {"city": "Paris", "days": "2"}}'
+    rescued = says(f"<tool_call>{call}</tool_call>")
+    async with temper(says("Prose."), rescued, observers=counting()) as front:
+        answer = await front.ask(request(), stream=stream)
+        seen = await metrics_of(front)
+    assert answer.report["outcome"] == "retried"
+    assert seen.value("temper_requests_total", outcome="retried", status="200") == 1
+    assert seen.value("temper_attempts_total", reason="as_asked", result="rejected") == 1
+    assert seen.value("temper_attempts_total", reason="nudged", result="accepted") == 1
+    assert seen.value("temper_rejected_replies_total", defect="prose") == 1
+    assert seen.value("temper_rescued_calls_total", syntax="hermes") == 1
+    assert seen.value("temper_repairs_total", kind="coerced") == 1
+    assert seen.value("temper_tokens_total", type="input") == 11
+    assert seen.value("temper_time_to_first_token_seconds_count") == 1
+    assert seen.value("temper_overhead_seconds_count") == 1
+
+
+async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: bool) -> None:
+    async with temper(refuses(500, {"message": "no"}), observers=counting()) as front:
+        await front.ask(request(), stream=stream)
+        await front.send(b"{")
+        seen = await metrics_of(front)
+    assert seen.value("temper_backend_errors_total", kind="refused", model="default") == 1
+    assert seen.value("temper_requests_total", status="502", outcome="none") == 1
+    assert seen.value("temper_requests_total", status="400", model="other") == 1
+
+
+@pytest.mark.parametrize(
+    ("scripts", "phase"),
+    [((SILENT,), "before_first_token"), ((says("Prose."), SILENT), "between_attempts")],
+)
+async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
+    *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
+) -> None:
+    async with temper(*scripts, observers=counting()) as front:
+        task = asyncio.create_task(front.client.post(CHAT, json=request(stream=stream)))
+        questions = [await front.backend.asked() for _ in scripts]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await questions[-1].left.wait()
+        await front.server.settle()
+        seen = await metrics_of(front)
+    assert seen.value("temper_cancelled_requests_total", phase=phase) == 1
+    assert seen.value("temper_cancelled_requests_total") == 1
+    assert seen.value("temper_requests_running") == 0
+
+
+async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
+    async with temper(TALKING, observers=counting()) as front:
+        body = request(tools=None, stream=True)
+        async with front.client.stream("POST", CHAT, json=body) as response:
+            async for piece in response.aiter_bytes():
+                if b"It is" in piece:
+                    break
+        async with asyncio.timeout(5):
+            await (await front.backend.asked()).left.wait()
+        await front.server.settle()
+        seen = await metrics_of(front)
+    assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
+
+
+async def test_the_load_is_that_of_this_moment() -> None:
+    gate = asyncio.Event()
+    serving = Serving(parallel=1)
+    async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as front:
+        front.backend.properties = {
+            "total_slots": 1,
+            "default_generation_settings": {"n_ctx": 1000},
+        }
+        asking = [asyncio.create_task(front.ask(request())) for _ in range(2)]
+        await front.backend.asked()
+        tired = asyncio.create_task(front.client.post(CHAT, json=request()))
+        crowded = await until(front, "temper_requests_waiting", 2)
+        assert crowded.value("temper_requests_running", model="default") == 1
+        assert 0 < crowded.value("temper_kv_cache_usage_ratio") < 1
+        tired.cancel()
+        await until(front, "temper_requests_waiting", 1)
+        gate.set()
+        await asyncio.gather(*asking)
+        await front.server.settle()
+        calm = await metrics_of(front)
+    assert calm.value("temper_requests_running") == calm.value("temper_requests_waiting") == 0
+    assert calm.value("temper_kv_cache_usage_ratio") == pytest.approx(0)
+    assert calm.value("temper_cancelled_requests_total", phase="queued") == 1
+
+
+async def until(front: Front, name: str, value: float) -> Exposition:
+    """Read metrics until one has this value."""
+    async with asyncio.timeout(5):
+        while True:
+            seen = await metrics_of(front)
+            if seen.value(name) == value:
+                return seen

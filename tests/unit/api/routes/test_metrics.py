@@ -1,0 +1,54 @@
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.api.app import Serving, create_app
+from proxy.api.routes import metrics as route
+from proxy.api.routes.metrics import METRICS_PATH
+from proxy.backends.client import Health
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.exposition import Exposition
+
+
+def ask(backend: ScriptedBackend, serving: Serving, observers: Observers) -> HandMadeClient:
+    client = HandMadeClient(path=METRICS_PATH)
+    asyncio.run(client.call(create_app(serving.alone(backend), serving, observers)))
+    return client
+
+
+@pytest.mark.parametrize("state", list(Health))
+def test_a_backend_is_looked_at_when_metrics_are_read(state: Health) -> None:
+    client = ask(ScriptedBackend(state=state), Serving(), Observers(meter=Metrics()))
+    assert client.answer_headers["content-type"].startswith("text/plain; version=")
+    seen = Exposition.read(client.answer.decode())
+    assert seen.value("temper_backend_up", model="default") == (state is Health.READY)
+
+
+@dataclass
+class Speechless(ScriptedBackend):
+    """Never tells how it feels."""
+
+    async def health(self) -> Health:
+        await asyncio.Event().wait()
+        return Health.READY
+
+
+def test_a_backend_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_PATIENCE", 0.01)
+    client = ask(Speechless(), Serving(), Observers(meter=Metrics()))
+    assert client.status == 200
+    assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
+
+
+def test_without_metrics_there_is_no_such_route() -> None:
+    assert ask(ScriptedBackend(), Serving(), Observers()).status == 404
+
+
+@pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
+def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
+    serving = Serving(api_key="key", has_open_metrics=is_open)
+    assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status

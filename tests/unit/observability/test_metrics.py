@@ -1,0 +1,168 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy import facts
+from proxy.facts import Fact, Outcome
+from proxy.observability.metrics import Metrics, forget_process, shared_folder
+from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
+from tests.fakes.exposition import Exposition
+
+RECORD = RequestRecord(
+    id="r",
+    begun_at=0.0,
+    seconds=3.0,
+    status=200,
+    model="whatever the client wrote",
+    service="default",
+    queued=0.5,
+    first_token=1.5,
+    tokens=Tokens(100, 60, 7),
+    attempts=(
+        AttemptRecord("as_asked", 0.5, 1.0, "prose"),
+        AttemptRecord("nudged", 1.5, 1.25),
+    ),
+    outcome=Outcome.RETRIED,
+)
+
+
+def after(*records: RequestRecord) -> Exposition:
+    metrics = Metrics()
+    metrics.follow(["default"])
+    for record in records:
+        metrics.take(record)
+    return Exposition.read(metrics.exposition("")[0].decode())
+
+
+def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
+    seen = after(RECORD, RECORD)
+    told = {"model": "default", "status": "200", "outcome": "retried"}
+    assert seen.value("temper_requests_total", **told) == 2
+    assert seen.value("temper_request_duration_seconds_sum", model="default") == 6.0
+    assert seen.value("temper_time_to_first_token_seconds_sum") == 3.0
+    assert seen.value("temper_queue_duration_seconds_sum") == 1.0
+    assert seen.value("temper_overhead_seconds_sum") == 0.5
+    assert seen.value("temper_overhead_seconds_bucket", le="0.25") == 2
+    assert seen.value("temper_overhead_seconds_bucket", le="0.1") == 0
+    counted = [
+        seen.value("temper_tokens_total", type=kind) for kind in ("input", "cached", "output")
+    ]
+    assert counted == [200, 120, 14]
+
+
+def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:
+    failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
+    left = replace(RECORD, status=499, outcome=None, left=Phase.STREAMING)
+    seen = after(RECORD, replace(RECORD, attempts=(failed,)), left)
+    name = "temper_attempts_total"
+    assert seen.value(name, reason="as_asked", result="rejected") == 2
+    assert seen.value(name, reason="nudged", result="accepted") == 1
+    assert seen.value(name, reason="nudged", result="cancelled") == 1
+    assert seen.value(name, reason="constrained", result="failed") == 1
+    assert seen.value("temper_backend_errors_total", kind="timed_out") == 1
+    assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
+    assert seen.value("temper_requests_total", status="499", outcome="none") == 1
+
+
+@pytest.mark.parametrize(
+    ("fact", "name", "labels"),
+    [
+        (facts.Rescued("hermes", "f"), "temper_rescued_calls_total", {"syntax": "hermes"}),
+        (facts.Refused("quoted"), "temper_refused_calls_total", {"reason": "quoted"}),
+        (facts.RejectedReply("prose"), "temper_rejected_replies_total", {"defect": "prose"}),
+        (facts.Healed("call_id"), "temper_healings_total", {"what": "call_id"}),
+        (facts.Repaired("f"), "temper_repairs_total", {"kind": "repaired"}),
+        (facts.Coerced("f", "/a"), "temper_repairs_total", {"kind": "coerced"}),
+        (facts.Renamed("F", "f"), "temper_repairs_total", {"kind": "renamed"}),
+        (facts.Dropped("code_fence"), "temper_repairs_total", {"kind": "dropped"}),
+        (facts.Withheld(), "temper_withheld_attempts_total", {}),
+    ],
+)
+def test_what_happened_is_counted_by_its_word(
+    fact: Fact, name: str, labels: dict[str, str]
+) -> None:
+    seen = after(replace(RECORD, facts=(fact, fact, facts.LadderEnded("prose"))))
+    assert seen.value(name, model="default", **labels) == 2
+
+
+def test_a_cut_is_counted_once_and_every_prompt_is_measured() -> None:
+    cut = facts.Compacted(2, 3, 1, 1, 900, 2000, 1024, is_new=True)
+    seen = after(
+        replace(RECORD, facts=(cut,)), replace(RECORD, facts=(replace(cut, is_new=False),))
+    )
+    assert seen.value("temper_compactions_total", tier="2") == 1
+    assert seen.value("temper_context_tokens_sum") == 1800
+    assert seen.value("temper_context_tokens_bucket", le="1024.0") == 2
+
+
+def test_what_no_service_is_called_makes_no_series_of_its_own() -> None:
+    strangers = [replace(RECORD, service=None, model=f"m{number}") for number in range(50)]
+    seen = after(*strangers)
+    assert seen.value("temper_requests_total", model="other") == 50
+    models = {
+        sample.labels["model"] for family in seen.families.values() for sample in family.samples
+    }
+    assert models == {"default", "other"}
+
+
+def test_the_load_is_there_from_the_start_and_goes_up_and_down() -> None:
+    metrics = Metrics()
+    metrics.follow(["a", "b"])
+
+    def seen() -> list[float]:
+        read = Exposition.read(metrics.exposition("")[0].decode())
+        names = ("requests_waiting", "requests_running", "kv_cache_usage_ratio")
+        assert all(f"temper_{name}" in read.families for name in names)
+        return [read.value(f"temper_{name}", model="a") for name in names]
+
+    assert seen() == [0, 0, 0]
+    metrics.load("a").wait(1)
+    metrics.load("a").run(1, 0.25)
+    metrics.load("b").run(1, 0.5)
+    assert seen() == [1, 1, 0.25]
+    metrics.load("a").wait(-1)
+    metrics.load("a").run(-1, -0.25)
+    assert seen() == [0, 0, 0]
+
+
+def test_a_backend_is_up_or_not() -> None:
+    metrics = Metrics()
+    metrics.follow(["a"])
+    for is_up in (True, False):
+        metrics.find("a", is_up=is_up)
+        seen = Exposition.read(metrics.exposition("")[0].decode())
+        assert seen.value("temper_backend_up", model="a") == is_up
+
+
+def test_prometheus_gets_the_format_it_asks_for() -> None:
+    metrics = Metrics()
+    metrics.follow(["default"])
+    metrics.take(RECORD)
+    plain, plain_type = metrics.exposition("text/plain;version=0.0.4")
+    assert plain_type.startswith("text/plain")
+    assert Exposition.read(plain.decode()).value("temper_requests_total") == 1
+    modern, modern_type = metrics.exposition("application/openmetrics-text;version=1.0.0,*/*;q=0.1")
+    assert modern_type.startswith("application/openmetrics-text")
+    read = Exposition.read(modern.decode(), is_openmetrics=True)
+    assert read.value("temper_requests_total") == 1
+    assert not any(name.endswith("_created") for name in read.families)
+
+
+@pytest.mark.parametrize("before", [None, "/elsewhere"])
+def test_processes_share_a_folder_that_is_gone_afterwards(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", before)
+    with shared_folder() as folder:
+        assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == folder
+        assert Path(folder).is_dir()
+        (Path(folder) / "gauge_livesum_7.db").touch()
+        (Path(folder) / "counter_7.db").touch()
+        forget_process(7, folder)
+        assert [path.name for path in Path(folder).iterdir()] == ["counter_7.db"]
+    assert not Path(folder).exists()
+    assert os.environ.get("PROMETHEUS_MULTIPROC_DIR") == before
