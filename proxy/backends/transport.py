@@ -5,18 +5,24 @@ must not know what is asked or what an answer means.
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
-import aiohttp
 import httpx
-from httpx_aiohttp import AiohttpTransport
 
 from proxy.backends.address import root_of
-from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendTimedOut, BackendUnavailable
+from proxy.backends.wire import KEEP_ALIVE, NotHttp, NotReached, Place, Wire, WireError
+from proxy.errors import (
+    BackendFailed,
+    BackendSpokeNonsense,
+    BackendTimedOut,
+    BackendUnavailable,
+    InvalidConfiguration,
+)
 
 # A client's header outside this list could change what the backend does: llama-server lets a
 # stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
@@ -26,11 +32,10 @@ STREAM_LIMIT = 32 * 1024 * 1024
 DOCUMENT_LIMIT = 1024 * 1024
 LINGER = 0.1
 
-# llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
-KEEP_ALIVE = 4.0
-
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-_has_dialled: ContextVar[bool] = ContextVar("_has_dialled", default=False)
+_OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FAILURES = (WireError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +66,14 @@ def translated_errors(backend: str, *, mid_reply: bool = False) -> Iterator[None
     """Turn every error of the HTTP library into the `BackendFailed` it means."""
     try:
         yield
-    except (aiohttp.ClientError, httpx.InvalidURL, httpx.StreamError) as error:
+    except _FAILURES as error:
         raise _meaning(backend, error, mid_reply=mid_reply) from error
-    except (TimeoutError, httpx.HTTPError) as error:
-        # what the transport makes of an error says less than the error itself
-        cause = error.__cause__
-        told = cause if isinstance(cause, aiohttp.ClientError) else error
-        raise _meaning(backend, told, mid_reply=mid_reply) from error
 
 
 def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFailed:
     match error:
         case (
-            aiohttp.ClientConnectorError()
-            | aiohttp.ConnectionTimeoutError()
-            | aiohttp.InvalidURL()
+            NotReached()
             | httpx.ConnectError()
             | httpx.ConnectTimeout()
             | httpx.ProxyError()
@@ -85,7 +83,7 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
             return BackendUnavailable(backend, f"cannot be reached ({error})")
         case TimeoutError() | httpx.TimeoutException():
             return BackendTimedOut(backend, "was silent for too long")
-        case aiohttp.ClientResponseError() if not mid_reply:
+        case NotHttp() if not mid_reply:
             return _nonsense(backend, "does not speak HTTP", error)
         case httpx.DecodingError() | httpx.TooManyRedirects():
             return _nonsense(backend, "sent a body that cannot be decoded", error)
@@ -97,38 +95,73 @@ def _nonsense(backend: str, problem: str, error: Exception) -> BackendSpokeNonse
     return BackendSpokeNonsense(backend, problem, str(error).encode("utf-8", "replace"))
 
 
-class Answer:
-    """A backend's response, of which the body is still arriving."""
-
-    def __init__(
-        self, backend: str, response: httpx.Response, *, deadline: float, idle: float
-    ) -> None:
-        self._backend = backend
-        self._response = response
-        # Nothing but identity was asked for; undoing nothing in two more generators has its price.
-        is_plain = "content-encoding" not in response.headers
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an AsyncClient
-        self._stream = aiter(response.stream) if is_plain else response.aiter_bytes()
-        self._received = 0
-        self._deadline = deadline
-        self._idle = idle
+class Arriving(Protocol):
+    """A response of which the body is still arriving; header names are lower case."""
 
     @property
     def status(self) -> int:
         """The HTTP status."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole body has come, as far as that is known."""
+
+    def header(self, name: bytes) -> str:
+        """Return a header, empty where it is missing."""
+
+    async def receive(self, deadline: float) -> bytes:
+        """Return more of the body, empty at its end; raises TimeoutError."""
+
+
+class _ArrivingByHttpx:
+    """A response of httpx."""
+
+    is_over = False
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._stream = response.aiter_bytes()
+
+    @property
+    def status(self) -> int:
         return self._response.status_code
+
+    def header(self, name: bytes) -> str:
+        return str(self._response.headers.get(name.decode(), ""))
+
+    async def receive(self, deadline: float) -> bytes:
+        async with asyncio.timeout_at(deadline):
+            return await anext(self._stream, b"")
+
+
+class Answer:
+    """A backend's response, of which the body is still arriving."""
+
+    def __init__(self, backend: str, arriving: Arriving, *, deadline: float, idle: float) -> None:
+        self._backend = backend
+        self._arriving = arriving
+        self._received = 0
+        self._deadline = deadline
+        self._idle = idle
+        self._clock = asyncio.get_running_loop().time
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._arriving.status
 
     @property
     def retry_after(self) -> str:
         """The Retry-After header as it came, or empty."""
-        return str(self._response.headers.get("retry-after", ""))
+        return self._arriving.header(b"retry-after")
 
     async def next_chunk(self) -> bytes:
         """Return more of the body as it arrives; empty at its end."""
-        with translated_errors(self._backend, mid_reply=True):
-            async with asyncio.timeout_at(self._deadline):
-                chunk = await anext(self._stream, b"")
-        self._deadline = asyncio.get_running_loop().time() + self._idle
+        try:
+            chunk = await self._arriving.receive(self._deadline)
+        except _FAILURES as error:
+            raise _meaning(self._backend, error, mid_reply=True) from error
+        self._deadline = self._clock() + self._idle
         self._received += len(chunk)
         if self._received > STREAM_LIMIT:
             raise BackendSpokeNonsense(self._backend, "sent a reply without an end")
@@ -151,7 +184,9 @@ class Answer:
         It usually sits in the packet that was read last. A connection read to the end of a body
         can be used again, any other is closed.
         """
-        self._deadline = asyncio.get_running_loop().time() + LINGER
+        if self._arriving.is_over:
+            return
+        self._deadline = self._clock() + LINGER
         with suppress(BackendFailed):
             await self.next_chunk()
 
@@ -160,7 +195,8 @@ class Connection:
     """One backend's HTTP client.
 
     `api_key` is sent as a bearer token; without one a client's own Authorization travels on. The
-    operator's `headers` are sent with every request.
+    operator's `headers` are sent with every request. Questions have a wire of their own, documents
+    go through httpx; a `transport` of httpx takes both.
     """
 
     def __init__(
@@ -172,11 +208,26 @@ class Connection:
         timeouts: Timeouts | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        if _UNSENDABLE.search(api_key):
+            raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
         self._root = root_of(url)
         self._authorization = f"Bearer {api_key}" if api_key else ""
         self._timeouts = timeouts or Timeouts()
-        wire = transport or open_transport(self._root)
-        self._client = open_client(self._timeouts, wire, headers or {})
+        # certificates take longer to load than everything else here
+        security = httpx.create_ssl_context() if self._root.startswith("https:") else None
+        self._standing = {
+            **_OWN_HEADERS,
+            **{name.lower(): value for name, value in (headers or {}).items()},
+        }
+        self._client = _open_client(
+            self._timeouts, transport or _open_transport(security), self._standing
+        )
+        address = httpx.URL(self._root)
+        self._target = address.raw_path.rstrip(b"/").decode()
+        self._netloc = address.netloc.decode()
+        self._wire = (
+            Wire(_place(address, security), self._timeouts.connect) if transport is None else None
+        )
 
     @property
     def name(self) -> str:
@@ -185,6 +236,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._wire is not None:
+            self._wire.close()
         await self._client.aclose()
 
     @asynccontextmanager
@@ -192,77 +245,88 @@ class Connection:
         self, path: str, body: bytes, headers: Mapping[str, str]
     ) -> AsyncGenerator[Answer, None]:
         """Send a JSON body; leaving the context cancels what the backend still does."""
-        content_type = {"content-type": "application/json"}
-        request = self._request("POST", path, body, {**headers, **content_type})
+        own = {**self._allowed(headers), "content-type": "application/json"}
         timeouts = self._timeouts
         deadline = asyncio.get_running_loop().time() + timeouts.first_byte
-        response = await self._send(request, deadline)
+        if self._wire is None:
+            response = await self._send("POST", path, (own, body), deadline)
+            try:
+                arriving = _ArrivingByHttpx(response)
+                yield Answer(self.name, arriving, deadline=deadline, idle=timeouts.idle)
+            finally:
+                await response.aclose()
+            return
+        with translated_errors(self.name):
+            line = await self._wire.send(self._head(path, own, len(body)), body, deadline)
         try:
-            yield Answer(self.name, response, deadline=deadline, idle=timeouts.idle)
+            if line.header(b"content-encoding") not in ("", "identity"):
+                raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
+            yield Answer(self.name, line, deadline=deadline, idle=timeouts.idle)
         finally:
-            await response.aclose()
+            self._wire.release(line)
 
     async def get(self, path: str, *, patience: float | None = None) -> Document:
         """Fetch a small document, all of it within `patience` seconds."""
-        request = self._request("GET", path, b"", {})
         within = self._timeouts.lookup if patience is None else patience
         deadline = asyncio.get_running_loop().time() + within
-        response = await self._send(request, deadline)
+        response = await self._send("GET", path, (self._allowed({}), b""), deadline)
         try:
-            answer = Answer(self.name, response, deadline=deadline, idle=within)
+            arriving = _ArrivingByHttpx(response)
+            answer = Answer(self.name, arriving, deadline=deadline, idle=within)
             with translated_errors(self.name):
                 async with asyncio.timeout_at(deadline):
                     return await answer.whole()
         finally:
             await response.aclose()
 
-    def _request(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> httpx.Request:
-        allowed = {
-            name: value
-            for name, value in headers.items()
-            if name in FORWARDED_HEADERS or name == "content-type"
-        }
+    def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
+        allowed = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
         if self._authorization:
             allowed["authorization"] = self._authorization
+        return allowed
+
+    def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
+        """Write the head of a request, a client's values in latin-1 as they came in."""
+        lines = [f"{name}: {value}\r\n" for name, value in {**self._standing, **headers}.items()]
+        return (
+            f"POST {self._target}{path} HTTP/1.1\r\n"
+            f"host: {self._netloc}\r\n"
+            "connection: keep-alive\r\n"
+            f"{''.join(lines)}content-length: {length}\r\n\r\n"
+        ).encode("latin-1", "replace")
+
+    async def _send(
+        self, method: str, path: str, content: tuple[Mapping[str, str], bytes], deadline: float
+    ) -> httpx.Response:
+        headers, body = content
         # Header values came in as latin-1 and leave as latin-1; httpx would insist on ASCII.
         encoded = [
             (name.encode("latin-1"), value.encode("latin-1", "replace"))
-            for name, value in allowed.items()
+            for name, value in headers.items()
         ]
-        return self._client.build_request(method, self._root + path, content=body, headers=encoded)
-
-    async def _send(self, request: httpx.Request, deadline: float) -> httpx.Response:
-        _has_dialled.set(False)
+        request = self._client.build_request(
+            method, self._root + path, content=body, headers=encoded
+        )
         with translated_errors(self.name):
             async with asyncio.timeout_at(deadline):
                 try:
                     return await self._client.send(request, stream=True)
-                except (httpx.TransportError, aiohttp.ClientError) as error:
-                    # A kept-alive connection that the backend had closed meanwhile says nothing
-                    # about this request; a connection made for it does.
-                    if _has_dialled.get() or not _is_hang_up(error):
-                        raise
-                return await self._client.send(request, stream=True)
+                except (httpx.RemoteProtocolError, httpx.ReadError):
+                    # a kept connection that the backend had closed meanwhile
+                    return await self._client.send(request, stream=True)
 
 
-def _is_hang_up(error: Exception) -> bool:
-    """Tell whether a connection broke that had been there."""
-    cause = error.__cause__ if isinstance(error.__cause__, aiohttp.ClientError) else error
-    if isinstance(cause, aiohttp.ClientConnectorError):
-        return False
-    hang_ups = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
-    return isinstance(cause, (*hang_ups, httpx.RemoteProtocolError, httpx.ReadError))
+def _place(address: httpx.URL, security: ssl.SSLContext | None) -> Place:
+    port = address.port or (80 if security is None else 443)
+    return Place(address.raw_host.decode().strip("[]"), port, security)
 
 
-def open_client(
+def _open_client(
     timeouts: Timeouts, transport: httpx.AsyncBaseTransport, headers: Mapping[str, str]
 ) -> httpx.AsyncClient:
     """Make the HTTP client for one backend; the environment's proxies do not apply to it."""
-    own = {"accept-encoding": "identity", "user-agent": "temper"}
     return httpx.AsyncClient(
-        headers={**own, **{name.lower(): value for name, value in headers.items()}},
+        headers=headers,
         # Everything behind the connect has deadlines of its own, see `Answer`.
         timeout=httpx.Timeout(None, connect=timeouts.connect),
         follow_redirects=False,
@@ -271,31 +335,6 @@ def open_client(
     )
 
 
-def open_transport(root: str) -> httpx.AsyncBaseTransport:
-    """Make a transport for an address, with aiohttp below httpx's interface.
-
-    One core carries three times the requests that way: httpx's own pool looks at every idle
-    connection for each of them.
-    """
-    # certificates take longer to load than everything else here
-    security = httpx.create_ssl_context() if root.startswith("https:") else _INSECURE
-
-    def open_session() -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE, ssl=security),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[_dialling()],
-        )
-
-    return AiohttpTransport(verify=security, client=open_session)
-
-
-def _dialling() -> aiohttp.TraceConfig:
-    """Notice whether a request had to open a connection of its own."""
-
-    async def note(*_: object) -> None:
-        _has_dialled.set(True)
-
-    config = aiohttp.TraceConfig()
-    config.on_connection_create_start.append(note)
-    return config
+def _open_transport(security: ssl.SSLContext | None) -> httpx.AsyncBaseTransport:
+    limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE)
+    return httpx.AsyncHTTPTransport(verify=security or _INSECURE, limits=limits)

@@ -1,28 +1,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-import aiohttp
 import httpx
 import pytest
 import respx
-from aiohttp.client_reqrep import ConnectionKey
-from httpx_aiohttp import AiohttpTransport
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
-from proxy.backends import transport
-from proxy.backends.transport import (
-    Connection,
-    Document,
-    Timeouts,
-    open_transport,
-    translated_errors,
-)
+from proxy.backends import transport, wire
+from proxy.backends.transport import Connection, Document, Timeouts, translated_errors
+from proxy.backends.wire import BrokenOff, NotHttp, NotReached, WireError
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
     BackendTimedOut,
     BackendUnavailable,
+    InvalidConfiguration,
 )
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, Script, raw_backend
 
@@ -38,6 +29,8 @@ def every_error(base: type[Exception]) -> Iterator[type[Exception]]:
 
 
 def instance(kind: type[Exception]) -> Exception:
+    if kind is BrokenOff:
+        return BrokenOff()
     if issubclass(kind, httpx.HTTPStatusError):
         request = httpx.Request("GET", "http://host")
         return kind("told", request=request, response=httpx.Response(500))
@@ -47,22 +40,23 @@ def instance(kind: type[Exception]) -> Exception:
 
 ALL_ERRORS = [
     kind
-    for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+    for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, WireError, OSError)
     for kind in every_error(base)
-    if kind.__module__ == "httpx"
+    if kind.__module__ in ("httpx", "builtins", wire.__name__)
 ]
 
 
-def test_the_walk_over_the_library_s_errors_is_complete() -> None:
-    public = [getattr(httpx, name) for name in dir(httpx)]
-    errors = {kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)}
+def test_the_walk_over_the_errors_is_complete() -> None:
+    public = [getattr(module, name) for module in (httpx, wire) for name in dir(module)]
+    known = [kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)]
+    errors = {kind for kind in known if not kind.__module__.startswith("httptools")}
 
     assert errors - set(ALL_ERRORS) == {httpx.CookieConflict}
 
 
 @pytest.mark.parametrize("mid_reply", [False, True])
 @pytest.mark.parametrize("kind", ALL_ERRORS)
-def test_no_error_of_the_library_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
+def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
     with (
         pytest.raises(BackendFailed) as caught,
         translated_errors("http://host", mid_reply=mid_reply),
@@ -84,55 +78,22 @@ def test_no_error_of_the_library_gets_out(kind: type[Exception], *, mid_reply: b
         (httpx.ReadError, BackendUnavailable),
         (httpx.RemoteProtocolError, BackendUnavailable),
         (httpx.DecodingError, BackendSpokeNonsense),
+        (NotReached, BackendUnavailable),
+        (NotHttp, BackendSpokeNonsense),
+        (BrokenOff, BackendUnavailable),
+        (ConnectionResetError, BackendUnavailable),
     ],
 )
 def test_an_error_becomes_what_it_means(
     kind: type[Exception], meaning: type[BackendFailed]
 ) -> None:
     with pytest.raises(meaning), translated_errors("http://host"):
-        raise kind("told")
-
-
-KEY = ConnectionKey("host", 80, False, True, None, None, None)
-INFO = aiohttp.RequestInfo(URL("http://host"), "POST", CIMultiDictProxy(CIMultiDict()))
-AIOHTTP_ERRORS: list[tuple[aiohttp.ClientError, type[BackendFailed]]] = [
-    (aiohttp.ClientConnectorError(KEY, OSError("refused")), BackendUnavailable),
-    (aiohttp.ClientConnectorDNSError(KEY, OSError("no such host")), BackendUnavailable),
-    (aiohttp.ConnectionTimeoutError("slow"), BackendUnavailable),
-    (aiohttp.InvalidURL("http:///"), BackendUnavailable),
-    (aiohttp.ServerTimeoutError("silent"), BackendTimedOut),
-    (aiohttp.SocketTimeoutError("silent"), BackendTimedOut),
-    (aiohttp.ServerDisconnectedError(), BackendUnavailable),
-    (aiohttp.ClientOSError(104, "reset"), BackendUnavailable),
-    (aiohttp.ClientConnectionResetError("reset"), BackendUnavailable),
-    (aiohttp.ClientPayloadError("half a body"), BackendUnavailable),
-    (aiohttp.ClientResponseError(INFO, (), status=400, message="no HTTP"), BackendSpokeNonsense),
-    (aiohttp.ClientError("anything else"), BackendUnavailable),
-]
-
-
-@pytest.mark.parametrize("is_wrapped", [False, True])
-@pytest.mark.parametrize(("error", "meaning"), AIOHTTP_ERRORS)
-def test_the_error_below_says_more_than_what_is_made_of_it(
-    error: aiohttp.ClientError, meaning: type[BackendFailed], *, is_wrapped: bool
-) -> None:
-    guessed = httpx.ConnectTimeout("guessed")
-    guessed.__cause__ = error
-    with pytest.raises(meaning), translated_errors("http://host"):
-        raise guessed if is_wrapped else error
+        raise instance(kind)
 
 
 def test_behind_the_head_a_complaint_means_that_the_rest_is_missing() -> None:
-    complaint = aiohttp.ClientResponseError(INFO, (), status=400, message="no HTTP")
     with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
-        raise complaint
-
-
-@pytest.mark.parametrize("root", ["http://host", "https://host"])
-def test_certificates_are_loaded_where_they_are_needed(root: str) -> None:
-    made = open_transport(root)
-    assert isinstance(made, AiohttpTransport)
-    assert bool(made.ssl_context.get_ca_certs()) is root.startswith("https")
+        raise NotHttp("no chunk")
 
 
 def test_an_error_of_our_own_passes_through() -> None:
@@ -257,6 +218,12 @@ def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
     assert len(asyncio.run(mocked(routes).get("/x")).body) == transport.DOCUMENT_LIMIT
 
 
+@pytest.mark.parametrize("key", ["two\nlines", "nul\0", "carriage\r"])
+def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="one line"):
+        Connection("http://host", key)
+
+
 def talk(
     url: str, timeouts: Timeouts, conversation: Callable[[Connection], Awaitable[bytes]]
 ) -> Awaitable[bytes]:
@@ -324,12 +291,6 @@ async def ok(caller: Caller) -> None:
         await caller.send(PLAIN_HEAD + b"ok")
 
 
-async def ok_once(caller: Caller) -> None:
-    await caller.request()
-    await caller.send(PLAIN_HEAD + b"ok")
-    await caller.request()
-
-
 @pytest.mark.parametrize(
     ("script", "timeouts", "meaning"),
     [
@@ -353,6 +314,60 @@ def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
             return backend.connections
 
     assert asyncio.run(scene()) == 1
+
+
+def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
+    async def scene() -> list[bytes]:
+        async with raw_backend(ok) as backend:
+            connection = Connection(f"{backend.url}/prefix/v1")
+            assert await fetch(connection, CLIENT_HEADERS) == b"ok"
+            await connection.close()
+            place = backend.url.removeprefix("http://").encode()
+            return [one.replace(place, b"PLACE") for one in backend.requests]
+
+    (sent,) = asyncio.run(scene())
+    first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
+    assert first == b"post /prefix/v1/x http/1.1"
+    assert sorted(lines) == [
+        b"accept-encoding: identity",
+        b"accept: */*",
+        b"authorization: bearer client",
+        b"connection: keep-alive",
+        b"content-length: 2",
+        b"content-type: application/json",
+        b"host: place",
+        b"traceparent: 00-1-2-03",
+        b"user-agent: temper",
+        b"x-request-id: r\xe9",
+    ]
+
+
+def test_a_compressed_answer_that_nobody_asked_for_is_nonsense() -> None:
+    async def compressed(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(PLAIN_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: br\r\n\r\nok"))
+
+    async def scene() -> None:
+        async with raw_backend(compressed) as backend:
+            await talk(backend.url, Timeouts(), read_all)
+
+    with pytest.raises(BackendSpokeNonsense, match="compressed"):
+        asyncio.run(scene())
+
+
+def test_an_https_address_is_spoken_to_in_tls() -> None:
+    heard = bytearray()
+
+    async def listen(caller: Caller) -> None:
+        heard.extend(await caller.reader.readexactly(2))
+
+    async def scene() -> None:
+        async with raw_backend(listen) as backend:
+            await talk(backend.url.replace("http:", "https:"), Timeouts(), read_all)
+
+    with pytest.raises(BackendUnavailable, match="cannot be reached"):
+        asyncio.run(scene())
+    assert heard == b"\x16\x03"  # the beginning of a handshake
 
 
 def test_a_backend_that_is_not_there_is_unavailable() -> None:
@@ -424,28 +439,6 @@ def test_the_first_byte_has_a_deadline_of_its_own() -> None:
     with pytest.raises(BackendTimedOut):
         asyncio.run(scene())
     assert received == b": hello\n\n"
-
-
-def test_a_connection_is_used_again() -> None:
-    async def twice(connection: Connection) -> bytes:
-        return await read_all(connection) + await read_all(connection)
-
-    async def scene() -> tuple[bytes, int]:
-        async with raw_backend(ok) as backend:
-            return await talk(backend.url, Timeouts(), twice), backend.connections
-
-    assert asyncio.run(scene()) == (b"okok", 1)
-
-
-def test_a_kept_connection_that_breaks_under_a_request_is_replaced_once() -> None:
-    async def twice(connection: Connection) -> bytes:
-        return await read_all(connection) + await read_all(connection)
-
-    async def scene() -> tuple[bytes, int]:
-        async with raw_backend(ok_once, ok) as backend:
-            return await talk(backend.url, Timeouts(), twice), backend.connections
-
-    assert asyncio.run(scene()) == (b"okok", 2)
 
 
 async def linger(connection: Connection) -> bytes:

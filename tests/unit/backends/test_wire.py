@@ -1,0 +1,398 @@
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.backends import wire
+from proxy.backends.wire import BrokenOff, Line, NotHttp, NotReached, Place, Wire
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, RawBackend, Script, raw_backend
+
+SOON = 5.0
+HEAD = b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test can put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+    async def skip(self, seconds: float) -> None:
+        self.ahead += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+Scene = Callable[[Wire, RawBackend], Awaitable[None]]
+
+
+def play(scene: Scene, *scripts: Script) -> RawBackend:
+    async def run() -> RawBackend:
+        async with raw_backend(*scripts) as backend, asyncio.timeout(1000), opened(backend) as one:
+            await scene(one, backend)
+            return backend
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(run())
+
+
+@asynccontextmanager
+async def opened(backend: RawBackend) -> AsyncGenerator[Wire, None]:
+    made = Wire(Place("127.0.0.1", int(backend.url.rpartition(":")[2])), SOON)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def later(seconds: float = SOON) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def send(one: Wire, deadline: float | None = None) -> Line:
+    return await one.send(HEAD, b"{}", deadline or later())
+
+
+async def read(line: Line) -> bytes:
+    body = b""
+    while chunk := await line.receive(later()):
+        body += chunk
+    return body
+
+
+async def exchange(one: Wire) -> tuple[int, bytes]:
+    line = await send(one)
+    try:
+        return line.status, await read(line)
+    finally:
+        one.release(line)
+
+
+def says(*pieces: bytes) -> Script:
+    async def script(caller: Caller) -> None:
+        while await caller.request():
+            for piece in pieces:
+                await caller.send(piece)
+
+    return script
+
+
+def says_once(*pieces: bytes) -> Script:
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        for piece in pieces:
+            await caller.send(piece)
+
+    return script
+
+
+@pytest.mark.parametrize("cut", range(1, 50))
+def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        assert await exchange(one) == (200, b"okay")
+
+    whole = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
+    backend = play(scene, says(*(whole[at : at + cut] for at in range(0, len(whole), cut))))
+    assert backend.requests == [HEAD + b"{}"]
+
+
+def test_what_a_head_says_can_be_read() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        assert line.status == 429
+        assert (line.header(b"retry-after"), line.header(b"x-other")) == ("\xe9", "")
+        assert not line.is_over
+
+    play(scene, says(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
+
+
+def test_a_head_that_only_announces_another_is_skipped() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        assert await exchange(one) == (200, b"ok")
+        assert await exchange(one) == (200, b"ok")
+
+    early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
+    assert play(scene, says(early, OK)).connections == 1
+
+
+def test_a_body_without_a_length_ends_with_its_connection() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        assert await exchange(one) == (200, b"okay")
+        assert await exchange(one) == (200, b"ok")
+
+    backend = play(scene, says_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), says(OK))
+    assert backend.connections == 2
+
+
+@pytest.mark.parametrize(
+    "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
+)
+def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece: bytes) -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        assert await line.receive(later()) == b"ok"
+        with pytest.raises(BrokenOff):
+            await line.receive(later())
+        with pytest.raises(BrokenOff):
+            await line.receive(later())
+
+    play(scene, says_once(piece))
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"220 smtp.example.org\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+        b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc",
+    ],
+)
+def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
+    async def hears_the_end(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(nonsense)
+        await caller.hang_up_seen()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        with pytest.raises(NotHttp):
+            await send(one)
+
+    play(scene, hears_the_end)
+
+
+@pytest.mark.parametrize("more", [OK, b"garbage"])
+def test_an_answer_to_nothing_is_never_taken_for_the_next(more: bytes) -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        assert await exchange(one) == (200, b"ok")
+        assert await exchange(one) == (200, b"2!")
+
+    backend = play(scene, says(OK + more), says(OK.replace(b"ok", b"2!")))
+    assert backend.connections == 2
+
+
+def test_an_idle_connection_on_which_something_comes_is_given_up() -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    async def talks_unasked(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await asked.wait()
+        await caller.send(OK)
+        await caller.hang_up_seen()
+        told.set()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        await exchange(one)
+        asked.set()
+        await told.wait()
+        assert await exchange(one) == (200, b"2!")
+
+    play(scene, talks_unasked, says(OK.replace(b"ok", b"2!")))
+
+
+def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        assert await exchange(one) == (200, b"ok")
+        assert await exchange(one) == (200, b"ok")
+
+    async def closes_under_the_next(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.request()
+
+    backend = play(scene, closes_under_the_next, says(OK))
+    assert (backend.connections, len(backend.requests)) == (2, 3)
+
+
+def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        with pytest.raises(BrokenOff):
+            await send(one)
+
+    assert play(scene, says_once()).connections == 1
+
+
+def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        await exchange(one)
+        with pytest.raises(BrokenOff):
+            await send(one)
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.request()
+        await caller.send(OK[:30])
+
+    assert play(scene, script).connections == 1
+
+
+def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
+    async def begun() -> None:
+        line = Line(asyncio.get_running_loop())
+        line.connection_lost(None)
+        with pytest.raises(BrokenOff):
+            await line.begin(HEAD, b"", later())
+
+    asyncio.run(begun())
+
+
+def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        assert await line.receive(later()) == b": hello\n\n"
+        one.release(line)
+        await closed.wait()
+
+    closed = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(b": hello\n\n")
+        await caller.hang_up_seen()
+        closed.set()
+
+    play(scene, script)
+
+
+def test_who_is_cancelled_while_waiting_closes_the_line() -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        asked.set()
+        await caller.hang_up_seen()
+        closed.set()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        sending = asyncio.create_task(send(one))
+        await asked.wait()
+        sending.cancel()
+        await closed.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    play(scene, script)
+
+
+def test_a_line_without_work_is_closed_after_a_while() -> None:
+    closed = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.hang_up_seen()
+        closed.set()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        await exchange(one)
+        await loop.skip(wire.KEEP_ALIVE)
+        await closed.wait()
+        assert await exchange(one) == (200, b"ok")
+
+    assert play(scene, script, says(OK)).connections == 2
+
+
+def test_a_deadline_is_measured_from_the_latest_wish() -> None:
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(b"1")
+        await caller.hang_up_seen()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        line = await send(one, later(600))
+        assert await line.receive(later(100)) == b"1"
+        await loop.skip(200)  # nobody waits
+        waiting = asyncio.create_task(line.receive(later(500)))
+        await loop.skip(400)
+        assert not waiting.done()
+        waiting.cancel()
+        waiting = asyncio.create_task(line.receive(later(50)))
+        await loop.skip(100)
+        with pytest.raises(TimeoutError):
+            await waiting
+
+    play(scene, script)
+
+
+def test_a_slow_reader_stops_the_server() -> None:
+    piece, pieces = b"x" * 65536, 400
+    sent = 0
+
+    async def script(caller: Caller) -> None:
+        nonlocal sent
+        await caller.request()
+        await caller.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * pieces))
+        for _ in range(pieces):
+            await caller.send(piece)
+            sent += 1
+        await caller.request()
+
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        before = -1
+        while before < sent:
+            before = sent
+            for _ in range(50):
+                await asyncio.sleep(0)
+        assert sent < pieces
+        assert len(await read(line)) == len(piece) * pieces
+
+    play(scene, script)
+
+
+def test_a_server_that_is_not_there_is_not_reached() -> None:
+    async def run() -> None:
+        async with raw_backend() as backend:
+            pass
+        async with opened(backend) as one:
+            with pytest.raises(NotReached):
+                await send(one)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("host", ["x" * 64 + ".invalid", "no-such-host.invalid"])
+def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
+    async def run() -> None:
+        with pytest.raises(NotReached):
+            await send(Wire(Place(host, 1), SOON))
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_takes_too_long_is_not_reached() -> None:
+    async def run() -> None:
+        with pytest.raises(NotReached, match="in time"):
+            await send(Wire(Place("127.0.0.1", 1), -1))
+
+    asyncio.run(run())
+
+
+def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        await read(line)
+        one.close()
+        one.release(line)
+        await closed.wait()
+
+    closed = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.hang_up_seen()
+        closed.set()
+
+    play(scene, script)
