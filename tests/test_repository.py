@@ -38,7 +38,11 @@ LONGEST_FUNCTION = 45
 TESTED_ELSEWHERE: dict[str, str] = {}
 
 # Libraries that are used without being imported, and by what.
-USED_UNSEEN = {"httptools": "uvicorn's parser", "uvloop": "uvicorn's event loop"}
+USED_UNSEEN = {
+    "httptools": "uvicorn's parser",
+    "nvidia-ml-py": "imported as pynvml",
+    "uvloop": "uvicorn's event loop",
+}
 
 
 def is_ignored(path: Path) -> bool:
