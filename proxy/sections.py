@@ -1,6 +1,7 @@
 """The settings there are, section by section: names, bounds, defaults and what each is for."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -27,12 +28,12 @@ def _none_if_empty(value: object) -> object:
     return None if value == "" else value
 
 
-def _usable_url(url: str) -> str:
+def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("should be an address like http://127.0.0.1:8080")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("must not contain credentials: use backend.api_key")
+        raise ValueError(f"must not contain credentials: {remedy}")
     if parts.query or parts.fragment:
         raise ValueError("must not have a query or a fragment")
     _ = parts.port  # raises ValueError when it is out of range
@@ -77,6 +78,11 @@ Key = Annotated[
     Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(_none_if_empty)
 ]
 Url = Annotated[Annotated[str, AfterValidator(_usable_url)] | None, BeforeValidator(_none_if_empty)]
+Collector = Annotated[
+    Annotated[str, AfterValidator(partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS"))]
+    | None,
+    BeforeValidator(_none_if_empty),
+]
 File = Annotated[
     Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(_none_if_empty)
 ]
@@ -275,3 +281,11 @@ class Metrics(_Section):
 
     enabled: bool = Field(default=True, description="count requests and serve /metrics")
     open: bool = Field(default=False, description="serve /metrics without the api_key as well")
+
+
+class Tracing(_Section):
+    """Where OpenTelemetry spans go; needs the extra `otel`."""
+
+    url: Collector = Field(
+        default=None, description="address of an OTLP collector, e.g. http://127.0.0.1:4318"
+    )

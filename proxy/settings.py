@@ -15,7 +15,17 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy import sources
 from proxy.dialects.openai_chat.schema import WorkflowRules
 from proxy.errors import InvalidConfiguration
-from proxy.sections import Backend, Context, Guardrails, Logging, Metrics, Model, Profile, Server
+from proxy.sections import (
+    Backend,
+    Context,
+    Guardrails,
+    Logging,
+    Metrics,
+    Model,
+    Profile,
+    Server,
+    Tracing,
+)
 from proxy.sources import Given, Layer, Names
 
 DEFAULT_FILE = Path("temper.toml")
@@ -41,6 +51,7 @@ class Settings(BaseSettings):
     profile: Profile = Profile()
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     workflows: dict[str, WorkflowRules] = Field(
         default={}, description="rules of order for the tools of a model, by the model's name"
     )

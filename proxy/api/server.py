@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
-from proxy.api.observing import observers_of
+from proxy.api.observing import observing
 from proxy.api.opening import open_services
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
@@ -57,11 +57,12 @@ async def serve_on(
     """Serve on a socket until a signal ends it, see `run`."""
     served = serving_of(settings)
     async with open_services(settings, served, on_stage) as services:
-        app = create_app(services, served, observers_of(settings))
-        address = Address(url_of(listening), services.name)
-        async with serving(app, listening, settings.server.grace_seconds) as server:
-            on_ready(address)
-            await server
+        with observing(settings) as observers:
+            app = create_app(services, served, observers)
+            address = Address(url_of(listening), services.name)
+            async with serving(app, listening, settings.server.grace_seconds) as server:
+                on_ready(address)
+                await server
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,0 +1,56 @@
+"""What the attributes of our spans are called, in one table each for requests and attempts.
+
+Names with `gen_ai.` are OpenTelemetry's for generative AI, whose registry still counts as under
+development: whoever changes them there makes us change them here and nowhere else. Prompts,
+answers and tools are never among them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from proxy.facts import context, repairs
+from proxy.observability.record import AttemptRecord, RequestRecord
+
+Attribute: TypeAlias = str | bool | int | float | Sequence[str]
+Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
+ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | None]
+
+OPERATION = "chat"
+_PROVIDER = "temper"
+
+REQUEST: Mapping[str, Read] = {
+    "gen_ai.operation.name": lambda _: OPERATION,
+    "gen_ai.provider.name": lambda _: _PROVIDER,
+    "gen_ai.request.model": lambda request: request.model,
+    "gen_ai.request.stream": lambda request: request.stream,
+    "gen_ai.response.finish_reasons": lambda request: (
+        [request.finish_reason] if request.finish_reason is not None else None
+    ),
+    "gen_ai.response.time_to_first_chunk": lambda request: request.first_token,
+    "gen_ai.usage.input_tokens": lambda request: request.tokens.prompt,
+    "gen_ai.usage.cache_read.input_tokens": lambda request: request.tokens.cached,
+    "gen_ai.usage.output_tokens": lambda request: request.tokens.output,
+    "http.request.method": lambda _: "POST",
+    "http.response.status_code": lambda request: request.status,
+    "error.type": lambda request: request.error,
+    "temper.request.id": lambda request: request.id,
+    "temper.service": lambda request: request.service,
+    "temper.outcome": lambda request: request.outcome.value if request.outcome else None,
+    "temper.repairs": lambda request: repairs(request.facts) or None,
+    "temper.context": lambda request: context(request.facts) or None,
+    "temper.attempts": lambda request: len(request.attempts),
+    "temper.queued_seconds": lambda request: request.queued,
+    "temper.overhead_seconds": lambda request: request.overhead,
+    "temper.left": lambda request: request.left.value if request.left else None,
+}
+
+ATTEMPT: Mapping[str, ReadAttempt] = {
+    "gen_ai.operation.name": lambda _, __: OPERATION,
+    "gen_ai.request.model": lambda request, _: request.model,
+    "server.address": lambda request, _: urlsplit(request.backend or "").hostname,
+    "server.port": lambda request, _: urlsplit(request.backend or "").port,
+    "error.type": lambda _, attempt: attempt.error,
+    "temper.attempt.reason": lambda _, attempt: attempt.rung,
+    "temper.attempt.defect": lambda _, attempt: attempt.defect,
+}

@@ -1,0 +1,56 @@
+"""Traces of real exchanges, read back: the client's trace goes on here and at the backend."""
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from proxy.observability.observers import Observers
+from proxy.observability.tracing import Tracing
+from tests.fakes.front import request, temper
+from tests.fakes.scripted_backend import refuses
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+GOOD = calls("get_weather", '{"city": "Paris"}')
+
+
+def name_of(span: ReadableSpan) -> str:
+    return f"{span.context.span_id:016x}"
+
+
+async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, stream: bool) -> None:
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(exporter)
+    observers = Observers((tracing,), traces=True)
+    async with temper(says("Prose."), GOOD, observers=observers) as front:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        await front.ask(request(), stream=stream, headers=headers)
+        told = [question.headers["traceparent"] for question in front.backend.questions]
+    tracing.close()
+    first, second, whole = sorted(
+        exporter.get_finished_spans(), key=lambda span: span.kind.name == "SERVER"
+    )
+    assert told == [f"00-{TRACE}-{name_of(one)}-01" for one in (first, second)]
+    assert whole.parent is not None
+    assert f"{whole.parent.span_id:016x}" == PARENT
+    assert {f"{span.context.trace_id:032x}" for span in (first, second, whole)} == {TRACE}
+
+
+async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: bool) -> None:
+    async with temper(says("Hi.")) as front:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        await front.ask(request(tools=None), stream=stream, headers=headers)
+        assert front.backend.questions[0].headers["traceparent"] == headers["traceparent"]
+
+
+async def test_a_failed_request_has_its_spans_too(*, stream: bool) -> None:
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(exporter)
+    observers = Observers((tracing,), traces=True)
+    async with temper(refuses(500, {"message": "no"}), observers=observers) as front:
+        await front.ask(request(), stream=stream)
+    tracing.close()
+    spans = exporter.get_finished_spans()
+    assert [span.status.is_ok for span in spans] == [False, False]

@@ -1,0 +1,180 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from proxy.facts import Coerced, Outcome
+from proxy.observability import tracing
+from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
+from proxy.observability.trace_context import TraceContext
+from proxy.observability.tracing import Tracing, exporter_to
+
+TRACE = TraceContext(trace_id=0xABC, span_id=0x1, parent_id=0x9)
+RECORD = RequestRecord(
+    id="r",
+    begun_at=1000.0,
+    seconds=4.0,
+    status=200,
+    model="qwen3",
+    service="default",
+    backend="http://10.0.0.1:8080",
+    stream=True,
+    queued=0.25,
+    first_token=1.5,
+    tokens=Tokens(100, 60, 7),
+    finish_reason="tool_calls",
+    attempts=(
+        AttemptRecord("as_asked", 1.0, 1.0, "prose", span_id=0x2),
+        AttemptRecord("nudged", 2.0, 1.5, span_id=0x3),
+    ),
+    facts=(Coerced("f", "/a"),),
+    outcome=Outcome.RETRIED,
+    trace=TRACE,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_wishes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    monkeypatch.delenv("OTEL_RESOURCE_ATTRIBUTES", raising=False)
+
+
+def spans_of(*records: RequestRecord) -> list[ReadableSpan]:
+    """Return the spans of some records, in the order in which they began."""
+    exporter = InMemorySpanExporter()
+    sink = Tracing(exporter)
+    for record in records:
+        sink.take(record)
+    sink.close()
+    return sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+
+
+def attributes(span: ReadableSpan) -> dict[str, object]:
+    return dict(span.attributes or {})
+
+
+def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
+    request, first, second = spans_of(RECORD)
+    assert [one.name for one in (request, first, second)] == [
+        "POST /v1/chat/completions",
+        "chat qwen3",
+        "chat qwen3",
+    ]
+    assert [one.kind for one in (request, first)] == [SpanKind.SERVER, SpanKind.CLIENT]
+    assert (request.start_time, request.end_time) == (1000 * 10**9, 1004 * 10**9)
+    assert (second.start_time, second.end_time) == (1002 * 10**9, 1003_500_000_000)
+    assert request.parent is not None
+    assert request.parent.span_id == 0x9
+    for span, span_id in ((request, 0x1), (first, 0x2), (second, 0x3)):
+        assert (span.context.trace_id, span.context.span_id) == (0xABC, span_id)
+    assert first.parent is not None
+    assert first.parent.span_id == 0x1
+
+
+def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
+    request, first, second = map(attributes, spans_of(RECORD))
+    assert request == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "temper",
+        "gen_ai.request.model": "qwen3",
+        "gen_ai.request.stream": True,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.response.time_to_first_chunk": 1.5,
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.cache_read.input_tokens": 60,
+        "gen_ai.usage.output_tokens": 7,
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "temper.request.id": "r",
+        "temper.service": "default",
+        "temper.outcome": "retried",
+        "temper.repairs": "coerced=1",
+        "temper.attempts": 2,
+        "temper.queued_seconds": 0.25,
+        "temper.overhead_seconds": 1.25,
+    }
+    assert first == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "qwen3",
+        "server.address": "10.0.0.1",
+        "server.port": 8080,
+        "temper.attempt.reason": "as_asked",
+        "temper.attempt.defect": "prose",
+    }
+    assert "temper.attempt.defect" not in second
+
+
+def test_what_failed_is_marked_and_what_its_client_left_is_not() -> None:
+    failed = replace(
+        RECORD,
+        status=502,
+        outcome=None,
+        attempts=(AttemptRecord("as_asked", 1.0, 1.0, error="unavailable", span_id=2),),
+    )
+    request, attempt = spans_of(failed)
+    assert request.status.status_code is attempt.status.status_code is StatusCode.ERROR
+    assert attributes(request)["error.type"] == "unavailable"
+    (left,) = spans_of(replace(RECORD, status=499, attempts=(), outcome=None, left=Phase.QUEUED))
+    assert left.status.status_code is StatusCode.UNSET
+    assert attributes(left)["temper.left"] == "queued"
+
+
+def test_a_trace_that_began_here_has_no_parent() -> None:
+    request, *_ = spans_of(replace(RECORD, trace=TraceContext(0xABC, 0x1)))
+    assert request.parent is None
+    assert request.context.trace_id == 0xABC
+
+
+def test_whoever_began_a_trace_may_have_decided_not_to_keep_it() -> None:
+    assert spans_of(replace(RECORD, trace=replace(TRACE, is_sampled=False))) == []
+
+
+def test_a_request_that_carried_no_ids_has_no_spans() -> None:
+    assert spans_of(replace(RECORD, trace=None)) == []
+
+
+def test_a_long_value_is_cut() -> None:
+    request, *_ = spans_of(replace(RECORD, model="m" * 1000))
+    assert attributes(request)["gen_ai.request.model"] == "m" * 256
+
+
+def test_the_service_is_named_and_the_environment_may_name_it_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert spans_of(RECORD)[0].resource.attributes["service.name"] == "temper"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "kitchen")
+    assert spans_of(RECORD)[0].resource.attributes["service.name"] == "kitchen"
+
+
+class Stubborn(SpanExporter):
+    """A collector that does not answer before it is told to stop."""
+
+    def __init__(self) -> None:
+        self.told = Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.told.wait(30)
+        return SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        self.told.set()
+
+
+def test_an_end_is_not_delayed_by_a_collector_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_PATIENCE", 0.01)
+    exporter = Stubborn()
+    sink = Tracing(exporter)
+    sink.take(RECORD)
+    sink.close()
+    assert exporter.told.is_set()
+
+
+def test_spans_travel_to_the_collector_that_was_named() -> None:
+    exporter = exporter_to("http://127.0.0.1:4318")
+    assert vars(exporter)["_endpoint"] == "http://127.0.0.1:4318/v1/traces"
+    exporter.shutdown()
