@@ -8,6 +8,9 @@ TemperError
 │   ├── ContextOverflow
 │   ├── UnknownModel
 │   ├── RequestTooLarge
+│   ├── RequestTimedOut
+│   ├── NotJson
+│   ├── HostNotAllowed
 │   ├── NotAuthorized
 │   └── QueueFull
 ├── BackendFailed               the backend's
@@ -73,6 +76,30 @@ class RequestTooLarge(InvalidRequest):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         super().__init__(f"The request body is larger than {limit} bytes (server.max_body_bytes)")
+
+
+class RequestTimedOut(InvalidRequest):
+    """The body did not come in `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        problem = f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
+        super().__init__(problem)
+
+
+class NotJson(InvalidRequest):
+    """The body is not declared to be JSON."""
+
+    def __init__(self) -> None:
+        super().__init__("Send JSON, and say so: 'Content-Type: application/json'", "content-type")
+
+
+class HostNotAllowed(InvalidRequest):
+    """The server was called by a name that is not its own."""
+
+    def __init__(self) -> None:
+        problem = "This server does not go by that name: call it by its address, or have its "
+        super().__init__(f"{problem}operator add the name to server.allowed_hosts", "host")
 
 
 class NotAuthorized(InvalidRequest):

@@ -40,6 +40,12 @@ def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     return url.rstrip("/")
 
 
+def _origin(url: str) -> str:
+    if not re.fullmatch(r"https?://[^/*?#@\s]+", url):
+        raise ValueError("should be an origin like https://chat.example.com, without a path")
+    return url
+
+
 def _usable_key(key: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[!-~]+", key.get_secret_value()):
         raise ValueError("may contain only visible ASCII characters, as it travels in a header")
@@ -71,6 +77,7 @@ def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
+Origin = Annotated[str, AfterValidator(_origin)]
 Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
 Seconds = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, le=1)]
@@ -109,8 +116,27 @@ class Server(_Section):
         default=8367, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one"
     )
     api_key: Key = Field(default=None, description="key that clients must send as a bearer token")
+    api_keys_file: File = Field(
+        default=None,
+        description="file with one 'name key' a line, for clients with keys of their own",
+    )
+    allowed_hosts: list[str] = Field(
+        default=[], description="names by which clients may call the server, besides loopback's"
+    )
+    cors_origins: list[Origin] = Field(
+        default=[], description="web pages that may use the server from a browser: their origins"
+    )
     max_body_bytes: Count = Field(
         default=33_554_432, ge=1024, description="largest accepted request body, in bytes"
+    )
+    max_connections: Count = Field(
+        default=2048, ge=1, description="connections that may be open at once; more get a 503"
+    )
+    header_seconds: Seconds = Field(
+        default=10, description="how long the head of a request may take to come, in seconds"
+    )
+    body_seconds: Seconds = Field(
+        default=30, description="how long the body of a request may take to come, in seconds"
     )
     workers: Count = Field(
         default=1, ge=1, le=64, description="processes that serve; one is enough for most machines"

@@ -156,7 +156,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             ("context.low", "context.high"),
             f"must be below context.high, which is {settings.context.high:g}",
         )
-    if settings.server.api_key is None and not is_loopback(settings.server.host):
+    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
+    if not has_key and not is_loopback(settings.server.host):
         yield (
             ("server.host", "server.api_key"),
             f"{settings.server.host} can be reached from other machines, so a key is required: "

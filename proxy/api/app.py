@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,7 +13,7 @@ from starlette.routing import Route
 from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.fitting import ContextPolicy, Fitting
-from proxy.api.limits import HEALTH_PATHS, Limits
+from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_chat
 from proxy.api.reception import Reception
 from proxy.api.recognition import KnownModels, Wishes
@@ -37,11 +38,11 @@ _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local mo
 class Serving:
     """How clients are served.
 
-    Models are recognised by `profiles`, as far as the operator `wishes` nothing else. `api_key` is
-    what clients must send, None for an open server; with `forwards_authorization` a client's own
-    key travels to the backend, for which the operator then has none. `parallel` requests are put
-    to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
-    `max_waiting` may wait. With `has_open_metrics` they can be read without the key.
+    Models are recognised by `profiles`, as far as the operator `wishes` nothing else. With
+    `forwards_authorization` a client's own key travels to the backend, for which the operator then
+    has none; web pages from `origins` may use the server from a browser. `parallel` requests are
+    put to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
+    `max_waiting` may wait. With `has_open_metrics` they can be read without a key.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -49,8 +50,9 @@ class Serving:
     wishes: Wishes = field(default_factory=Wishes)
     context: ContextPolicy = field(default_factory=ContextPolicy)
     pace: Pace = field(default_factory=Pace)
-    api_key: str | None = None
-    max_body_bytes: int = 32 * 2**20
+    access: Access = field(default_factory=Access)
+    origins: tuple[str, ...] = ()
+    body: BodyLimits = field(default_factory=BodyLimits)
     max_waiting: int = MOST_WAITING
     parallel: int | None = None
     workers: int = 1
@@ -90,9 +92,7 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
         redoc_url=None,
         redirect_slashes=False,
     )
-    reception = Reception(
-        services, serving.policy, serving.max_body_bytes, serving.forwards_authorization
-    )
+    reception = Reception(services, serving.policy, serving.body, serving.forwards_authorization)
     observers = observers or Observers()
     chat = ChatCompletions(reception, serving.pace, workers=serving.workers, observers=observers)
     for path in _CHAT_PATHS:
@@ -105,7 +105,12 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
     describe_chat(app, _CHAT_PATHS[0])
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
-    app.add_middleware(Limits, api_key=serving.api_key, open_paths=open_paths)
+    app.add_middleware(Limits, access=serving.access, open_paths=open_paths)
+    if serving.origins:  # outside of the limits, as a browser asks for permission without a key
+        allowed = [*serving.origins]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]
+        )
     return app
 
 

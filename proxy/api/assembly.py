@@ -4,6 +4,8 @@ import difflib
 
 from proxy.api.app import Serving
 from proxy.api.fitting import ContextPolicy, FittingMode, Strategy
+from proxy.api.keys import read_keys
+from proxy.api.limits import Access, BodyLimits
 from proxy.api.recognition import Wishes
 from proxy.api.streaming import Pace
 from proxy.context.replay import Rules
@@ -17,7 +19,10 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.sections import Context as ContextSettings
 from proxy.sections import Profile as ProfileSettings
-from proxy.settings import Settings
+from proxy.sections import Server as ServerSettings
+from proxy.settings import Settings, is_loopback
+
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def serving_of(settings: Settings) -> Serving:
@@ -25,7 +30,7 @@ def serving_of(settings: Settings) -> Serving:
     profiles = load_profiles(settings.profile.folder)
     guardrails, server = settings.guardrails, settings.server
     prose = guardrails.text_policy
-    key = server.api_key
+    keys = _keys(server)
     return Serving(
         policy=Policy(
             mode=Mode(guardrails.mode),
@@ -44,14 +49,30 @@ def serving_of(settings: Settings) -> Serving:
         context=_context(settings.context),
         profiles=profiles,
         wishes=wishes_of(settings.profile, profiles),
-        api_key=key.get_secret_value() if key is not None else None,
-        max_body_bytes=server.max_body_bytes,
+        access=Access(keys, _hosts(server)),
+        origins=tuple(server.cors_origins),
+        body=BodyLimits(server.max_body_bytes, server.body_seconds),
         max_waiting=server.max_waiting,
         parallel=settings.backend.parallel_requests or None,
         workers=server.workers,
-        forwards_authorization=key is None,
+        forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
+
+
+def _keys(settings: ServerSettings) -> dict[str, str]:
+    """Collect every key that opens the server, by the name of its owner."""
+    keys = read_keys(settings.api_keys_file) if settings.api_keys_file is not None else {}
+    own = settings.api_key
+    return keys if own is None else {"api_key": own.get_secret_value(), **keys}
+
+
+def _hosts(settings: ServerSettings) -> frozenset[str] | None:
+    """Collect the names that the server goes by; beyond loopback any, as there is a key."""
+    allowed = frozenset(name.lower() for name in settings.allowed_hosts)
+    if not allowed and not is_loopback(settings.host):
+        return None
+    return allowed | {*_LOOPBACK_NAMES, settings.host.strip("[]").lower()}
 
 
 def _context(settings: ContextSettings) -> ContextPolicy:

@@ -47,6 +47,33 @@ class Problem:
         return Response(json.dump(self.body()), self.status, dict(self.headers), "application/json")
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """How a kind of error is put to a client; its own words where there is no `message`."""
+
+    status: int
+    code: str | None = None
+    kind: str = "invalid_request_error"
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    message: str = ""
+
+
+_CLOSING = MappingProxyType({"connection": "close"})
+_BEARER = MappingProxyType({"www-authenticate": "Bearer"})
+_CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType(
+    {
+        errors.ContextOverflow: _Terms(400, "context_length_exceeded"),
+        errors.UnknownModel: _Terms(404, "model_not_found"),
+        errors.RequestTooLarge: _Terms(413, "request_too_large", "request_too_large"),
+        errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
+        errors.NotJson: _Terms(415, "unsupported_media_type"),
+        errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
+        errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
+        errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
+    }
+)
+
+
 def describe(error: TemperError) -> Problem:
     """Translate an error; what nobody foresaw is an internal error without details."""
     match error:
@@ -77,28 +104,16 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 
 
 def _client_problem(error: errors.InvalidRequest) -> Problem:
-    kind = "invalid_request_error"
-    match error:
-        case errors.ContextOverflow():
-            details: dict[str, JsonValue] = {
-                "n_prompt_tokens": error.prompt_tokens,
-                "n_ctx": error.window,
-            }
-            code = "context_length_exceeded"
-            return Problem(400, kind, error.problem, code, error.param, details=details)
-        case errors.UnknownModel():
-            return Problem(404, kind, error.problem, "model_not_found", error.param)
-        case errors.RequestTooLarge():
-            return Problem(413, "request_too_large", error.problem, "request_too_large")
-        case errors.QueueFull():
-            later = {"retry-after": str(error.retry_after)}
-            return Problem(429, "rate_limit_error", error.problem, "queue_full", headers=later)
-        case errors.NotAuthorized():
-            headers = {"www-authenticate": "Bearer"}
-            code = "invalid_api_key"
-            return Problem(401, "authentication_error", error.problem, code, headers=headers)
-        case _:
-            return Problem(400, kind, str(error), None, error.param)
+    terms = _CLIENTS_FAULTS.get(type(error), _Terms(400, message=str(error)))
+    headers, details = dict(terms.headers), dict[str, JsonValue]()
+    if isinstance(error, errors.ContextOverflow):
+        details = {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.window}
+    elif isinstance(error, errors.QueueFull):
+        headers["retry-after"] = str(error.retry_after)
+    message = terms.message or error.problem
+    return Problem(
+        terms.status, terms.kind, message, terms.code, error.param, headers, details=details
+    )
 
 
 def _backend_problem(error: errors.BackendFailed) -> Problem:

@@ -8,7 +8,7 @@ from starlette.requests import Request as HttpRequest
 
 from proxy.api.exchange import new_call_id
 from proxy.api.fitting import FittingMode
-from proxy.api.limits import read_body
+from proxy.api.limits import BodyLimits, read_body
 from proxy.api.recognition import KnownModel
 from proxy.api.services import Service, Services
 from proxy.dialects.openai_chat.decode import decode_request
@@ -40,16 +40,16 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Takes requests; `max_body_bytes` bounds what a client may send."""
+    """Takes requests; `body` bounds what a client may send."""
 
     services: Services
     policy: Policy
-    max_body_bytes: int
+    body: BodyLimits
     forwards_authorization: bool = False
 
     async def receive(self, http: HttpRequest) -> Received:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
-        request = decode_request(await read_body(http, self.max_body_bytes))
+        request = decode_request(await read_body(http, self.body))
         service = self.services.find(request.model)
         known = await service.look_up(request.model)
         written = draft(request, replace(self._policy_for(http), traits=known.traits))

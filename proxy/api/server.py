@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
+from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.observing import observing
 from proxy.api.opening import open_services
 from proxy.errors import InvalidConfiguration
@@ -57,10 +58,12 @@ async def serve_on(
     """Serve on a socket until a signal ends it, see `run`."""
     served = serving_of(settings)
     async with open_services(settings, served, on_stage) as services:
+        own = settings.server
+        limits = ConnectionLimits(own.header_seconds, own.max_connections)
         with observing(settings) as observers:
             app = create_app(services, served, observers)
             address = Address(url_of(listening), services.name)
-            async with serving(app, listening, settings.server.grace_seconds) as server:
+            async with serving(app, listening, own.grace_seconds, limits) as server:
                 on_ready(address)
                 await server
 
@@ -88,7 +91,10 @@ def url_of(listening: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(
-    app: FastAPI, listening: socket.socket, grace: float
+    app: FastAPI,
+    listening: socket.socket,
+    grace: float,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> AsyncGenerator[asyncio.Task[None], None]:
     """Serve an application on a socket; yields, once clients are welcome, the task that does it.
 
@@ -97,6 +103,8 @@ async def serving(
     """
     config = uvicorn.Config(
         app,
+        http=guarded(limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,6 +19,11 @@ class HandMadeClient:
     _has_sent: bool = False
 
     @property
+    def _sent(self) -> dict[str, str]:
+        typed = {"content-type": "application/json"} if self.method == "POST" else {}
+        return {**typed, **self.headers}
+
+    @property
     def scope(self) -> Scope:
         return {
             "type": "http",
@@ -29,7 +34,7 @@ class HandMadeClient:
             "root_path": "",
             "scheme": "http",
             "server": ("127.0.0.1", 80),
-            "headers": [(name.encode(), value.encode()) for name, value in self.headers.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in self._sent.items()],
             "state": {"request_id": "req_test"},
         }
 

@@ -18,6 +18,7 @@ from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
 
 CHAT = "/v1/chat/completions"
+_JSON = {"content-type": "application/json"}
 
 # without certificates: loading them would take longer than most tests do
 _PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,8 +50,7 @@ class Front:
 
     async def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
         """Post a body as it is to the chat endpoint."""
-        own = {"content-type": "application/json", **(headers or {})}
-        return read_answer(await self.client.post(CHAT, content=body, headers=own))
+        return read_answer(await self.client.post(CHAT, content=body, headers=headers))
 
 
 @asynccontextmanager
@@ -94,7 +94,11 @@ async def in_front_of(
         async with (
             listening(create_app(serves.alone(engine), serves, observers)) as server,
             httpx.AsyncClient(
-                base_url=server.url, transport=plain_transport(), trust_env=False, timeout=10
+                base_url=server.url,
+                transport=plain_transport(),
+                trust_env=False,
+                timeout=10,
+                headers=_JSON,
             ) as client,
         ):
             yield Front(client, backend, server)

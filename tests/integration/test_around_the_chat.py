@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.api.app import Serving
+from proxy.api.limits import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.front import CHAT, request, temper, temper_before
@@ -13,7 +14,7 @@ from tests.fakes.spoken import says
 pytestmark = pytest.mark.anyio
 
 KEY = "the-key"
-LOCKED = Serving(api_key=KEY)
+LOCKED = Serving(access=Access({"us": KEY}))
 ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{model_id}", "/health", "/readyz")
 
 
@@ -183,3 +184,37 @@ async def test_the_api_describes_itself() -> None:
     paths = document["paths"]
     assert isinstance(paths, dict)
     assert set(ROUTES) <= set(paths)
+
+
+async def test_no_web_page_is_let_in_unless_its_origin_is_listed() -> None:
+    preflight = {
+        "origin": "https://chat.example.com",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+    }
+    async with temper() as front:
+        refused = await front.client.options(CHAT, headers=preflight)
+        plain = await front.client.get("/v1/models", headers={"origin": preflight["origin"]})
+    assert refused.status_code == 405
+    assert not any(name.startswith("access-control") for name in (*refused.headers, *plain.headers))
+    listed = Serving(access=LOCKED.access, origins=(preflight["origin"],))
+    async with temper(says("Hi."), serving=listed) as front:
+        allowed = await front.client.options(CHAT, headers=preflight)
+        other = {**preflight, "origin": "https://evil.example"}
+        stranger = await front.client.options(CHAT, headers=other)
+        key = {"authorization": f"Bearer {KEY}", "origin": preflight["origin"]}
+        answer = await front.ask(request(tools=None), headers=key)
+    assert allowed.headers["access-control-allow-origin"] == preflight["origin"]
+    assert "access-control-allow-credentials" not in allowed.headers
+    assert "access-control-allow-origin" not in stranger.headers
+    assert answer.headers["access-control-allow-origin"] == preflight["origin"]
+    assert answer.text == "Hi."
+
+
+async def test_a_body_that_is_not_declared_as_json_is_refused() -> None:
+    async with temper() as front:
+        headers = {"content-type": "text/plain"}
+        response = await front.client.post(CHAT, content=b"{}", headers=headers)
+    assert response.status_code == 415
+    assert response.json()["error"]["code"] == "unsupported_media_type"
+    assert front.backend.questions == []

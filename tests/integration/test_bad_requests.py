@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from proxy.api.app import Serving
+from proxy.api.limits import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, TOOLS, Front, request, temper
@@ -177,9 +178,10 @@ async def test_a_compressed_body_is_refused_unread() -> None:
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head += b"content-length: 1001\r\n\r\n"
     async with (
-        temper(serving=Serving(max_body_bytes=1000)) as front,
+        temper(serving=Serving(body=BodyLimits(1000))) as front,
         front.server.connected() as (reader, writer),
     ):
         writer.write(head)
@@ -192,7 +194,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
         for start in range(0, size, 300):
             yield b" " * min(300, size - start)
 
-    async with temper(says("Hi."), serving=Serving(max_body_bytes=1000)) as front:
+    async with temper(says("Hi."), serving=Serving(body=BodyLimits(1000))) as front:
         response = await front.client.post(CHAT, content=pieces())
         again = await front.ask(request(tools=None))
     assert response.status_code == status

@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.api.app import Serving
+from proxy.api.limits import Access
 from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, request, temper
@@ -148,7 +149,7 @@ async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
 
 
 FORWARDING = Serving(forwards_authorization=True)
-LOCKED = Serving(api_key="front-key")
+LOCKED = Serving(access=Access({"us": "front-key"}))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ LOCKED = Serving(api_key="front-key")
 async def test_who_authorizes_at_the_backend(
     *, stream: bool, serving: Serving, own_key: str, expected: str | None
 ) -> None:
-    key = serving.api_key or "the-clients"
+    key = serving.access.keys.get("us", "the-clients")
     async with temper(says("Hi."), serving=serving, api_key=own_key) as front:
         headers = {"authorization": f"Bearer {key}"}
         answer = await front.ask(request(tools=None), stream=stream, headers=headers)

@@ -26,6 +26,10 @@ from proxy import errors
             errors.RequestTooLarge(9),
             "The request body is larger than 9 bytes (server.max_body_bytes)",
         ),
+        (
+            errors.RequestTimedOut(30),
+            "The request body did not arrive within 30 s (server.body_seconds)",
+        ),
         (errors.NotAuthorized(), "Send the server's API key as 'Authorization: Bearer <key>'"),
         (
             errors.BackendUnavailable("http://b", "refused the connection"),

@@ -4,6 +4,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from proxy.api.app import Serving, create_app
+from proxy.api.limits import Access
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -34,7 +35,7 @@ def test_the_table_of_routes_is_closed(client: HandMadeClient, status: int) -> N
 
 
 def test_a_key_guards_every_route_but_the_probes() -> None:
-    serving = Serving(api_key="key")
+    serving = Serving(access=Access({"us": "key"}))
     assert call(HandMadeClient(path="/v1/models"), serving).status == 401
     assert call(HandMadeClient(path="/healthz"), serving).status == 200
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from proxy.api.assembly import serving_of
@@ -21,7 +23,7 @@ def test_settings_become_what_the_application_takes() -> None:
             backend={"deadline_seconds": 7},
         )
     )
-    assert (made.api_key, made.max_body_bytes) == ("k", 5000)
+    assert (dict(made.access.keys), made.body.size) == ({"api_key": "k"}, 5000)
     assert (made.policy.text_policy, made.policy.attempts) == (TextPolicy.ACCEPT, 2)
     assert made.policy.is_strict
     assert (made.pace.keep_alive, made.pace.deadline) == (3, 7)
@@ -58,3 +60,32 @@ def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str
     with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
         serving_of(settings_of(profile={"name": name}))
     assert raised.value.setting == "profile.name"
+
+
+def test_on_loopback_the_server_goes_by_loopbacks_names_and_those_of_the_operator() -> None:
+    hosts = serving_of(Settings()).access.hosts
+    assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
+    more = serving_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
+    assert more == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
+
+
+def test_beyond_loopback_any_name_will_do_unless_the_operator_lists_some() -> None:
+    beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
+    assert serving_of(settings_of(server=beyond)).access.hosts is None
+    hosts = serving_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
+    assert hosts is not None
+    assert "box" in hosts
+
+
+def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("alice sk-1", encoding="utf-8")
+    made = serving_of(settings_of(server={"api_key": "k", "api_keys_file": str(file)}))
+    assert made.access.keys == {"api_key": "k", "alice": "sk-1"}
+    assert "sk-1" not in repr(made)
+
+
+@pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*"])
+def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="origin"):
+        settings_of(server={"cors_origins": [origin]})

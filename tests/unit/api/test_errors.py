@@ -15,6 +15,9 @@ LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
         (errors.ContextOverflow("long", 9, 8), 400, "context_length_exceeded", "messages"),
         (errors.UnknownModel("x", ("y",)), 404, "model_not_found", "model"),
         (errors.RequestTooLarge(10), 413, "request_too_large", None),
+        (errors.RequestTimedOut(30), 408, "request_timeout", None),
+        (errors.NotJson(), 415, "unsupported_media_type", "content-type"),
+        (errors.HostNotAllowed(), 403, "host_not_allowed", "host"),
         (errors.NotAuthorized(), 401, "invalid_api_key", None),
         (errors.BackendUnavailable("b", "is down"), 502, "backend_unavailable", None),
         (LOADING, 503, "model_loading", None),
@@ -50,7 +53,8 @@ def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
 def test_no_kind_of_error_is_forgotten() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
-        "NotAuthorized", "QueueFull", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
+        "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "QueueFull",
+        "BackendUnavailable", "BackendTimedOut", "BackendRefused",
         "BackendSpokeNonsense", "GuardrailsExhausted", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip

@@ -2,22 +2,24 @@ import asyncio
 
 import pytest
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from proxy.api.limits import Limits, read_body
-from proxy.errors import InvalidRequest, RequestTooLarge
+from proxy.api.limits import Access, BodyLimits, Limits, read_body
+from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from tests.fakes.asgi import HandMadeClient
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the id of the request."""
+    """Answer with the id of the request, and tell whose it is."""
     del receive
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    owner = scope["state"].get("owner", "nobody").encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"owner", owner)]})
     await send({"type": "http.response.body", "body": scope["state"]["request_id"].encode()})
 
 
-def call(client: HandMadeClient, api_key: str | None = None) -> HandMadeClient:
-    asyncio.run(client.call(Limits(echo, api_key)))
+def call(client: HandMadeClient, *keys: str, hosts: frozenset[str] | None = None) -> HandMadeClient:
+    access = Access({f"owner of {key}": key for key in keys}, hosts)
+    asyncio.run(client.call(Limits(echo, access)))
     return client
 
 
@@ -62,12 +64,70 @@ def test_what_is_not_http_passes() -> None:
         passed.append(scope["type"])
 
     client = HandMadeClient()
-    asyncio.run(Limits(note, "key")({"type": "lifespan"}, client.receive, client.send))
+    asyncio.run(
+        Limits(note, Access({"us": "key"}))({"type": "lifespan"}, client.receive, client.send)
+    )
     assert passed == ["lifespan"]
 
 
+def test_several_keys_open_and_tell_whose_they_are() -> None:
+    client = call(HandMadeClient(headers={"x-api-key": "second"}), "first", "second")
+    assert client.answer_headers["owner"] == "owner of second"
+    assert call(HandMadeClient()).answer_headers["owner"] == ""
+
+
+NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8367", "127.0.0.1:1", "[::1]", "[::1]:8367", "::1"]
+)
+def test_a_server_answers_to_its_names(host: str) -> None:
+    assert call(HandMadeClient(headers={"host": host}), hosts=NAMES).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "evil.example:8367", "localhost.evil.example", "127.0.0.1.nip.io"]
+)
+def test_a_server_does_not_answer_to_other_names(host: str) -> None:
+    client = call(HandMadeClient(headers={"host": host}), hosts=NAMES)
+    assert client.status == 403
+    assert b"server.allowed_hosts" in client.answer
+
+
+def test_probes_may_use_any_name() -> None:
+    client = HandMadeClient(path="/healthz", headers={"host": "10.1.2.3"})
+    assert call(client, hosts=NAMES).status == 200
+
+
+JSON = {"content-type": "application/json"}
+
+
 def read(client: HandMadeClient, limit: int) -> bytes:
-    return asyncio.run(read_body(Request(client.scope, client.receive), limit))
+    client.headers = JSON | client.headers
+    return asyncio.run(read_body(Request(client.scope, client.receive), BodyLimits(limit, 0.01)))
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/X+JSON"])
+def test_a_body_that_is_declared_to_be_json_is_read(media_type: str) -> None:
+    assert read(HandMadeClient(b"{}", headers={"content-type": media_type}), 5) == b"{}"
+
+
+@pytest.mark.parametrize("media_type", ["", "text/plain", "application/x-www-form-urlencoded"])
+def test_what_browsers_send_unasked_is_refused(media_type: str) -> None:
+    with pytest.raises(NotJson):
+        read(HandMadeClient(b"{}", headers={"content-type": media_type}), 5)
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    request = Request(HandMadeClient(headers=JSON).scope, never)
+    with pytest.raises(RequestTimedOut) as raised:
+        asyncio.run(read_body(request, BodyLimits(5, 0.001)))
+    assert raised.value.seconds == 0.001
 
 
 def test_a_body_within_the_limit_is_read() -> None:

@@ -5,6 +5,7 @@ from starlette.requests import Request as HttpRequest
 
 from proxy.api.app import Serving
 from proxy.api.fitting import FittingMode
+from proxy.api.limits import BodyLimits
 from proxy.api.reception import Received, Reception, request_id
 from proxy.backends.client import Description
 from proxy.conversation import json
@@ -27,7 +28,7 @@ LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}
 
 
 def reception(backend: ScriptedBackend, *, forwards: bool = False) -> Reception:
-    return Reception(Serving().alone(backend), Policy(), 1_000_000, forwards)
+    return Reception(Serving().alone(backend), Policy(), BodyLimits(), forwards)
 
 
 def received(

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from proxy.api.app import Serving
+from proxy.api.limits import BodyLimits
 from proxy.api.reception import Reception
 from proxy.api.routes.chat import ChatCompletions
 from proxy.api.streaming import Pace
@@ -24,7 +25,7 @@ WITH_TOOLS = json.dump(
 def endpoint(
     backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
 ) -> ChatCompletions:
-    reception = Reception(Serving().alone(backend), Policy(), limit, forwards)
+    reception = Reception(Serving().alone(backend), Policy(), BodyLimits(limit), forwards)
     return ChatCompletions(reception, Pace())
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.api.app import Serving, create_app
+from proxy.api.limits import Access
 from proxy.api.routes import metrics as route
 from proxy.api.routes.metrics import METRICS_PATH
 from proxy.backends.client import Health
@@ -50,5 +51,5 @@ def test_without_metrics_there_is_no_such_route() -> None:
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
 def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
-    serving = Serving(api_key="key", has_open_metrics=is_open)
+    serving = Serving(access=Access({"us": "key"}), has_open_metrics=is_open)
     assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status

@@ -1,0 +1,119 @@
+"""Connections at the edge: what uvicorn lacks against clients that dawdle, or come in masses.
+
+uvicorn waits for the head of a request for ever and takes heads of any length. It must not know
+what is asked, only whether it is asked in time.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from proxy.api.errors import Problem
+
+_MOST_HEADERS = 200
+_HEAD_BYTES = 64 * 1024
+_KIND = "invalid_request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How long a head may take to come, in seconds, and how many connections there may be."""
+
+    head_seconds: float = 10.0
+    most: int = 2048
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+class HeadTooLarge(ValueError):
+    """A head has too many headers, or too long ones."""
+
+
+class GuardedConnection(HttpToolsProtocol):
+    """One client's connection; use `guarded` to set its limits."""
+
+    limits = DEFAULT_LIMITS
+    _deadline: asyncio.TimerHandle | None = None
+    _head_size = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Welcome a client, or send it away if there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.most:
+            problem = "Too many connections are open (server.max_connections): try again soon."
+            self._turn_away(Problem(503, "server_error", problem, headers={"retry-after": "5"}))
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline."""
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a head."""
+        super().on_message_begin()
+        self._head_size = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        """Count the bytes of the target."""
+        super().on_url(url)
+        self._grow(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header and its bytes."""
+        super().on_header(name, value)
+        self._grow(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        """Go on without a deadline: bodies have one of their own."""
+        self._stop_expecting()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or smuggles, in the shape of every other error."""
+        self._turn_away(Problem(400, _KIND, f"{msg} Its head may also be too large."))
+
+    def _grow(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > _HEAD_BYTES or len(self.headers) > _MOST_HEADERS:
+            raise HeadTooLarge  # which the parser passes on as an invalid request
+
+    def _expect_head(self) -> None:
+        self._stop_expecting()
+        self._deadline = self.loop.call_later(self.limits.head_seconds, self._give_up)
+
+    def _stop_expecting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        seconds = self.limits.head_seconds
+        problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
+        self._turn_away(Problem(408, _KIND, problem, "request_timeout"))
+
+    def _turn_away(self, problem: Problem) -> None:
+        self._stop_expecting()
+        if self.transport.is_closing():
+            return
+        answer = problem.response()
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(
+            b"HTTP/1.1 %d \r\n%s\r\n%s" % (problem.status, lines, bytes(answer.body))
+        )
+        self.transport.close()
+
+
+def guarded(limits: ConnectionLimits) -> type[GuardedConnection]:
+    """Make the class of connections with such limits, for uvicorn's `http`."""
+
+    class Limited(GuardedConnection):
+        """A connection with these limits."""
+
+    Limited.limits = limits
+    return Limited

@@ -1,0 +1,33 @@
+"""A file of API keys: who may ask, and with which key."""
+
+import re
+from pathlib import Path
+
+from proxy.errors import InvalidConfiguration
+
+_SETTING = "server.api_keys_file"
+_LINE = re.compile(r"(?P<name>\S+)\s+(?P<key>[!-~]+)")
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """Read keys by the names of their owners.
+
+    A line is `name key`; empty lines and those that begin with `#` do not count. Raises
+    `InvalidConfiguration` with the number of a line that is neither, never with its text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(_SETTING, f"{path} cannot be read: {error}") from error
+    keys: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None or found["name"] in keys:
+            problem = "is not 'name key'" if found is None else "has a name that was there before"
+            raise InvalidConfiguration(_SETTING, f"line {number} of {path} {problem}")
+        keys[found["name"]] = found["key"]
+    if not keys:
+        raise InvalidConfiguration(_SETTING, f"{path} holds no key: write 'name key' into a line")
+    return keys

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.api.keys import read_keys
+from proxy.errors import InvalidConfiguration
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "keys"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
+    path = written(tmp_path, "# ours\nalice  sk-1\n\n  bob\tsk-2#x  \n")
+    assert read_keys(path) == {"alice": "sk-1", "bob": "sk-2#x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("alice sk-1\nsk-canary", "line 2"),
+        ("alice sk-canary more", "line 1"),
+        ("alice sk-canaré", "line 1"),
+        ("a sk-canary\na sk-canary2", "line 2"),
+        ("# nobody\n", "holds no key"),
+    ],
+)
+def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said) as raised:
+        read_keys(written(tmp_path, text))
+    assert raised.value.setting == "server.api_keys_file"
+    assert "canar" not in str(raised.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+        read_keys(tmp_path / "missing")
