@@ -1,0 +1,1 @@
+"""Ollama's own chat language, spoken by one backend; no client of ours speaks it."""

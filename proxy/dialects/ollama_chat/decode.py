@@ -1,0 +1,146 @@
+"""From Ollama's chat language: the lines of a reply, and its errors.
+
+Calls come whole, in the last line or in an earlier one, depending on who parses them there.
+"""
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.decode import decode_error as decode_plain_error
+from proxy.dialects.openai_chat.schema import kind
+
+
+class LineReader:
+    """Turns the lines of one reply into events.
+
+    Both methods raise ValueError for what is no reply. Nothing is read after the end.
+    """
+
+    def __init__(self) -> None:
+        self._is_started = False
+        self._is_ended = False
+        self._calls = 0
+        self._ids: set[str] = set()
+        self._logprobs: list[JsonValue] = []
+
+    def feed(self, line: bytes) -> list[ReplyPart]:
+        """Return what one line says."""
+        if self._is_ended:
+            return []
+        chunk = json.parse(line)
+        if not isinstance(chunk, dict):
+            raise ValueError(f"a line is {kind(chunk)}")
+        if "error" in chunk:
+            self._is_ended = True
+            return [StreamedError(decode_error(line))]
+        message = chunk.get("message")
+        if not isinstance(message, dict):
+            raise ValueError("a line has no message")
+        parts = self._start(chunk)
+        self._read(message, chunk.get("logprobs"), parts)
+        if chunk.get("done") is True:
+            self._end(chunk, parts)
+        return parts
+
+    def finish(self) -> list[ReplyPart]:
+        """Make sure that the end of the stream is the end of the reply."""
+        if not self._is_ended:
+            raise ValueError("the reply ended before finishing")
+        return []
+
+    def _start(self, chunk: JsonObject) -> list[ReplyPart]:
+        if self._is_started:
+            return []
+        self._is_started = True
+        return [ReplyStarted(model=_string(chunk.get("model")) or None)]
+
+    def _read(self, message: JsonObject, logprobs: JsonValue, parts: list[ReplyPart]) -> None:
+        if thoughts := _string(message.get("thinking")):
+            parts.append(ReasoningDelta(thoughts))
+        if isinstance(logprobs, list):
+            self._logprobs += map(_logprob, logprobs)
+        if text := _string(message.get("content")):
+            told: JsonValue = {"content": self._logprobs} if self._logprobs else None
+            self._logprobs = []
+            parts.append(TextDelta(text, told))
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise ValueError(f"tool calls are {kind(calls)}")
+        for call in calls:
+            parts += self._read_call(call)
+
+    def _read_call(self, call: JsonValue) -> list[ReplyPart]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(function, dict):
+            raise ValueError("a tool call has no function")
+        number, self._calls = self._calls, self._calls + 1
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
+        # an id that came before is as good as none: whoever accepts the call makes one
+        call_id = _string(call.get("id"))
+        is_new = bool(call_id) and call_id not in self._ids
+        self._ids.add(call_id)
+        return [
+            ToolCallStarted(number, call_id if is_new else None, _string(function.get("name"))),
+            ToolCallArgumentsDelta(number, text),
+        ]
+
+    def _end(self, chunk: JsonObject, parts: list[ReplyPart]) -> None:
+        self._is_ended = True
+        parts.append(UsageReported(_usage(chunk)))
+        reason = _string(chunk.get("done_reason"))
+        # Ollama ends a call with "stop" as well
+        natural = "tool_calls" if self._calls else "stop"
+        parts.append(ReplyFinished("length" if reason == "length" else natural))
+
+
+def decode_error(body: bytes) -> JsonObject:
+    """Find the error in the body of a failure, or in a line; it has a string `message`.
+
+    Ollama's own is a string. What its runner answered stands within that string, as the JSON that
+    the runner sent.
+    """
+    error = decode_plain_error(body)
+    nested = f"{error['message']}".strip()
+    return decode_plain_error(nested.encode()) if nested.startswith("{") else error
+
+
+def _usage(chunk: JsonObject) -> JsonObject:
+    """Tell the tokens; what was read from the cache is a part of the prompt."""
+    prompt, answer = _count(chunk.get("prompt_eval_count")), _count(chunk.get("eval_count"))
+    usage: JsonObject = {
+        "prompt_tokens": prompt,
+        "completion_tokens": answer,
+        "total_tokens": prompt + answer,
+    }
+    if "prompt_eval_cached_count" in chunk:
+        cached = _count(chunk["prompt_eval_cached_count"])
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    return usage
+
+
+def _logprob(told: JsonValue) -> JsonValue:
+    """Add the bytes of a token, which OpenAI's clients expect, and those of its rivals."""
+    if not isinstance(told, dict):
+        return told
+    rivals = told.get("top_logprobs")
+    others = [_logprob(one) for one in rivals] if isinstance(rivals, list) else []
+    token: JsonValue = [*_string(told.get("token")).encode("utf-8", "replace")]
+    return {"bytes": token, **told, "top_logprobs": others}
+
+
+def _string(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

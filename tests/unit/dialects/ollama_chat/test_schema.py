@@ -1,0 +1,26 @@
+import pytest
+
+from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, Option, Refused
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest
+
+
+def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
+    assert set(ChatCompletionRequest.model_fields) <= set(FIELDS)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, fate in FIELDS.items() if isinstance(fate, Option)]
+)
+def test_what_becomes_an_option_is_one_that_ollama_knows(name: str) -> None:
+    fate = FIELDS[name]
+    assert isinstance(fate, Option)
+    assert fate.name in OPTIONS
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, fate in FIELDS.items() if isinstance(fate, Refused)]
+)
+def test_every_refusal_says_what_to_do_instead(name: str) -> None:
+    fate = FIELDS[name]
+    assert isinstance(fate, Refused)
+    assert fate.remedy.endswith(".")
