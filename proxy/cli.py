@@ -68,6 +68,7 @@ def main() -> None:
 @main.command()
 @click.option("--backend-url", help="A running llama-server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says.")
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--context-tokens", type=int, help="Window of one slot, with --model.")
@@ -81,7 +82,11 @@ def main() -> None:
 def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Path | None) -> None:
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
-        "backend": {"url": flags["backend_url"]},
+        "backend": {
+            "url": flags["backend_url"],
+            "kind": "ollama" if flags["ollama"] else None,
+        },
+        "ollama": {"model": flags["ollama"]},
         "model": {
             "path": flags["model"],
             "context_tokens": flags["context_tokens"],

@@ -61,13 +61,14 @@ class ContextOverflow(InvalidRequest):
 
 
 class UnknownModel(InvalidRequest):
-    """No such model; `known` lists the ids there are."""
+    """No such model; `known` lists the ids there are, `remedy` says how to get others."""
 
-    def __init__(self, model: str, known: tuple[str, ...]) -> None:
+    def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model = model
         self.known = known
         listed = ", ".join(known) or "none"
-        super().__init__(f"The model {model!r} does not exist. Available: {listed}.", "model")
+        problem = f"The model {model!r} does not exist. Available: {listed}."
+        super().__init__(f"{problem} {remedy}".strip(), "model")
 
 
 class RequestTooLarge(InvalidRequest):

@@ -99,6 +99,9 @@ Name = Annotated[
     BeforeValidator(_none_if_empty),
 ]
 
+_UNIT = r"\d+(\.\d+)?(ms|s|m|h)"
+Duration = Annotated[str, StringConstraints(pattern=rf"^(-?\d+|({_UNIT})+)?$")]
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -163,9 +166,9 @@ class Backend(_Section):
         default=None,
         description="address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080",
     )
-    kind: Literal["auto", "llama-server", "openai"] = Field(
+    kind: Literal["auto", "llama-server", "ollama", "openai"] = Field(
         default="auto",
-        description="what it is: llama-server, openai for any other compatible server, or auto",
+        description="what it is: llama-server, ollama, openai for any other server, or auto",
     )
     api_key: Key = Field(default=None, description="key that Temper sends to the backend")
     headers: Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)] = Field(
@@ -191,6 +194,20 @@ class Backend(_Section):
     )
     deadline_seconds: Seconds = Field(
         default=1800, description="limit for all attempts of one request together, in seconds"
+    )
+
+
+class Ollama(_Section):
+    """What is asked of an Ollama; without backend.url it is looked for where OLLAMA_HOST says."""
+
+    model: Name = Field(
+        default=None, description="model that answers whatever name clients ask for"
+    )
+    context_tokens: Count = Field(
+        default=0, ge=0, description="window of every model, in tokens; 0 leaves it to Ollama"
+    )
+    keep_alive: Duration = Field(
+        default="", description='how long a model stays loaded: "10m", seconds, or -1 for ever'
     )
 
 

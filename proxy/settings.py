@@ -22,6 +22,7 @@ from proxy.sections import (
     Logging,
     Metrics,
     Model,
+    Ollama,
     Profile,
     Server,
     Tracing,
@@ -45,6 +46,7 @@ class Settings(BaseSettings):
 
     server: Server = Server()
     backend: Backend = Backend()
+    ollama: Ollama = Ollama()
     model: Model = Model()
     guardrails: Guardrails = Guardrails()
     context: Context = Context()
@@ -150,6 +152,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             ("backend.url", "model.path"),
             "cannot be combined with model.path: Temper either uses a running server or starts "
             "one for a model; remove one of the two",
+        )
+    if settings.ollama.model is not None and settings.model.path is not None:
+        yield (
+            ("ollama.model", "model.path"),
+            "cannot be combined with model.path: Temper either uses an Ollama or starts a server "
+            "for a model; remove one of the two",
         )
     if settings.context.low >= settings.context.high:
         yield (

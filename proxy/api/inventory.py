@@ -1,7 +1,7 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
 from proxy.api.assembly import wishes_of
-from proxy.api.opening import introduce_file, nothing_to_serve, open_backend
+from proxy.api.opening import introduce_file, nothing_to_serve, open_backend, server_url
 from proxy.api.recognition import KnownModel, KnownModels
 from proxy.processes.llama_server import check_model_file
 from proxy.processes.model_file import read_model_file
@@ -15,7 +15,7 @@ async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
 
     Raises `InvalidConfiguration`, `LaunchFailed` and `BackendFailed` kinds of errors.
     """
-    if settings.backend.url is None:
+    if server_url(settings) is None:
         if settings.model.path is None:
             raise nothing_to_serve()
         check_model_file(settings.model.path)

@@ -1,5 +1,6 @@
 """Opens what the settings name: each kind of backend in a function of its own."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from proxy.api.services import Services
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
-from proxy.backends.detection import Kind
+from proxy.backends.detection import Kind, ollama_url
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.backends.transport import Connection, Timeouts
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import (
@@ -29,6 +31,7 @@ from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.profiles.files import load_profiles
 from proxy.profiles.recognition import Evidence
 from proxy.sections import Backend as BackendSettings
+from proxy.sections import Ollama as OllamaSettings
 from proxy.settings import Settings
 
 
@@ -46,14 +49,22 @@ async def open_backend(
     settings: Settings, on_stage: StageListener
 ) -> AsyncGenerator[Backend, None]:
     """Connect to the server that is configured, or start one for the model that is."""
-    if settings.backend.url is not None:
-        kind = _running_server(settings, settings.backend.url)
+    if (url := server_url(settings)) is not None:
+        kind = _running_server(settings, url)
     elif settings.model.path is not None:
         kind = _started_server(settings, settings.model.path, on_stage)
     else:
         raise nothing_to_serve()
     async with kind as backend:
         yield backend
+
+
+def server_url(settings: Settings) -> str | None:
+    """Return where the running server is, None if there is none; an Ollama is somewhere always."""
+    is_ollama = settings.backend.kind == Kind.OLLAMA.value or settings.ollama.model is not None
+    if settings.backend.url is None and is_ollama:
+        return ollama_url(os.environ.get("OLLAMA_HOST", ""))
+    return settings.backend.url
 
 
 def nothing_to_serve() -> InvalidConfiguration:
@@ -71,7 +82,7 @@ async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backen
     named = settings.backend.kind
     kind = None if named == "auto" else Kind(named)
     address = BackendAddress(url, _key_of(settings))
-    async with _connected(settings.backend, address, kind) as backend:
+    async with _connected(settings, address, kind) as backend:
         yield backend
 
 
@@ -82,7 +93,7 @@ async def _started_server(
     """Start a llama-server for the model in a file."""
     async with (
         _started(settings, model, on_stage) as found,
-        _connected(settings.backend, found, Kind.LLAMA_SERVER) as backend,
+        _connected(settings, found, Kind.LLAMA_SERVER) as backend,
     ):
         yield backend
 
@@ -108,8 +119,8 @@ async def backend_address(
     settings: Settings, on_stage: StageListener
 ) -> AsyncGenerator[BackendAddress, None]:
     """Find the server that is configured, or start one, for workers that connect to it."""
-    if settings.backend.url is not None:
-        yield BackendAddress(settings.backend.url, _key_of(settings))
+    if (url := server_url(settings)) is not None:
+        yield BackendAddress(url, _key_of(settings))
     elif settings.model.path is not None:
         async with _started(settings, settings.model.path, on_stage) as found:
             yield found
@@ -133,27 +144,47 @@ async def _started(
 
 @asynccontextmanager
 async def _connected(
-    settings: BackendSettings, found: BackendAddress, kind: Kind | None
+    settings: Settings, found: BackendAddress, kind: Kind | None
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
+    connection = _connection(settings.backend, found)
+    ollamas: list[Ollama] = []
+
+    def adapter_for(kind: Kind) -> Backend:
+        match kind:
+            case Kind.LLAMA_SERVER:
+                wait = settings.backend.load_wait_seconds
+                return LlamaServer(connection, load_wait=wait, architecture=found.architecture)
+            case Kind.OLLAMA:
+                ollamas.append(Ollama(connection, ollama_wishes(settings.ollama)))
+                return ollamas[-1]
+            case Kind.OPENAI:
+                return AdaptiveEngine(connection)
+
+    try:
+        yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
+    finally:
+        for ollama in ollamas:
+            await ollama.unload()
+        await connection.close()
+
+
+def _connection(settings: BackendSettings, found: BackendAddress) -> Connection:
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
         idle=settings.idle_seconds,
     )
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-    connection = Connection(found.url, found.api_key, headers=headers, timeouts=timeouts)
+    return Connection(found.url, found.api_key, headers=headers, timeouts=timeouts)
 
-    def adapter_for(kind: Kind) -> Backend:
-        if kind is Kind.LLAMA_SERVER:
-            load_wait = settings.load_wait_seconds
-            return LlamaServer(connection, load_wait=load_wait, architecture=found.architecture)
-        return AdaptiveEngine(connection)
 
-    try:
-        yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
-    finally:
-        await connection.close()
+def ollama_wishes(settings: OllamaSettings) -> OllamaWishes:
+    """Translate what the operator decided; Ollama wants a number where there is no unit."""
+    stays: str | int | None = settings.keep_alive or None
+    if settings.keep_alive.removeprefix("-").isdecimal():
+        stays = int(settings.keep_alive)
+    return OllamaWishes(settings.model, settings.context_tokens or None, stays)
 
 
 def _key_of(settings: Settings) -> str:

@@ -57,7 +57,7 @@ def introduce(
         recognition = Recognition(wishes.profile, "chosen by profile.name")
     else:
         recognition = recognise(evidence, profiles)
-    traits = traits_for(recognition.profile, evidence.template)
+    traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if wishes.convention is not None:
         traits = replace(traits, convention=wishes.convention)
     if wishes.replay is not None:
@@ -101,7 +101,9 @@ class KnownModels:
         described = await self._backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known
-        evidence = Evidence(described.names, described.architecture, described.template)
+        evidence = Evidence(
+            described.names, described.architecture, described.template, described.takes_tools
+        )
         known = introduce(model, evidence, self._profiles, self._wishes)
         known = replace(known, slots=described.slots, window=described.window)
         lasting = _SOON if described.is_provisional else _FRESH

@@ -33,7 +33,8 @@ class Description:
     `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
     its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
     on at once, `window` the tokens that one of them has room for, prompt and answer together; None
-    where nobody knows. With `is_provisional` there may be more to know in a moment.
+    where nobody knows. `takes_tools` tells whether tools can be offered to it as such, None where
+    only the template tells. With `is_provisional` there may be more to know in a moment.
     """
 
     names: tuple[str, ...]
@@ -42,6 +43,7 @@ class Description:
     slots: int | None = None
     window: int | None = None
     is_provisional: bool = False
+    takes_tools: bool | None = None
 
 
 class Backend(Protocol):

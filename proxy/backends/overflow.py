@@ -32,6 +32,9 @@ _OVERFLOWS = tuple(
         r"greater than the context length",
         # llamafile and llama-server before they had a type for it
         rf"exceeds the available context size(?: \({_WINDOW} tokens\))?",
+        # Ollama 0.33, where it renders the prompt itself (llm/llama_server.go), and before
+        r"longer than the context length currently available",
+        r"exceeds the context length",
         # llama-cpp-python
         rf"requested tokens \({_PROMPT}\) exceed context window of {_WINDOW}",
         # docs: Mistral's API

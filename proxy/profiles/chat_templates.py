@@ -30,8 +30,10 @@ _UNKNOWN_ROLE = re.compile(
 )
 
 
-def traits_for(profile: Profile, template: str) -> Traits:
+def traits_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Traits:
     """Return a profile's traits, corrected by the model's chat template; "" where it is unknown.
+
+    A backend that says itself whether it `takes_tools` is believed more than any template.
 
     A known template decides who describes the tools: it does if it mentions them, otherwise the
     profile's convention or, where the profile relies on the template, its fallback. Apply this only
@@ -39,14 +41,14 @@ def traits_for(profile: Profile, template: str) -> Traits:
     a generic prompt of its own.
     """
     traits = profile.traits
-    if not template:
-        return traits
+    if template:
+        traits = replace(traits, template=template_traits(template, traits.template))
+    if takes_tools is None:
+        if not template:
+            return traits
+        takes_tools = renders_tools(template)
     convention = traits.convention or profile.fallback_convention
-    return replace(
-        traits,
-        template=template_traits(template, traits.template),
-        convention="" if renders_tools(template) else convention,
-    )
+    return replace(traits, convention="" if takes_tools else convention)
 
 
 def renders_tools(template: str) -> bool:

@@ -30,11 +30,13 @@ class Evidence:
     """What is known of a model.
 
     `names` are all it goes by, in any order: id, alias, path, GGUF's general.name and basename.
+    `takes_tools` is what the backend itself says about tools, None where it keeps silent.
     """
 
     names: tuple[str, ...] = ()
     architecture: str = ""
     template: str = ""
+    takes_tools: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ _LM_STUDIO_MLX = (
     "The number of tokens to keep from the initial prompt is greater than the context length "
     "(n_keep: 9000 >= n_ctx: 8192). Try to load the model with a larger context length."
 )
+_OLLAMA = (
+    "the prompt is longer than the context length currently available to the model; shorten the "
+    "prompt, adjust the context length in settings, or use a model with a longer context length"
+)
+_OLLAMA_OLD = "the input length exceeds the context length"
 _LLAMAFILE = "the request exceeds the available context size. try increasing the context size"
 _LLAMA_CPP_PYTHON = "Requested tokens (3000) exceed context window of 2048"
 _MISTRAL = (
@@ -86,6 +91,8 @@ OVERFLOWS = (
     Overflow("lm-studio-0.3", _LM_STUDIO, 14538, 2048, {"error": _LM_STUDIO}),
     Overflow("lm-studio-0.4", _LM_STUDIO_04, 15028, 7424, {"error": _LM_STUDIO_04}),
     Overflow("lm-studio-mlx", _LM_STUDIO_MLX, 9000, 8192, {"error": _LM_STUDIO_MLX}),
+    Overflow("ollama", _OLLAMA, None, None, {"error": _OLLAMA}),
+    Overflow("ollama-old", _OLLAMA_OLD, None, None, {"error": _OLLAMA_OLD}),
     Overflow("llamafile", _LLAMAFILE, None, None, _as_object(_LLAMAFILE, type="server_error"), 500),
     Overflow("llama-cpp-python", _LLAMA_CPP_PYTHON, 3000, 2048, {"detail": _LLAMA_CPP_PYTHON}, 500),
     Overflow("mistral", _MISTRAL, 170397, 131072, _flat(_MISTRAL, code="3051")),

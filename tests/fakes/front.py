@@ -9,6 +9,7 @@ import httpx
 
 from proxy.api.app import Serving, create_app
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama
 from proxy.backends.transport import Connection, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -83,7 +84,7 @@ async def temper_before(
 
 @asynccontextmanager
 async def in_front_of(
-    engine: LlamaServer,
+    engine: LlamaServer | Ollama,
     serving: Serving | None,
     backend: ScriptedBackend,
     observers: Observers | None = None,

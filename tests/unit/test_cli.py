@@ -107,6 +107,8 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
         (("--log-format", "xml"), "logging.format: should be 'text'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
+        (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
+        (("--ollama", "no model"), "ollama.model: String should match"),
     ],
 )
 def test_a_flag_with_a_wrong_value_is_refused_by_the_name_of_its_setting(

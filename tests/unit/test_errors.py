@@ -23,6 +23,10 @@ from proxy import errors
         ),
         (errors.UnknownModel("x", ()), "model: The model 'x' does not exist. Available: none."),
         (
+            errors.UnknownModel("x", ("a",), "Pull it first: ollama pull x"),
+            "model: The model 'x' does not exist. Available: a. Pull it first: ollama pull x",
+        ),
+        (
             errors.RequestTooLarge(9),
             "The request body is larger than 9 bytes (server.max_body_bytes)",
         ),

@@ -202,6 +202,17 @@ def test_other_addresses_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
+@pytest.mark.parametrize("duration", ["", "5", "-1", "5m", "1h30m", "1.5h", "500ms"])
+def test_a_duration_is_written_as_ollama_writes_it(duration: str) -> None:
+    settings = load_settings(written(f"ollama.keep_alive = '{duration}'"))
+    assert settings.ollama.keep_alive == duration
+
+
+@pytest.mark.parametrize("duration", ["5 m", "5m30", "-5m", "m", "for ever"])
+def test_what_ollama_takes_for_no_duration_is_refused(duration: str) -> None:
+    assert refusal(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
+
+
 def test_a_backend_address_loses_its_last_slash() -> None:
     assert load_settings(written("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
 

@@ -4,11 +4,12 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import Serving
-from proxy.api.opening import introduce_file, open_services
+from proxy.api.opening import introduce_file, ollama_wishes, open_services
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.processes.model_file import ModelFile
 from proxy.settings import Settings, load_settings
@@ -36,13 +37,43 @@ def opened(settings: Settings, model: str = "any") -> Backend:
 
 @pytest.mark.parametrize(
     ("kind", "adapter"),
-    [("llama-server", LlamaServer), ("openai", AdaptiveEngine), ("auto", DetectedBackend)],
+    [
+        ("llama-server", LlamaServer),
+        ("ollama", Ollama),
+        ("openai", AdaptiveEngine),
+        ("auto", DetectedBackend),
+    ],
 )
 def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
     url = "http://127.0.0.1:1/v1"
     backend = opened(settings_of(backend={"url": url, "kind": kind, "api_key": "k"}))
     assert isinstance(backend, adapter)
     assert backend.name == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "sections", [{"backend": {"kind": "ollama"}}, {"ollama": {"model": "qwen3:8b"}}]
+)
+def test_an_ollama_is_where_its_own_client_would_look(
+    monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "box:1234")
+    assert opened(settings_of(**sections)).name == "http://box:1234"
+    elsewhere = {"url": "http://127.0.0.1:2", **sections.get("backend", {})}
+    assert opened(settings_of(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "sent"),
+    [("", None), ("10m", "10m"), ("300", 300), ("-1", -1), ("1h30m", "1h30m")],
+)
+def test_what_is_asked_of_an_ollama_is_what_was_set(
+    keep_alive: str, sent: str | int | None
+) -> None:
+    wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
+    settings = settings_of(ollama=wanted).ollama
+    assert ollama_wishes(settings) == OllamaWishes("qwen3:8b", 8192, sent)
+    assert ollama_wishes(Settings().ollama) == OllamaWishes()
 
 
 def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:

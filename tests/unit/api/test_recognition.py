@@ -48,6 +48,15 @@ def test_the_backend_is_asked_once_for_each_model() -> None:
     assert asked.backend.described == ["falcon-7b", "heron-2"]
 
 
+def test_what_a_backend_says_of_tools_reaches_the_traits() -> None:
+    asked = Asked()
+    asked.backend.description = Description(("heron-2",), takes_tools=True)
+    assert asyncio.run(asked.models.look_up("m")).traits.convention == ""
+    other = Asked()
+    other.backend.description = Description(("falcon-7b",), takes_tools=False)
+    assert asyncio.run(other.models.look_up("m")).traits.convention == "hermes"
+
+
 def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
     asked = Asked()
     asked.serves("falcon-7b")

@@ -118,6 +118,14 @@ def test_an_unknown_template_decides_nothing() -> None:
     assert traits_for(Profile("a", "A", Traits()), "").convention == ""
 
 
+def test_a_backend_that_says_so_itself_is_believed_more_than_a_template() -> None:
+    profile = Profile("a", "A", Traits(convention="gemma"), fallback_convention="json")
+    assert traits_for(profile, CHATML, takes_tools=True).convention == ""
+    assert traits_for(profile, "", takes_tools=True).convention == ""
+    assert traits_for(profile, QWEN35, takes_tools=False).convention == "gemma"
+    assert traits_for(Profile("a", "A", Traits()), "", takes_tools=False).convention == "hermes"
+
+
 def test_everything_else_stays_that_of_the_profile() -> None:
     traits = Traits(syntaxes=("hermes",), resets_state=True)
     corrected = traits_for(Profile("a", "A", traits), QWEN35)

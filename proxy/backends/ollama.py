@@ -1,0 +1,262 @@
+"""Ollama, by its own interface, `/api/chat`: never run here, read from its source (v0.30 to v0.34).
+
+It has no `tool_choice` and no way to get the raw text while tools are offered: its parsers take the
+calls out. So where the text is needed, tools are described in the prompt.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.ollama_models import OllamaModels, Shown
+from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
+from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.transport import Connection
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyUnreadable
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import ToolUse
+from proxy.dialects.ndjson import LineDecoder
+from proxy.dialects.ollama_chat.decode import LineReader, decode_error
+from proxy.dialects.ollama_chat.encode import encode_question
+from proxy.dialects.ollama_chat.fields import Terms
+from proxy.dialects.ollama_chat.messages import first_picture
+from proxy.dialects.openai_chat.decode import StreamedError
+from proxy.errors import (
+    BackendFailed,
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    InvalidRequest,
+    UnknownModel,
+)
+from proxy.guardrails.injection.hermes import HermesConvention
+from proxy.guardrails.injection.history import describe_in_prompt
+from proxy.guardrails.traits import Template
+
+logger = logging.getLogger(__name__)
+
+CHAT = "/api/chat"
+VERSION = "/api/version"
+HEALTH_PATIENCE = 2.0
+
+_SMALL = 8192  # tokens; the first request of most agents is longer
+_THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaWishes:
+    """What the operator decided.
+
+    `model` answers whatever name a client asks for, None for the name itself. `num_ctx` is the
+    window in tokens, None where Ollama decides; `keep_alive` how long a model stays loaded.
+    """
+
+    model: str | None = None
+    num_ctx: int | None = None
+    keep_alive: str | float | None = None
+
+
+class Ollama:
+    """An Ollama, started by anyone."""
+
+    def __init__(self, connection: Connection, wishes: OllamaWishes | None = None) -> None:
+        self._connection = connection
+        self._wishes = wishes or OllamaWishes()
+        self._models = OllamaModels(connection, self._wishes.num_ctx)
+        self._toolless: set[str] = set()
+        self._warned: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return self._connection.name
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connection.close()
+
+    async def unload(self) -> None:
+        """Have the models unloaded that were loaded for us; never raises."""
+        await self._models.unload()
+
+    async def ask(
+        self, question: Question, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        name = self._meant(question.request.model)
+        shown = await self._models.show(name)
+        _check_pictures(question, name, shown)
+        terms = Terms(name, await self._models.decide(name), self._wishes.keep_alive)
+        asked = _in_words(question) if self._needs_words(question, name, shown) else question
+        while True:
+            try:
+                async with aclosing(self._stream(asked, terms, headers)) as events:
+                    async for event in events:
+                        yield event
+            except BackendRefused as refusal:
+                if asked.tools and lacks_tools(refusal):
+                    self._toolless.add(name)
+                    asked = _in_words(question)
+                    continue
+                if not is_unreadable(refusal):
+                    raise await self._meaning(refusal, question, name) from refusal
+                yield ReplyUnreadable(refusal.message)
+            return
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell nothing: Ollama counts no tokens."""
+        return None
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell nothing: Ollama counts no tokens."""
+        return None
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models that were pulled, or the only one that is used."""
+        listed = await self._models.listed()
+        chosen = self._wishes.model
+        if chosen is None:
+            return listed
+        return tuple(one for one in listed if one.id == chosen) or (Model(chosen, {}),)
+
+    async def describe(self, model: str) -> Description:
+        """Tell what Ollama knows of a model, without loading it; never raises.
+
+        Its template is left out: in Go's language it tells nobody here whether it has tools, and
+        its capabilities do. The window of a model that is not loaded may be unknown for a moment.
+        """
+        name = model if self._wishes.model is None else self._wishes.model
+        shown = await self._models.show(name, afresh=True)
+        window = await self._models.window(name)
+        if shown is None:
+            return Description((name,), window=window, is_provisional=True)
+        self._warn(name, window)
+        return Description(
+            shown.names,
+            shown.architecture,
+            window=window,
+            is_provisional=window is None,
+            takes_tools=shown.can("tools"),
+        )
+
+    async def health(self) -> Health:
+        """Tell whether it can answer now; never raises."""
+        try:
+            answer = await self._connection.get(VERSION, patience=HEALTH_PATIENCE)
+        except BackendFailed:
+            return Health.UNREACHABLE
+        return Health.READY if answer.status == 200 else Health.UNREACHABLE
+
+    def _meant(self, model: str) -> str:
+        name = model if self._wishes.model is None else self._wishes.model
+        if not name:
+            raise InvalidRequest("Name a model that was pulled; 'ollama list' shows them.", "model")
+        return name
+
+    def _needs_words(self, question: Question, name: str, shown: Shown | None) -> bool:
+        """Tell whether the tools have to be described in the prompt."""
+        is_toolless = name in self._toolless or (shown is not None and shown.can("tools") is False)
+        is_raw = question.parsing is Parsing.OURS and not _has_form(question)
+        return is_toolless or is_raw
+
+    async def _stream(
+        self, question: Question, terms: Terms, headers: dict[str, str]
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        body = encode_question(question, terms)
+        async with self._connection.post(CHAT, body, headers) as answer:
+            if answer.status != 200:
+                document = await answer.whole()
+                error = decode_error(document.body)
+                refusal = Refusal(document.status, error, document.retry_after)
+                raise as_error(self.name, refusal)
+            reading = _Reading(self.name)
+            is_open = True
+            while is_open:
+                chunk = await answer.next_chunk()
+                is_open = bool(chunk)
+                for event in reading.read(chunk):
+                    if isinstance(event, ReplyFinished):
+                        await answer.linger()
+                        yield event
+                        return
+                    yield event
+
+    async def _meaning(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
+        """Return what a refusal means for the client."""
+        if lacks_thinking(refusal):
+            param = next((one for one in _THINKING if one in question.request.fields), None)
+            return InvalidRequest(f"{refusal.message}. Leave it out, or take another model.", param)
+        if refusal.status != 404:
+            return refusal
+        try:
+            known = tuple(one.id for one in await self._models.listed())
+        except BackendFailed:
+            return refusal
+        return UnknownModel(name, known, f"Pull it first: ollama pull {name}")
+
+    def _warn(self, name: str, window: int | None) -> None:
+        """Say once that a window is too small for most agents."""
+        if window is not None and window < _SMALL and name not in self._warned:
+            self._warned.add(name)
+            advice = "agents need more, set ollama.context_tokens"
+            logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
+
+
+class _Reading:
+    """Reads one reply, from bytes to events."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._has_begun = False
+        self._lines = LineDecoder()
+        self._reader = LineReader()
+
+    def read(self, chunk: bytes) -> Iterator[ReplyEvent]:
+        """Read a chunk, or the end of the body where it is empty."""
+        try:
+            for line in self._lines.feed(chunk) if chunk else self._lines.finish():
+                for part in self._reader.feed(line):
+                    if isinstance(part, StreamedError):
+                        raise as_error(self._backend, streamed_refusal(part.error))
+                    self._has_begun = True
+                    yield part
+            if not chunk:
+                self._reader.finish()
+        except ValueError as error:
+            if self._has_begun and not chunk:
+                problem = "broke off in the middle of its reply"
+                raise BackendUnavailable(self._backend, problem) from error
+            raise BackendSpokeNonsense(self._backend, "sent no valid reply", chunk) from error
+
+
+def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:
+    """Refuse pictures for a model that has no eyes: Ollama would leave them out."""
+    is_blind = shown is not None and shown.can("vision") is False
+    if is_blind and (param := first_picture(question.messages)) is not None:
+        problem = f"The model {name!r} takes no pictures. Choose one that does."
+        raise InvalidRequest(problem, param)
+
+
+def _has_form(question: Question) -> bool:
+    """Tell whether the whole reply is bound to a form, so that no parser finds a call in it."""
+    if question.schema is not None:
+        return True
+    return "response_format" in question.request.fields.keys() - question.omits
+
+
+def _in_words(question: Question) -> Question:
+    """Describe the tools in the prompt, in the syntax that is read most widely."""
+    if not question.tools or question.tool_choice is ToolUse.NONE:
+        return question
+    described = describe_in_prompt(
+        question.messages,
+        question.tools,
+        None,
+        convention=HermesConvention(),
+        template=Template(),
+    )
+    return replace(question, messages=described, tools=())

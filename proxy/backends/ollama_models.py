@@ -1,0 +1,214 @@
+"""The models of an Ollama: what it tells of them, the window of each, and which we had loaded.
+
+Looking never loads a model. A window is decided once for each and then asked for with every
+question, because Ollama loads a model anew when the next question wants another one.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from proxy.backends.client import Model
+from proxy.backends.refusals import Refusal, as_error
+from proxy.backends.transport import Connection, Document
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.ollama_chat.decode import decode_error
+from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendTimedOut, ContextOverflow
+
+TAGS = "/api/tags"
+SHOW = "/api/show"
+RUNNING = "/api/ps"
+GENERATE = "/api/generate"
+
+_LOOKUP = 10.0  # seconds for a small answer
+_FAREWELL = 3.0  # the most of them at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What Ollama tells of a model that it has.
+
+    `architecture` is GGUF's word for its kind; `capabilities` are None where Ollama is too old to
+    list them. `trained` and `preset` are windows in tokens: the longest that the model was made
+    for, and that of its Modelfile.
+    """
+
+    names: tuple[str, ...]
+    architecture: str = ""
+    capabilities: frozenset[str] | None = None
+    trained: int | None = None
+    preset: int | None = None
+
+    def can(self, capability: str) -> bool | None:
+        """Tell whether it has a capability, None where nobody knows."""
+        return None if self.capabilities is None else capability in self.capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A model that is loaded, with its real window where that is told."""
+
+    window: int | None
+
+
+class OllamaModels:
+    """Looks at the models of one Ollama.
+
+    `num_ctx` is the window that the operator wants; a look takes `patience` seconds at most.
+    """
+
+    def __init__(
+        self, connection: Connection, num_ctx: int | None = None, *, patience: float = _LOOKUP
+    ) -> None:
+        self._connection = connection
+        self._num_ctx = num_ctx
+        self._patience = patience
+        self._shown: dict[str, Shown] = {}
+        self._decided: dict[str, int | None] = {}
+        self._ours: set[str] = set()
+
+    async def listed(self) -> tuple[Model, ...]:
+        """List the models that were pulled."""
+        found = await self._get(TAGS)
+        entries = found.get("models")
+        if not isinstance(entries, list):
+            raise BackendSpokeNonsense(self._connection.name, "listed no models")
+        return tuple(
+            Model(name, entry)
+            for entry in entries
+            if isinstance(entry, dict) and isinstance(name := entry.get("name"), str)
+        )
+
+    async def show(self, name: str, *, afresh: bool = False) -> Shown | None:
+        """Return what is told of a model, None where nothing is; never raises."""
+        if afresh or name not in self._shown:
+            try:
+                self._shown[name] = _read_shown(name, await self._post(SHOW, {"model": name}))
+            except (BackendFailed, ContextOverflow):
+                return None
+        return self._shown[name]
+
+    async def window(self, name: str) -> int | None:
+        """Tell how many tokens a question to a model has room for; None if unknown, never raises.
+
+        What the operator wants comes before what is loaded now: the next question changes that.
+        """
+        shown = self._shown.get(name)
+        trained = shown.trained if shown is not None else None
+        wanted = self._num_ctx or self._decided.get(name)
+        if wanted is None:
+            running = (await self._running()).get(_tagged(name))
+            if running is not None and running.window is not None:
+                return running.window
+            wanted = shown.preset if shown is not None else None
+        return min(wanted, trained or wanted) if wanted is not None else None
+
+    async def decide(self, name: str) -> int | None:
+        """Return the window to ask for, always the same for a model; None leaves it to Ollama.
+
+        A model that somebody else has loaded keeps the window that it has.
+        """
+        if name not in self._decided:
+            running = await self._running()
+            loaded = running.get(_tagged(name))
+            own = loaded.window if loaded is not None else None
+            if name in self._shown:  # other names there are too many of
+                if loaded is None:
+                    self._ours.add(name)
+                return self._decided.setdefault(name, self._num_ctx or own)
+            return self._num_ctx or own
+        return self._decided[name]
+
+    async def unload(self) -> None:
+        """Have the models unloaded that were not there before; never raises."""
+        for name in sorted(self._ours):
+            with suppress(BackendFailed, ContextOverflow):
+                body: JsonObject = {"model": name, "keep_alive": 0}
+                await self._post(GENERATE, body, within=min(_FAREWELL, self._patience))
+        self._ours.clear()
+
+    async def _running(self) -> dict[str, _Running]:
+        try:
+            found = (await self._get(RUNNING)).get("models")
+        except (BackendFailed, ContextOverflow):
+            return {}
+        return {
+            _tagged(name): _Running(_tokens(entry.get("context_length")))
+            for entry in (found if isinstance(found, list) else ())
+            if isinstance(entry, dict) and isinstance(name := entry.get("name"), str)
+        }
+
+    async def _get(self, path: str) -> JsonObject:
+        return self._object(await self._connection.get(path))
+
+    async def _post(
+        self, path: str, body: JsonObject, *, within: float | None = None
+    ) -> JsonObject:
+        try:
+            async with (
+                asyncio.timeout(self._patience if within is None else within),
+                self._connection.post(path, json.dump(body), {}) as answer,
+            ):
+                document = await answer.whole()
+        except TimeoutError as error:
+            raise BackendTimedOut(self._connection.name, "was silent for too long") from error
+        return self._object(document)
+
+    def _object(self, document: Document) -> JsonObject:
+        if not 200 <= document.status < 300:
+            refusal = Refusal(document.status, decode_error(document.body), document.retry_after)
+            raise as_error(self._connection.name, refusal)
+        try:
+            value = json.parse(document.body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise BackendSpokeNonsense(self._connection.name, "sent no JSON object", document.body)
+        return value
+
+
+def _read_shown(name: str, told: JsonObject) -> Shown:
+    model, details = _object_in(told, "model_info"), _object_in(told, "details")
+    architecture = _string(model.get("general.architecture")) or _string(details.get("family"))
+    capabilities = told.get("capabilities")
+    names = (name, _string(model.get("general.basename")), _string(details.get("parent_model")))
+    return Shown(
+        _unique(names),
+        architecture,
+        frozenset(map(str, capabilities)) if isinstance(capabilities, list) else None,
+        _tokens(model.get(f"{architecture}.context_length")),
+        _preset(_string(told.get("parameters"))),
+    )
+
+
+def _preset(parameters: str) -> int | None:
+    """Find `num_ctx` among the parameters of a Modelfile: a name and a value in each line."""
+    for line in parameters.splitlines():
+        name, _, value = line.strip().partition(" ")
+        if name == "num_ctx" and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
+def _tagged(name: str) -> str:
+    """Return a name with its tag, as Ollama completes it."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _object_in(holder: JsonObject, name: str) -> JsonObject:
+    found = holder.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _string(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _tokens(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

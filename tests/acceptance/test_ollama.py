@@ -1,0 +1,414 @@
+"""The real OpenAI SDK, Temper, and a double of Ollama over a real llama-server.
+
+The double proves that Temper speaks the protocol as it was read from Ollama's source; it is no
+Ollama. What the double says is checked with the types of Ollama's own Python client.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import httpx
+import ollama
+import openai
+import pytest
+from ollama._types import ChatRequest
+from openai import omit
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessageParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
+
+from proxy.api.app import Serving
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.ollama import OllamaDouble, Path
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = "".join(SENTENCES)
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+MODEL = "scripted:latest"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
+def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
+    """A double for each way in which calls may come."""
+    return OllamaDouble(llama_server, cast("Path", request.param))
+
+
+@asynccontextmanager
+async def temper(
+    double: OllamaDouble, wishes: OllamaWishes | None = None, *, policy: str = "respond"
+) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
+    """Run Temper before the double, and the SDK before Temper."""
+    async with listening(double.app()) as behind:
+        engine = Ollama(
+            Connection(behind.url, transport=plain_transport()),
+            wishes or OllamaWishes(num_ctx=4096),
+        )
+        async with (
+            in_front_of(engine, Serving(), ScriptedBackend()) as front,
+            openai.AsyncOpenAI(
+                base_url=f"{front.server.url}/v1",
+                api_key="none",
+                max_retries=0,
+                default_headers={"x-temper-text-policy": policy},
+            ) as client,
+        ):
+            try:
+                yield client, front
+            finally:
+                await engine.unload()
+
+
+async def ask(
+    client: openai.AsyncOpenAI,
+    prompt: str,
+    *,
+    history: tuple[ChatCompletionMessageParam, ...] = (),
+    choice: ChatCompletionToolChoiceOptionParam | None = None,
+    extra: JsonObject | None = None,
+) -> ChatCompletion:
+    return await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": prompt}, *history],
+        tools=OFFERED,
+        tool_choice=choice or omit,
+        extra_body=extra,
+    )
+
+
+def calls(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
+    (choice,) = completion.choices
+    made = choice.message.tool_calls or []
+    assert len({call.id for call in made}) == len(made)
+    return [
+        (call.function.name, json.parse(call.function.arguments))
+        for call in made
+        if call.type == "function"
+    ]
+
+
+def check_bodies(double: OllamaDouble) -> None:
+    """Hold every body against the types of Ollama's own client."""
+    assert double.asked
+    for body in double.asked:
+        ChatRequest.model_validate(body, extra="ignore")
+        assert (body["stream"], body["truncate"], body["shift"]) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "called"),
+    [
+        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
+        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
+        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
+        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
+        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
+        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
+        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
+        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
+        ("[[unknown tool]]", [("get_weather", {"city": "Paris"})]),
+        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
+    ],
+)
+async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+    double: OllamaDouble, prompt: str, called: list[tuple[str, JsonValue]]
+) -> None:
+    async with temper(double) as (client, _):
+        completion = await ask(client, prompt)
+    assert calls(completion) == called
+    assert completion.choices[0].finish_reason == "tool_calls"
+    check_bodies(double)
+
+
+async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
+    double: OllamaDouble,
+) -> None:
+    """Where Ollama itself parses, the text of a broken call is lost in an error."""
+    async with temper(double) as (client, _):
+        completion = await ask(client, "[[bad json]]")
+    if double.path is Path.NATIVE:
+        assert calls(completion) == [("get_weather", {"city": "Nice", "days": 2})]
+        assert all("tools" in body for body in double.asked)
+    else:
+        assert calls(completion) == [("get_weather", {"city": "Paris"})]
+        assert ["tools" in body for body in double.asked] == [True, False, True]
+        assert ["format" in body for body in double.asked] == [False, False, True]
+
+
+async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> None:
+    async with temper(double, policy="accept") as (client, _):
+        chunks = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "[[thinking]]"}],
+            tools=OFFERED,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        deltas = [chunk async for chunk in chunks]
+    texts = [one.choices[0].delta.content for one in deltas if one.choices]
+    thoughts = [
+        (one.choices[0].delta.model_extra or {}).get("reasoning_content", "")
+        for one in deltas
+        if one.choices
+    ]
+    assert "".join(text or "" for text in texts).strip() == "The answer is 4."
+    assert "".join(map(str, thoughts)).strip() == THOUGHTS
+    usage = deltas[-1].usage
+    assert usage is not None
+    assert usage.prompt_tokens > 100
+    assert usage.completion_tokens > 0
+
+
+async def test_a_respond_call_becomes_the_answer(double: OllamaDouble) -> None:
+    """Ollama delivers calls whole, so the message comes whole as well."""
+    async with temper(double) as (client, _):
+        chunks = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "[[respond]]"}],
+            tools=OFFERED,
+            stream=True,
+        )
+        text = [chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices]
+    assert "".join(text) == MESSAGE
+
+
+async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
+    double: OllamaDouble,
+) -> None:
+    async with temper(double) as (client, _):
+        completion = await ask(client, "[[empty]]", choice="required")
+    assert calls(completion) == [("get_weather", {"city": "Paris"})]
+    *before, last = double.asked
+    assert all("format" not in body for body in before)
+    assert isinstance(last["format"], dict)
+    assert last["tools"] == before[0]["tools"], "the prompt stays the same, and so does the cache"
+
+
+async def test_a_forbidden_call_is_not_made(double: OllamaDouble) -> None:
+    async with temper(double) as (client, _):
+        completion = await ask(client, "[[four]]", choice="none")
+    assert completion.choices[0].message.content == said("[[four]]")
+    assert "tools" not in double.asked[0]
+
+
+async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDouble) -> None:
+    history: tuple[ChatCompletionMessageParam, ...] = (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "sunny"},
+    )
+    async with temper(double, policy="accept") as (client, _):
+        completion = await ask(client, "[[call]]", history=history)
+    assert completion.choices[0].message.content == said("<tool_response>")
+    told = cast("list[JsonObject]", double.asked[0]["messages"])
+    assert (told[-1]["tool_name"], told[-1]["tool_call_id"]) == ("get_weather", "a")
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "found out"])
+async def test_a_model_without_tools_has_them_in_its_prompt(
+    double: OllamaDouble, *, is_told: bool
+) -> None:
+    double.capabilities, double.tells_capabilities = ("completion",), is_told
+    async with temper(double) as (client, _):
+        completion = await ask(client, "[[no newline]]")
+        await ask(client, "[[no newline]]")
+    assert calls(completion) == [("get_weather", {"city": "Lyon"})]
+    assert sum("tools" in body for body in double.asked) == (0 if is_told else 1)
+    check_bodies(double)
+
+
+async def test_the_window_is_one_and_the_same_for_all_questions(double: OllamaDouble) -> None:
+    async with temper(double) as (client, _):
+        await ask(client, "[[call]]", extra={"seed": 1})
+        await ask(client, "[[violation]]", extra={"temperature": 0.5})
+    assert double.loads == [4096]
+
+
+async def test_a_model_that_is_loaded_keeps_its_window(double: OllamaDouble) -> None:
+    double.loaded[MODEL] = 2048
+    async with temper(double, OllamaWishes()) as (client, _):
+        await ask(client, "[[call]]")
+    assert double.loads == []
+    assert double.unloaded == [], "it was there before, and stays"
+
+
+async def test_a_model_that_was_loaded_for_us_is_unloaded(double: OllamaDouble) -> None:
+    async with temper(double, OllamaWishes(keep_alive="10m")) as (client, _):
+        await ask(client, "[[call]]")
+        assert double.loaded == {MODEL: 4096}
+    assert double.unloaded == [MODEL]
+    assert double.asked[0]["keep_alive"] == "10m"
+
+
+async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDouble) -> None:
+    async with temper(double) as (client, _):
+        with pytest.raises(openai.BadRequestError) as raised:
+            await ask(client, "word " * 10_000)
+    assert raised.value.code == "context_length_exceeded"
+    assert "maximum context length is 4096 tokens" in raised.value.message
+
+
+async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: OllamaDouble) -> None:
+    """Nothing is loaded and nothing was set: Ollama says with its refusal how much it takes."""
+    double.default_window = 1024
+    async with temper(double, OllamaWishes()) as (client, _):
+        with pytest.raises(openai.BadRequestError) as raised:
+            await ask(client, "word " * 3_000)
+    assert raised.value.code == "context_length_exceeded"
+    assert "maximum context length is 1024 tokens" in raised.value.message
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_prompt_that_was_cut_in_silence_is_an_error(
+    double: OllamaDouble, *, stream: bool
+) -> None:
+    """An old Ollama drops the oldest messages and answers all the same."""
+    double.is_old = True
+    async with temper(double, OllamaWishes(num_ctx=1024), policy="accept") as (_, front):
+        request: JsonObject = {
+            "model": MODEL,
+            "messages": [
+                {"role": "user", "content": "consequently " * 3_000},
+                {"role": "assistant", "content": "Go on."},
+                {"role": "user", "content": "[[four]]"},
+            ],
+        }
+        answer = await front.ask(request, stream=stream, headers={"x-temper-compaction": "off"})
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+    assert answer.status == (200 if stream else 400)
+
+
+async def test_a_model_that_was_not_pulled_is_named_with_the_remedy(double: OllamaDouble) -> None:
+    async with temper(double) as (client, _):
+        with pytest.raises(openai.NotFoundError) as raised:
+            await client.chat.completions.create(
+                model="qwen3:8b", messages=[{"role": "user", "content": "Hi"}]
+            )
+    assert raised.value.code == "model_not_found"
+    assert "ollama pull qwen3:8b" in raised.value.message
+    assert MODEL in raised.value.message
+
+
+async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -> None:
+    double.broken = "an error was encountered while running the model"
+    async with temper(double, policy="accept") as (client, _):
+        chunks = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "[[four]]"}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="while running the model"):
+            async for _chunk in chunks:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")],
+)
+async def test_what_it_cannot_do_is_refused_by_name(
+    double: OllamaDouble, extra: JsonObject, param: str
+) -> None:
+    double.capabilities = ("completion", "tools")
+    async with temper(double) as (client, _):
+        with pytest.raises(openai.BadRequestError) as raised:
+            await ask(client, "[[call]]", extra=extra)
+    assert raised.value.param == param
+
+
+async def test_a_client_that_leaves_ends_the_work_at_once(
+    double: OllamaDouble, llama_server: RunningServer
+) -> None:
+    headers = {"authorization": f"Bearer {llama_server.api_key}"}
+
+    async def until_busy(*, is_busy: bool, within: float) -> None:
+        async with httpx.AsyncClient(headers=headers) as slots, asyncio.timeout(within):
+            while True:
+                told = (await slots.get(f"{llama_server.base_url}/slots")).json()
+                if any(slot["is_processing"] for slot in told) is is_busy:
+                    return
+
+    async with temper(double, policy="accept") as (client, _):
+        asking = asyncio.create_task(ask(client, "[[forever]]"))
+        await until_busy(is_busy=True, within=10)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await until_busy(is_busy=False, within=2)
+
+
+async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -> None:
+    """The double has the shapes that Ollama's client has types for."""
+    async with listening(double.app()) as behind, ollama.AsyncClient(behind.url) as client:
+        listed = await client.list()
+        shown = await client.show(MODEL)
+        lines = [
+            line
+            async for line in await client.chat(
+                MODEL,
+                [{"role": "user", "content": "[[preamble]]"}],
+                tools=[cast("dict[str, object]", tool) for tool in TOOLS],
+                stream=True,
+                options={"num_ctx": 4096},
+            )
+        ]
+        running = await client.ps()
+        with pytest.raises(ollama.ResponseError, match="not found"):
+            await client.chat("none", [{"role": "user", "content": "Hi"}])
+    assert [one.model for one in listed.models] == [MODEL]
+    assert shown.capabilities == ["completion", "tools", "thinking"]
+    assert running.models[0].context_length == 4096
+    made = [call for line in lines for call in line.message.tool_calls or ()]
+    assert [(call.function.name, call.function.arguments) for call in made] == [
+        ("get_weather", {"city": "Rome"})
+    ]
+    assert (lines[-1].done, lines[-1].done_reason) == (True, "stop")
+    is_last = bool(lines[-1].message.tool_calls)
+    assert is_last is (double.path is Path.NATIVE)
+
+
+async def test_the_command_serves_a_model_of_ollama(double: OllamaDouble) -> None:
+    def use(host: str) -> str:
+        surroundings = {"OLLAMA_HOST": host}
+        with running_temper("--ollama", MODEL, environment=surroundings) as url:
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+            listed = [model.id for model in client.models.list()]
+            completion = client.chat.completions.create(
+                model="whatever",
+                messages=[{"role": "user", "content": "[[call]]"}],
+                tools=OFFERED,
+            )
+            client.close()
+        assert calls(completion) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
+        return ", ".join(listed)
+
+    async with listening(double.app()) as behind:
+        host = behind.url.removeprefix("http://")
+        assert await asyncio.to_thread(use, host) == MODEL
+    assert double.unloaded == [MODEL]

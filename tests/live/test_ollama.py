@@ -1,0 +1,106 @@
+"""Temper before a real Ollama; it runs only where `OLLAMA_HOST` and `OLLAMA_MODEL` are set.
+
+The model should be one that takes tools. What a model says is its own affair: these tests ask only
+what holds for any of them.
+"""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import httpx
+import pytest
+
+from proxy.api.app import Serving
+from proxy.backends.detection import ollama_url
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.front import Front, in_front_of
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import TOOLS
+
+HOST, MODEL = os.environ.get("OLLAMA_HOST", ""), os.environ.get("OLLAMA_MODEL", "")
+WINDOW = 4096
+ASKED: JsonObject = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "What is the weather in Paris? Use the tool."}],
+    "tools": list(TOOLS),
+    "temperature": 0,
+}
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not (HOST and MODEL), reason="OLLAMA_HOST and OLLAMA_MODEL are not set"),
+]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def temper() -> AsyncGenerator[Front, None]:
+    engine = Ollama(Connection(ollama_url(HOST)), OllamaWishes(num_ctx=WINDOW))
+    async with in_front_of(engine, Serving(), ScriptedBackend()) as front:
+        front.client.timeout = httpx.Timeout(600)
+        try:
+            yield front
+        finally:
+            await engine.unload()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
+    async with temper() as front:
+        answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)
+    assert answer.error is None
+    assert [name for name, _ in answer.called][:1] == ["get_weather"]
+    assert answer.reason == "tool_calls"
+
+
+async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
+    async with temper() as front:
+        made = await front.ask({**ASKED, "tool_choice": "required"})
+        call = made.calls[0]
+        history: list[JsonValue] = [
+            *cast("list[JsonValue]", ASKED["messages"]),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
+        ]
+        answer = await front.ask({**ASKED, "messages": history, "tool_choice": "none"})
+    assert answer.error is None
+    assert answer.text
+
+
+async def test_the_window_is_the_one_that_was_asked_for() -> None:
+    async with temper() as front, httpx.AsyncClient(base_url=ollama_url(HOST)) as ollama:
+        await front.ask({**ASKED, "max_tokens": 1})
+        running = (await ollama.get("/api/ps")).json()["models"]
+    assert WINDOW in [model["context_length"] for model in running]
+
+
+async def test_a_prompt_that_is_too_long_is_refused() -> None:
+    long: JsonObject = {**ASKED, "messages": [{"role": "user", "content": "consequently " * 9000}]}
+    async with temper() as front:
+        answer = await front.ask(long, headers={"x-temper-compaction": "off"})
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+
+
+async def test_a_model_that_was_not_pulled_has_a_remedy() -> None:
+    async with temper() as front:
+        answer = await front.ask({**ASKED, "model": "no-such-model:1b"})
+    assert answer.status == 404
+    assert answer.error is not None
+    assert "ollama pull" in str(answer.error["message"])
+
+
+async def test_what_was_cached_of_a_prompt_is_told_or_left_out() -> None:
+    async with temper() as front:
+        first = await front.ask({**ASKED, "max_tokens": 8})
+        second = await front.ask({**ASKED, "max_tokens": 8})
+    first_usage, second_usage = cast("JsonObject", first.usage), cast("JsonObject", second.usage)
+    assert first_usage["prompt_tokens"] == second_usage["prompt_tokens"]

@@ -1,0 +1,360 @@
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import replace
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    UsageReported,
+)
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import ToolUse
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import (
+    BackendFailed,
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
+    InvalidRequest,
+    UnknownModel,
+)
+from tests.fakes.questions import question
+
+STARTED = ReplyStarted(model="m")
+USAGE = UsageReported({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
+HELLO = [STARTED, TextDelta("Hello"), USAGE, ReplyFinished("stop")]
+SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
+NO_TOOLS = httpx.Response(400, json={"error": "m does not support tools"})
+
+
+def lines(*chunks: JsonObject) -> bytes:
+    return b"".join(json.dump(chunk) + b"\n" for chunk in chunks)
+
+
+def line(text: str, *, done: bool = False) -> JsonObject:
+    return {"model": "m", "message": {"role": "assistant", "content": text}, "done": done}
+
+
+SAID = lines(line("Hello"), line("", done=True))
+
+
+class Server:
+    """An Ollama with one model, which chats in the answers that a test wrote."""
+
+    def __init__(self, *answers: httpx.Response, wishes: OllamaWishes | None = None) -> None:
+        self.routes = respx.MockRouter(assert_all_called=False)
+        self.shown: JsonObject | None = {"capabilities": ["completion", "tools"]}
+        self.running: JsonObject = {"models": []}
+        said = answers or (httpx.Response(200, content=SAID),)
+        self.chat = self.routes.post("http://host/api/chat").mock(side_effect=list(said))
+        self.routes.post("http://host/api/show").mock(side_effect=self._show)
+        self.routes.get("http://host/api/ps").mock(
+            side_effect=lambda _: httpx.Response(200, json=self.running)
+        )
+        self.tags = self.routes.get("http://host/api/tags").mock(
+            return_value=httpx.Response(200, json={"models": [{"name": "m:latest"}]})
+        )
+        self.version = self.routes.get("http://host/api/version").mock(
+            return_value=httpx.Response(200, json={"version": "0.33.0"})
+        )
+        self.unload = self.routes.post("http://host/api/generate").mock(
+            return_value=httpx.Response(200, json={"done": True})
+        )
+        wire = httpx.MockTransport(self.routes.async_handler)
+        self.backend = Ollama(Connection("http://host", transport=wire), wishes)
+
+    def _show(self, _: httpx.Request) -> httpx.Response:
+        if self.shown is None:
+            return httpx.Response(404, json={"error": "model not found"})
+        return httpx.Response(200, content=json.dump(self.shown))
+
+    def events(self, asked: Question | None = None) -> list[ReplyEvent]:
+        async def collect() -> list[ReplyEvent]:
+            async with aclosing(self.backend.ask(asked or question(), {})) as reply:
+                return [event async for event in reply]
+
+        return asyncio.run(collect())
+
+    @property
+    def bodies(self) -> list[JsonObject]:
+        values = [json.parse(call.request.content) for call in self.chat.calls]
+        assert all(isinstance(value, dict) for value in values)
+        return [value for value in values if isinstance(value, dict)]
+
+
+def sent(asked: Question, *, shown: JsonObject | None = None) -> JsonObject:
+    server = Server()
+    server.shown = shown or server.shown
+    assert server.events(asked) == HELLO
+    (body,) = server.bodies
+    return body
+
+
+def asked_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> Question:
+    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
+    request = decode_request(json.dump(asked))
+    return Question(request, request.messages, request.tools, request.tool_choice)
+
+
+def failing(answer: httpx.Response, asked: Question | None = None) -> Exception:
+    with pytest.raises((BackendFailed, InvalidRequest)) as raised:
+        Server(answer).events(asked)
+    return raised.value
+
+
+def test_a_question_is_put_and_its_reply_streamed() -> None:
+    body = sent(question())
+    assert (body["model"], body["stream"]) == ("m", True)
+    assert "tools" in body
+
+
+def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:
+    server = Server(wishes=OllamaWishes("qwen3:8b", 8192, "10m"))
+    assert server.events() == HELLO
+    (body,) = server.bodies
+    assert (body["model"], body["keep_alive"]) == ("qwen3:8b", "10m")
+    assert body["options"] == {"seed": 7, "num_ctx": 8192}
+
+
+def test_a_model_has_to_be_named() -> None:
+    nameless = replace(question(), request=replace(question().request, model=""))
+    with pytest.raises(InvalidRequest, match="ollama list") as raised:
+        Server().events(nameless)
+    assert raised.value.param == "model"
+
+
+def test_raw_text_is_had_by_describing_the_tools_in_the_prompt() -> None:
+    body = sent(question(parsing=Parsing.OURS))
+    assert "tools" not in body
+    assert "<tools>" in str(body["messages"])
+
+
+def test_a_form_keeps_the_tools_where_they_are() -> None:
+    assert "tools" in sent(question(parsing=Parsing.OURS, schema=SCHEMA))
+    request = question().request
+    fields = {**request.fields, "response_format": b'{"type": "json_object"}'}
+    formed = replace(question(parsing=Parsing.OURS), request=replace(request, fields=fields))
+    assert "tools" in sent(formed)
+    assert "tools" not in sent(replace(formed, omits=frozenset({"response_format"})))
+
+
+def test_a_model_without_tools_has_them_in_its_prompt() -> None:
+    body = sent(question(), shown={"capabilities": ["completion"]})
+    assert "tools" not in body
+    assert "get_weather" in str(body["messages"])
+
+
+def test_tools_that_must_not_be_called_are_described_nowhere() -> None:
+    body = sent(question(tool_choice=ToolUse.NONE), shown={"capabilities": ["completion"]})
+    assert "get_weather" not in str(body)
+
+
+def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
+    said = httpx.Response(200, content=SAID)
+    server = Server(NO_TOOLS, said, said)
+    server.shown = {}
+    assert server.events() == HELLO
+    assert server.events() == HELLO
+    assert ["tools" in body for body in server.bodies] == [True, False, False]
+
+
+def test_a_refusal_of_tools_that_were_not_offered_is_a_refusal() -> None:
+    assert isinstance(failing(NO_TOOLS, question(has_tools=False)), BackendRefused)
+
+
+def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
+    part: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    server = Server()
+    with pytest.raises(InvalidRequest, match="takes no pictures") as raised:
+        server.events(asked_with(content=[part]))
+    assert raised.value.param == "messages.0.content.0"
+    assert server.bodies == []
+    seeing: JsonObject = {"capabilities": ["completion", "vision"]}
+    for shown in (seeing, {}):
+        (message,) = [*sent_messages(asked_with(content=[part]), shown)]
+        assert message["images"] == ["aGk="]
+
+
+def sent_messages(asked: Question, shown: JsonObject) -> list[JsonObject]:
+    server = Server()
+    server.shown = shown
+    server.events(asked)
+    messages = server.bodies[0]["messages"]
+    assert isinstance(messages, list)
+    return [message for message in messages if isinstance(message, dict)]
+
+
+def test_a_model_that_was_not_pulled_is_named_with_the_remedy() -> None:
+    server = Server(httpx.Response(404, json={"error": "model 'm' not found"}))
+    server.shown = None
+    with pytest.raises(UnknownModel, match=r"Available: m:latest\. Pull it first: ollama pull m$"):
+        server.events()
+
+
+def test_without_a_list_the_refusal_is_passed_on() -> None:
+    server = Server(httpx.Response(404, json={"error": "model 'm' not found"}))
+    server.tags.mock(return_value=httpx.Response(500, json={"error": "no"}))
+    with pytest.raises(BackendRefused, match="not found"):
+        server.events()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"), [({"reasoning_effort": "high"}, "reasoning_effort"), ({}, None)]
+)
+def test_a_model_that_does_not_think_is_the_clients_choice(
+    fields: JsonObject, param: str | None
+) -> None:
+    answer = httpx.Response(400, json={"error": '"m" does not support thinking'})
+    error = failing(answer, asked_with(**fields))
+    assert isinstance(error, InvalidRequest)
+    assert error.param == param
+
+
+def test_an_overflow_has_the_numbers_that_the_runner_told() -> None:
+    inner: JsonObject = {
+        "code": 400,
+        "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 9000,
+        "n_ctx": 4096,
+    }
+    answer = httpx.Response(400, json={"error": json.dump_text({"error": inner})})
+    error = failing(answer)
+    assert isinstance(error, ContextOverflow)
+    assert (error.prompt_tokens, error.window) == (9000, 4096)
+
+
+def test_an_overflow_may_have_no_numbers() -> None:
+    message = "the prompt is longer than the context length currently available to the model; ..."
+    error = failing(httpx.Response(400, json={"error": message}))
+    assert isinstance(error, ContextOverflow)
+    assert (error.prompt_tokens, error.window) == (None, None)
+
+
+def test_a_full_queue_is_ollamas_own_refusal() -> None:
+    answer = httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"})
+    error = failing(answer)
+    assert isinstance(error, BackendRefused)
+    assert (error.status, error.retry_after) == (503, "7")
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) -> None:
+    error: JsonObject = {"error": "error parsing tool call: raw='{'"}
+    if has_begun:
+        answer = httpx.Response(200, content=lines(line("Hello"), error))
+    else:
+        answer = httpx.Response(500, json=error)
+    expected = [STARTED, TextDelta("Hello")] if has_begun else []
+    assert Server(answer).events() == [
+        *expected,
+        ReplyUnreadable("error parsing tool call: raw='{'"),
+    ]
+
+
+def test_an_error_in_the_middle_is_an_error() -> None:
+    error = failing(httpx.Response(200, content=lines(line("Hello"), {"error": "runner died"})))
+    assert isinstance(error, BackendRefused)
+    assert (error.status, error.message) == (500, "runner died")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (lines(line("Hello")), BackendUnavailable),
+        (b"", BackendSpokeNonsense),
+        (b"<html>\n", BackendSpokeNonsense),
+        (lines(line("Hello")) + b"[]\n", BackendSpokeNonsense),
+    ],
+)
+def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Exception]) -> None:
+    assert isinstance(failing(httpx.Response(200, content=content)), kind)
+
+
+def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
+    assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
+
+
+def test_nobody_can_count() -> None:
+    backend = Server().backend
+    assert asyncio.run(backend.count(question(), {})) is None
+    assert asyncio.run(backend.count_texts(["Hi"], {})) is None
+
+
+def test_models_are_those_that_were_pulled_or_the_one_that_is_used() -> None:
+    entry: JsonObject = {"name": "m:latest"}
+    assert asyncio.run(Server().backend.models()) == (Model("m:latest", entry),)
+    chosen = Server(wishes=OllamaWishes("m:latest")).backend
+    assert asyncio.run(chosen.models()) == (Model("m:latest", entry),)
+    missing = Server(wishes=OllamaWishes("other")).backend
+    assert asyncio.run(missing.models()) == (Model("other", {}),)
+
+
+def described(server: Server, model: str = "m") -> Description:
+    return asyncio.run(server.backend.describe(model))
+
+
+def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    server.shown = {
+        "capabilities": ["completion", "tools"],
+        "model_info": {"general.architecture": "qwen3"},
+        "template": "{{ .Tools }}",
+    }
+    server.running = {"models": [{"name": "m:latest", "context_length": 4096}]}
+    known = Description(("m",), "qwen3", window=4096, takes_tools=True)
+    with caplog.at_level(logging.WARNING):
+        assert [described(server), described(server)] == [known, known]
+    (record,) = caplog.records
+    assert "ollama.context_tokens" in record.getMessage()
+
+
+def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
+    server = Server()
+    assert described(server) == Description(("m",), is_provisional=True, takes_tools=True)
+    server.shown = {}
+    assert described(server).takes_tools is None
+
+
+def test_of_a_model_that_is_not_there_little_is_known() -> None:
+    server = Server(wishes=OllamaWishes("qwen3:8b", 8192))
+    server.shown = None
+    assert described(server) == Description(("qwen3:8b",), window=8192, is_provisional=True)
+
+
+def test_its_health_is_that_of_its_version() -> None:
+    server = Server()
+    assert asyncio.run(server.backend.health()) is Health.READY
+    server.version.mock(return_value=httpx.Response(500))
+    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
+    server.version.mock(side_effect=httpx.ConnectError("no"))
+    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
+    assert server.backend.name == "http://host"
+
+
+def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
+    server = Server()
+
+    async def use() -> None:
+        async with aclosing(server.backend.ask(question(), {})) as reply:
+            async for _ in reply:
+                pass
+        await server.backend.unload()
+        await server.backend.close()
+
+    asyncio.run(use())
+    assert server.unload.call_count == 1

@@ -1,0 +1,224 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import Model
+from proxy.backends.ollama_models import OllamaModels, Shown
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
+
+Result = TypeVar("Result")
+
+SHOWN: JsonObject = {
+    "parameters": 'stop       "<|im_end|>"\nnum_ctx                        16384',
+    "template": "{{ .Prompt }}",
+    "details": {"family": "qwen3", "parent_model": "qwen3:8b"},
+    "model_info": {
+        "general.architecture": "qwen3",
+        "general.basename": "Qwen3",
+        "qwen3.context_length": 40960,
+    },
+    "capabilities": ["completion", "tools"],
+}
+
+
+def running(**windows: JsonValue) -> JsonObject:
+    loaded = [{"name": name, "context_length": window} for name, window in windows.items()]
+    return {"models": [*loaded]}
+
+
+class Server:
+    """An Ollama that answers as a test says; None stands for a refusal."""
+
+    def __init__(self, num_ctx: int | None = None, **answers: JsonValue) -> None:
+        self.routes = respx.MockRouter(assert_all_called=False)
+        self.num_ctx = num_ctx
+        self.answers = answers
+        for method, name in (
+            ("GET", "tags"),
+            ("GET", "ps"),
+            ("POST", "show"),
+            ("POST", "generate"),
+        ):
+            route = self.routes.route(method=method, url=f"http://host/api/{name}", name=name)
+            route.mock(side_effect=self._answer(name))
+
+    def _answer(self, name: str) -> Callable[[httpx.Request], httpx.Response]:
+        def answer(_: httpx.Request) -> httpx.Response:
+            told = self.answers.get(name)
+            if told is None:
+                return httpx.Response(404, json={"error": f"no {name}"})
+            return httpx.Response(200, content=json.dump(told))
+
+        return answer
+
+    def asked(self, name: str) -> list[bytes]:
+        return [call.request.content for call in self.routes[name].calls]
+
+    def use(
+        self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
+    ) -> Result:
+        """Do something with the models of this server."""
+
+        async def do() -> Result:
+            wire = httpx.MockTransport(self.routes.async_handler)
+            connection = Connection("http://host", transport=wire)
+            try:
+                return await work(OllamaModels(connection, self.num_ctx, patience=patience))
+            finally:
+                await connection.close()
+
+        return asyncio.run(do())
+
+
+def test_models_are_listed_by_their_names() -> None:
+    entry: JsonObject = {"name": "a:latest", "size": 1}
+    server = Server(tags={"models": [entry, {"size": 2}, 3]})
+    assert server.use(lambda models: models.listed()) == (Model("a:latest", entry),)
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
+)
+def test_a_list_that_is_none_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
+    with pytest.raises(error):
+        Server(tags=told).use(lambda models: models.listed())
+
+
+def test_no_json_is_nonsense() -> None:
+    server = Server()
+    server.routes["tags"].mock(side_effect=lambda _: httpx.Response(200, content=b"<html>"))
+    with pytest.raises(BackendSpokeNonsense):
+        server.use(lambda models: models.listed())
+
+
+def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:
+    server = Server(show=SHOWN)
+
+    async def look(models: OllamaModels) -> list[Shown | None]:
+        return [
+            await models.show("mine"),
+            await models.show("mine"),
+            await models.show("mine", afresh=True),
+        ]
+
+    shown = Shown(
+        ("mine", "Qwen3", "qwen3:8b"),
+        "qwen3",
+        frozenset({"completion", "tools"}),
+        trained=40960,
+        preset=16384,
+    )
+    assert server.use(look) == [shown] * 3
+    assert server.asked("show") == [b'{"model":"mine"}'] * 2
+
+
+def test_an_old_ollama_tells_little() -> None:
+    bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
+    shown = Server(show=bare).use(lambda models: models.show("m"))
+    assert shown == Shown(("m",), "llama")
+    assert shown.can("tools") is None
+    assert Server(show={}).use(lambda models: models.show("m")) == Shown(("m",))
+
+
+def test_a_model_that_is_not_there_is_shown_to_nobody() -> None:
+    assert Server().use(lambda models: models.show("m")) is None
+
+
+def test_capabilities_are_known_where_they_are_listed() -> None:
+    shown = Shown(("m",), capabilities=frozenset({"tools"}))
+    assert (shown.can("tools"), shown.can("vision")) == (True, False)
+
+
+async def window_of(models: OllamaModels) -> int | None:
+    await models.show("m")
+    return await models.window("m")
+
+
+@pytest.mark.parametrize(
+    ("num_ctx", "answers", "window"),
+    [
+        (8192, {"show": SHOWN, "ps": running(m=4096)}, 8192),
+        (65536, {"show": SHOWN}, 40960),
+        (8192, {}, 8192),
+        (None, {"show": SHOWN, "ps": running(**{"m:latest": 4096})}, 4096),
+        (None, {"show": SHOWN, "ps": running(other=4096)}, 16384),
+        (None, {"show": SHOWN, "ps": running(m=None)}, 16384),
+        (None, {"show": {}, "ps": {"models": None}}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_window_is_what_the_next_question_has(
+    num_ctx: int | None, answers: JsonObject, window: int | None
+) -> None:
+    assert Server(num_ctx, **answers).use(window_of) == window
+
+
+async def decided_twice(models: OllamaModels) -> tuple[int | None, int | None]:
+    await models.show("m")
+    first = await models.decide("m")
+    return first, await models.decide("m")
+
+
+@pytest.mark.parametrize(
+    ("num_ctx", "answers", "window"),
+    [
+        (8192, {"show": SHOWN, "ps": running(m=4096)}, 8192),
+        (None, {"show": SHOWN, "ps": running(m=4096)}, 4096),
+        (None, {"show": SHOWN, "ps": running()}, None),
+    ],
+)
+def test_a_window_is_decided_once(
+    num_ctx: int | None, answers: JsonObject, window: int | None
+) -> None:
+    server = Server(num_ctx, **answers)
+    assert server.use(decided_twice) == (window, window)
+    assert len(server.asked("ps")) == 1
+
+
+def test_names_that_ollama_does_not_know_are_not_remembered() -> None:
+    server = Server(8192)
+    assert server.use(decided_twice) == (8192, 8192)
+    assert len(server.asked("ps")) == 2
+
+
+def test_a_window_that_was_decided_is_the_one_there_is() -> None:
+    server = Server(show=SHOWN, ps=running(m=4096))
+
+    async def reloaded_by_somebody(models: OllamaModels) -> int | None:
+        await decided_twice(models)
+        server.answers["ps"] = running(m=2048)
+        return await models.window("m")
+
+    assert server.use(reloaded_by_somebody) == 4096
+
+
+@pytest.mark.parametrize(("loaded", "unloads"), [({}, 1), ({"m": 4096}, 0)])
+def test_only_what_was_loaded_for_us_is_unloaded(loaded: JsonObject, unloads: int) -> None:
+    server = Server(show=SHOWN, ps=running(**loaded))
+
+    async def use_and_leave(models: OllamaModels) -> None:
+        await decided_twice(models)
+        await models.unload()
+        await models.unload()
+
+    server.use(use_and_leave)
+    assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
+
+
+def test_a_server_that_is_silent_is_given_up() -> None:
+    server = Server()
+
+    async def never(_: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server.routes["show"].mock(side_effect=never)
+    assert server.use(lambda models: models.show("m"), patience=0.01) is None
