@@ -73,6 +73,7 @@ def main() -> None:
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--context-tokens", type=int, help="Window of one slot, with --model.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
+@click.option("--budget", help="Whose window: backend, manual, full (all that fits) or fast.")
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
 @click.option("--text-policy", help="What prose is worth: respond, accept or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
@@ -97,6 +98,7 @@ def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Pat
             "port": flags["port"],
             "workers": flags["workers"],
         },
+        "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
     }
@@ -195,17 +197,21 @@ async def _serve(settings: Settings, *, as_json: bool) -> bool:
 
 
 async def _show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
-    from proxy.api.inventory import known_profiles, served_models
+    from proxy.api.inventory import known_profiles, prospect_of, served_models
+    from proxy.hardware import summary as memory
     from proxy.profiles.summary import document, summary
 
     found = known_profiles(settings) if known else await served_models(settings)
+    prospect = None if known else prospect_of(settings)
     if as_json:
-        told = [{"id": one.model, **document(one.recognition, one.traits)} for one in found]
+        fit: JsonObject = {"memory": memory.document(prospect)} if prospect else {}
+        told = [{"id": one.model, **document(one.recognition, one.traits), **fit} for one in found]
         _print_json({"models": [*told]})
         return True
     for one in found:
         click.echo(click.style(one.model, bold=True))
-        for word, line in summary(one.recognition, one.traits).items():
+        fitting = memory.summary(prospect) if prospect else {}
+        for word, line in (summary(one.recognition, one.traits) | fitting).items():
             click.echo(f"  {word:9} {line}")
     return True
 

@@ -269,6 +269,11 @@ class Context(_Section):
         default="tiered",
         description="how: tiered (keeps the prompt cache), sliding (for comparison) or none",
     )
+    budget: Literal["backend", "manual", "full", "fast"] = Field(
+        default="backend",
+        description="whose window: backend, manual (window_tokens), full (the largest that fits "
+        "the hardware) or fast (half of that)",
+    )
     window_tokens: Count = Field(
         default=0, ge=0, description="use no more of the window than this; 0 means all of it"
     )

@@ -164,6 +164,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             ("context.low", "context.high"),
             f"must be below context.high, which is {settings.context.high:g}",
         )
+    if settings.context.budget == "manual" and not settings.context.window_tokens:
+        yield (
+            ("context.budget", "context.window_tokens"),
+            "'manual' needs a number of tokens: set context.window_tokens",
+        )
     has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
     if not has_key and not is_loopback(settings.server.host):
         yield (

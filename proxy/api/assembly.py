@@ -8,6 +8,7 @@ from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
 from proxy.api.recognition import Wishes
 from proxy.api.streaming import Pace
+from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.decode import workflow_of
 from proxy.errors import InvalidConfiguration
@@ -46,7 +47,7 @@ def serving_of(settings: Settings) -> Serving:
             deadline=settings.backend.deadline_seconds,
             grace=server.grace_seconds,
         ),
-        context=_context(settings.context),
+        context=_context(settings.context, _budget(settings)),
         profiles=profiles,
         wishes=wishes_of(settings.profile, profiles),
         access=Access(keys, _hosts(server)),
@@ -75,7 +76,13 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
     return allowed | {*_LOOPBACK_NAMES, settings.host.strip("[]").lower()}
 
 
-def _context(settings: ContextSettings) -> ContextPolicy:
+def _budget(settings: Settings) -> BudgetMode:
+    """Decide how much of a running server's window counts; one we start is given what it gets."""
+    is_ours = settings.model.path is not None
+    return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
+
+
+def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
@@ -88,6 +95,7 @@ def _context(settings: ContextSettings) -> ContextPolicy:
         Strategy(settings.strategy),
         settings.window_tokens or None,
         rules,
+        budget,
     )
 
 

@@ -63,17 +63,21 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
-    """What the operator decided; with a `limit` the window counts as no larger than that."""
+    """What the operator decided; with a `limit` the window counts as no larger than that.
+
+    The `budget` is that of a server that runs: one that Temper starts has been given its window.
+    """
 
     mode: FittingMode = FittingMode.AUTO
     strategy: Strategy = Strategy.TIERED
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
+    budget: BudgetMode = BudgetMode.BACKEND
 
     def window(self, slot: int) -> Window:
         """Tell how much is used of a slot of so many tokens."""
-        mode = BudgetMode.BACKEND if self.limit is None else BudgetMode.MANUAL
-        return Window(slot, mode, self.limit)
+        is_plain = self.budget is BudgetMode.BACKEND and self.limit is not None
+        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
         """Make the strategy for a window."""

@@ -3,6 +3,8 @@
 from proxy.api.assembly import wishes_of
 from proxy.api.opening import introduce_file, nothing_to_serve, open_backend, server_url
 from proxy.api.recognition import KnownModel, KnownModels
+from proxy.hardware.snapshot import snapshot
+from proxy.hardware.summary import Prospect
 from proxy.processes.llama_server import check_model_file
 from proxy.processes.model_file import read_model_file
 from proxy.profiles.files import load_profiles
@@ -25,6 +27,17 @@ async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
     async with open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, wishes)
         return tuple([await known.look_up(model.id) for model in await backend.models()])
+
+
+def prospect_of(settings: Settings) -> Prospect | None:
+    """Tell what the model in the configured file needs, and what there is for it at the moment.
+
+    None where there is no file or it does not say what it needs.
+    """
+    if server_url(settings) is not None or settings.model.path is None:
+        return None
+    shape = read_model_file(settings.model.path).shape
+    return Prospect(shape, snapshot(), settings.model.slots) if shape is not None else None
 
 
 def known_profiles(settings: Settings) -> tuple[KnownModel, ...]:

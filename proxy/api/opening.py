@@ -12,6 +12,7 @@ from proxy.api.app import Serving
 from proxy.api.assembly import wishes_of
 from proxy.api.recognition import KnownModel, introduce
 from proxy.api.services import Services
+from proxy.api.windows import planned_window
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
@@ -110,8 +111,11 @@ class BackendAddress:
         """Return the settings of somebody who finds this backend running."""
         key = SecretStr(self.api_key) if self.api_key else None
         backend = settings.backend.model_copy(update={"url": self.url, "api_key": key})
-        model = settings.model.model_copy(update={"path": None})
-        return settings.model_copy(update={"backend": backend, "model": model})
+        changed: dict[str, object] = {"backend": backend}
+        if settings.model.path is not None:  # its window is the one that was chosen at the start
+            changed["model"] = settings.model.model_copy(update={"path": None})
+            changed["context"] = settings.context.model_copy(update={"budget": "backend"})
+        return settings.model_copy(update=changed)
 
 
 @asynccontextmanager
@@ -198,7 +202,7 @@ def _launch_plan(settings: Settings, model: Path, file: ModelFile) -> LaunchPlan
     return LaunchPlan(
         program=find_program(),
         model=model,
-        context_tokens=settings.model.context_tokens,
+        context_tokens=planned_window(settings.model, settings.context, file),
         slots=settings.model.slots,
         alias=settings.model.alias or model.stem,
         extra=(*profile.launch_flags, *sampling_flags(profile.sampling)),

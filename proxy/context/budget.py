@@ -13,7 +13,7 @@ _MOST_RESERVED = 0.5
 
 
 class BudgetMode(Enum):
-    """Who decides on the window: the backend, the operator, or the hardware."""
+    """Who decides on the window: the backend, the operator, or the hardware: all, or half."""
 
     BACKEND = "backend"
     MANUAL = "manual"
@@ -38,8 +38,8 @@ class Budget:
 class Window:
     """The window of one `slot`, in tokens, and how much of it is used.
 
-    `limit` goes with the mode: the operator's number for `MANUAL`, the largest window that fits
-    the hardware for `FULL` and `FAST`. Without one, the slot decides.
+    A server has the window that it was started with, so `FULL` is all of that and `FAST` half of
+    it. The operator's `limit` narrows every mode but `BACKEND`.
     """
 
     slot: int
@@ -49,10 +49,10 @@ class Window:
     @property
     def size(self) -> int:
         """The window that is used; never more than the slot has."""
+        wanted = self.slot // 2 if self.mode is BudgetMode.FAST else self.slot
         if self.limit is None or self.mode is BudgetMode.BACKEND:
-            return self.slot
-        wanted = self.limit // 2 if self.mode is BudgetMode.FAST else self.limit
-        return min(self.slot, wanted)
+            return wanted
+        return min(wanted, self.limit)
 
     def budget(self, max_tokens: int | None) -> Budget:
         """Keep room for an answer of `max_tokens`, at most half of the window, and for nudges."""

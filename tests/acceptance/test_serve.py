@@ -68,6 +68,24 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
     assert processes_with(str(own_model)) == []
 
 
+@pytest.mark.parametrize(
+    ("budget", "workers", "window"),
+    [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)],
+)
+def test_a_model_gets_the_window_that_fits_or_half_of_it(
+    budget: str, workers: str, window: int, own_model: Path
+) -> None:
+    arguments = ("serve", "--model", str(own_model), "--port", "0", "--json")
+    with temper(*arguments, "--budget", budget, "--workers", workers) as process:
+        url, _ = announced(process)
+        body = {"model": "own", "messages": [{"role": "user", "content": "[[four]]"}]}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=60)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    # no further than the model was trained for, and halved only once
+    assert answer.headers["x-temper-context"].startswith(f"n_ctx={window};")
+
+
 def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from proxy.cli import main
 from proxy.conversation import json
+from tests.fakes.llama import build_model
 
 URL = "http://127.0.0.1:9"
 
@@ -105,6 +106,8 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--context-tokens", "1"), "model.context_tokens: should be greater"),
         (("--slots", "0"), "model.slots: should be greater"),
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
+        (("--budget", "lavish"), "context.budget: should be 'backend'"),
+        (("--budget", "manual"), "set context.window_tokens"),
         (("--log-format", "xml"), "logging.format: should be 'text'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
@@ -136,6 +139,18 @@ def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
     assert isinstance(model, list)
     assert isinstance(model[0], dict)
     assert (model[0]["id"], model[0]["profile"]) == ("Qwen3-8B-Q4_K_M.gguf", "qwen3")
+
+
+def test_a_model_is_shown_with_what_it_needs_and_what_there_is() -> None:
+    model = str(build_model(Path("model.gguf")))
+    told = temper("models", "--model", model).stdout
+    assert "  window    8,192 tokens fit for each of 2 slots" in told
+    assert "host: " in told
+    (found,) = [*document(temper("models", "--json", "--model", model)).values()]
+    assert isinstance(found, list)
+    assert isinstance(found[0], dict)
+    assert isinstance(found[0]["memory"], dict)
+    assert found[0]["memory"]["trained_context"] == 8192
 
 
 def test_every_known_profile_is_listed() -> None:

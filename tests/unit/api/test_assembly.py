@@ -4,6 +4,7 @@ import pytest
 
 from proxy.api.assembly import serving_of
 from proxy.api.recognition import Wishes
+from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import TextPolicy
@@ -89,3 +90,13 @@ def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
 def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
     with pytest.raises(InvalidConfiguration, match="origin"):
         settings_of(server={"cors_origins": [origin]})
+
+
+@pytest.mark.parametrize(
+    ("model", "budget"), [(None, BudgetMode.FAST), ("some.gguf", BudgetMode.BACKEND)]
+)
+def test_a_server_that_we_start_has_got_its_budget_with_its_window(
+    model: str | None, budget: BudgetMode
+) -> None:
+    made = serving_of(settings_of(context={"budget": "fast"}, model={"path": model}))
+    assert made.context.budget is budget

@@ -9,6 +9,7 @@ import pytest
 from proxy.api.fitting import ContextPolicy, Fitting, FittingMode, Strategy
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend
+from proxy.context.budget import BudgetMode
 from proxy.context.compaction import Compaction, NoCompaction, Reported
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
@@ -82,6 +83,23 @@ def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
 
 def test_a_backend_that_hides_its_window_is_sent_everything() -> None:
     assert isinstance(chosen(ContextPolicy(), known=replace(KNOWN, window=None)), NoCompaction)
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit", "size"),
+    [
+        (BudgetMode.BACKEND, None, 2000),
+        (BudgetMode.BACKEND, 900, 900),
+        (BudgetMode.MANUAL, 900, 900),
+        (BudgetMode.FULL, 900, 900),
+        (BudgetMode.FAST, None, 1000),
+        (BudgetMode.FAST, 900, 900),
+    ],
+)
+def test_the_budget_decides_how_much_of_a_slot_is_used(
+    budget: BudgetMode, limit: int | None, size: int
+) -> None:
+    assert ContextPolicy(limit=limit, budget=budget).window(2000).size == size
 
 
 def test_the_window_may_be_made_to_count_as_smaller() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import Serving
-from proxy.api.opening import introduce_file, ollama_wishes, open_services
+from proxy.api.opening import BackendAddress, introduce_file, ollama_wishes, open_services
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
@@ -92,3 +92,13 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
     known = introduce_file(wanted, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
     assert introduce_file(Settings(), ModelFile(("model.gguf",), "qwen3")).traits.syntaxes
+
+
+def test_who_finds_a_server_running_that_we_started_does_not_halve_its_window_again() -> None:
+    address = BackendAddress("http://127.0.0.1:1", "k")
+    ours = settings_of(model={"path": "some.gguf"}, context={"budget": "fast", "high": 0.8})
+    given = address.given_to(ours)
+    assert (given.backend.url, given.model.path) == ("http://127.0.0.1:1", None)
+    assert (given.context.budget, given.context.high) == ("backend", 0.8)
+    others = settings_of(backend={"url": "http://127.0.0.1:2"}, context={"budget": "fast"})
+    assert address.given_to(others).context.budget == "fast"

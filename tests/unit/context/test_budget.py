@@ -27,9 +27,10 @@ def test_a_window_may_be_too_small_for_any_prompt() -> None:
         (BudgetMode.MANUAL, 9_000, 8_192),
         (BudgetMode.MANUAL, None, 8_192),
         (BudgetMode.FULL, 6_000, 6_000),
-        (BudgetMode.FAST, 6_000, 3_000),
-        (BudgetMode.FAST, 60_000, 8_192),
-        (BudgetMode.FAST, None, 8_192),
+        (BudgetMode.FULL, None, 8_192),
+        (BudgetMode.FAST, 3_000, 3_000),
+        (BudgetMode.FAST, 6_000, 4_096),
+        (BudgetMode.FAST, None, 4_096),
     ],
 )
 def test_a_mode_narrows_the_window_and_never_widens_it(

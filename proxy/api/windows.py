@@ -1,0 +1,48 @@
+"""How large a window a model gets that Temper starts: the configured one, or what fits."""
+
+import logging
+from pathlib import Path
+
+from proxy.errors import InvalidConfiguration
+from proxy.hardware.fit import STEP, Caching, largest_window
+from proxy.hardware.memory import Memory
+from proxy.hardware.summary import amount
+from proxy.processes.llama_server import check_model_file
+from proxy.processes.model_file import ModelFile
+from proxy.sections import Context, Model
+
+logger = logging.getLogger(__name__)
+
+
+def planned_window(model: Model, context: Context, file: ModelFile) -> int:
+    """Return the window of one slot; measures the memory only where the budget depends on it.
+
+    Raises InvalidConfiguration if no window fits and LaunchFailed for what is no model at all.
+    """
+    if context.budget not in {"full", "fast"}:
+        return model.context_tokens
+    check_model_file(Path(file.names[0]))
+    from proxy.hardware.snapshot import snapshot  # 50 ms that most starts need not wait for
+
+    return fitting_window(model, context, file, snapshot())
+
+
+def fitting_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:
+    """Return the largest window that fits, half of it for `fast`; raises InvalidConfiguration."""
+    if file.shape is None:
+        raise InvalidConfiguration(
+            "context.budget",
+            f"{context.budget!r} needs to know what the model needs, and {file.names[0]} does not "
+            "say; set model.context_tokens and budget = 'backend'",
+        )
+    fit = largest_window(file.shape, memory, Caching(model.slots))
+    if not fit.window:
+        raise InvalidConfiguration(
+            "context.budget",
+            f"no window fits: {file.names[0]} needs {amount(fit.need.total)} and "
+            f"{amount(fit.room)} can be used; take a smaller quantisation, or budget = 'backend'",
+        )
+    window = fit.window if context.budget == "full" else max(STEP, fit.window // 2 // STEP * STEP)
+    window = min(window, context.window_tokens or window)
+    logger.info("a window of %d tokens for each of %d slots was chosen", window, model.slots)
+    return window

@@ -1,0 +1,107 @@
+"""What a model needs and what there is, for people and for programs: part of `temper models`."""
+
+from dataclasses import dataclass
+
+from proxy.conversation.json import JsonObject
+from proxy.hardware.fit import CacheType, Caching, Fit, bytes_per_token, largest_window
+from proxy.hardware.memory import Device, Memory
+from proxy.hardware.shape import ModelShape
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A model that could be started, on the machine as it is now."""
+
+    shape: ModelShape
+    memory: Memory
+    slots: int
+
+
+def summary(prospect: Prospect) -> dict[str, str]:
+    """Describe it line by line: a word, and what there is to say about it."""
+    shape, memory = prospect.shape, prospect.memory
+    thousand = ", ".join(
+        f"{amount(1024 * bytes_per_token(shape, caching))} ({caching.keys.word})"
+        for caching in _ways(prospect)
+    )
+    return {
+        "memory": f"weights {amount(shape.weights)}; 1,024 tokens of a slot {thousand}",
+        "window": _windows(prospect),
+        "hardware": "; ".join([*map(_device, memory.devices), _host(memory)]),
+    }
+
+
+def document(prospect: Prospect) -> JsonObject:
+    """Describe it as an object of JSON; sizes are bytes, windows tokens of one slot."""
+    shape, memory = prospect.shape, prospect.memory
+    return {
+        "weights_bytes": shape.weights,
+        "trained_context": shape.trained_context,
+        "slots": prospect.slots,
+        "caches": {caching.keys.word: _way(prospect, caching) for caching in _ways(prospect)},
+        "host": {"total_bytes": memory.total, "free_bytes": memory.free},
+        "devices": [
+            {
+                "name": device.name,
+                "total_bytes": device.total,
+                "free_bytes": device.free,
+                "unified": device.is_unified,
+            }
+            for device in memory.devices
+        ],
+    }
+
+
+def amount(size: int) -> str:
+    """Write a number of bytes for people."""
+    if size >= _GIB:
+        return f"{size / _GIB:.1f} GiB"
+    return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / _KIB:.1f} KiB"
+
+
+def _ways(prospect: Prospect) -> tuple[Caching, ...]:
+    """Return llama-server's default cache, and the smaller one that hardly harms, if it can be."""
+    small = Caching(prospect.slots, CacheType.Q8_0, CacheType.Q8_0)
+    return (Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
+
+
+def _windows(prospect: Prospect) -> str:
+    usual, *small = (
+        largest_window(prospect.shape, prospect.memory, caching) for caching in _ways(prospect)
+    )
+    told = f"trained for {prospect.shape.trained_context:,}"
+    if not usual.window:
+        least = f"needs {amount(usual.need.total)} and {amount(usual.room)} can be used"
+        return f"none fits: the model {least}; {told}"
+    with_small = f" ({small[0].window:,} with a q8_0 cache)" if small else ""
+    each = f" for each of {prospect.slots} slots" if prospect.slots > 1 else ""
+    return f"{usual.window:,} tokens fit{each}{with_small}{_spilt(usual)}; {told}"
+
+
+def _spilt(fit: Fit) -> str:
+    return f", {amount(fit.on_host)} of it in the host's memory" if fit.on_host else ""
+
+
+def _way(prospect: Prospect, caching: Caching) -> JsonObject:
+    fit = largest_window(prospect.shape, prospect.memory, caching)
+    return {
+        "bytes_per_token": bytes_per_token(prospect.shape, caching),
+        "largest_window": fit.window,
+        "cache_bytes": fit.need.cache,
+        "working_bytes": fit.need.working,
+        "needed_bytes": fit.need.total,
+        "usable_bytes": fit.room,
+        "on_host_bytes": fit.on_host,
+    }
+
+
+def _device(device: Device) -> str:
+    shared = ", shared with the host" if device.is_unified else ""
+    return f"{device.name}: {amount(device.free)} of {amount(device.total)} free{shared}"
+
+
+def _host(memory: Memory) -> str:
+    name = "host" if memory.devices else "no GPU was found; host"
+    return f"{name}: {amount(memory.free)} of {amount(memory.total)} free"

@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.hardware.memory import Device, Memory
+from proxy.hardware.shape import Layer, ModelShape
+from proxy.hardware.summary import Prospect, amount, document, summary
+
+GIB = 1 << 30
+SHAPE = ModelShape(5 * GIB, (Layer(8, 128, 128),) * 36, 40_960)
+GPU = Device("some GPU", 24 * GIB, 20 * GIB)
+HOST = Memory(64 * GIB, 48 * GIB)
+PROSPECT = Prospect(SHAPE, replace(HOST, devices=(GPU,)), 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (5 * GIB // 2, "2.5 GiB")],
+)
+def test_amounts_are_written_for_people(size: int, text: str) -> None:
+    assert amount(size) == text
+
+
+def test_a_model_that_fits_is_told_in_three_lines() -> None:
+    assert summary(PROSPECT) == {
+        "memory": "weights 5.0 GiB; 1,024 tokens of a slot 144.0 MiB (f16), 76.5 MiB (q8_0)",
+        "window": "40,960 tokens fit for each of 2 slots (40,960 with a q8_0 cache); "
+        "trained for 40,960",
+        "hardware": "some GPU: 20.0 GiB of 24.0 GiB free; host: 48.0 GiB of 64.0 GiB free",
+    }
+
+
+def test_without_a_gpu_that_is_said() -> None:
+    lines = summary(replace(PROSPECT, memory=HOST, slots=1))
+    assert lines["hardware"] == "no GPU was found; host: 48.0 GiB of 64.0 GiB free"
+    assert lines["window"].startswith("40,960 tokens fit (")
+
+
+def test_what_does_not_fit_says_how_much_is_missing() -> None:
+    lines = summary(replace(PROSPECT, memory=Memory(4 * GIB, 3 * GIB)))
+    assert lines["window"] == (
+        "none fits: the model needs 5.0 GiB and 2.7 GiB can be used; trained for 40,960"
+    )
+
+
+def test_what_the_device_has_no_room_for_is_told() -> None:
+    memory = replace(HOST, devices=(replace(GPU, free=4 * GIB, is_unified=False),))
+    assert "GiB of it in the host's memory" in summary(replace(PROSPECT, memory=memory))["window"]
+
+
+def test_shared_memory_is_told() -> None:
+    memory = replace(HOST, devices=(replace(GPU, is_unified=True),))
+    assert "free, shared with the host;" in summary(replace(PROSPECT, memory=memory))["hardware"]
+
+
+def test_a_cache_type_that_does_not_suit_is_not_offered() -> None:
+    odd = replace(PROSPECT, shape=replace(SHAPE, layers=(Layer(8, 80, 80),)))
+    assert "q8_0" not in summary(odd)["memory"] + summary(odd)["window"]
+    caches = document(odd)["caches"]
+    assert isinstance(caches, dict)
+    assert list(caches) == ["f16"]
+
+
+def test_programs_get_numbers() -> None:
+    told = document(PROSPECT)
+    assert (told["weights_bytes"], told["trained_context"], told["slots"]) == (5 * GIB, 40_960, 2)
+    assert told["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
+    assert told["devices"] == [
+        {
+            "name": "some GPU",
+            "total_bytes": 24 * GIB,
+            "free_bytes": 20 * GIB,
+            "unified": False,
+        }
+    ]
+    caches = told["caches"]
+    assert isinstance(caches, dict)
+    usual, small = caches["f16"], caches["q8_0"]
+    assert isinstance(usual, dict)
+    assert isinstance(small, dict)
+    assert (usual["largest_window"], usual["on_host_bytes"]) == (40_960, 0)
+    assert (usual["usable_bytes"], usual["bytes_per_token"]) == (19 * GIB, 147_456)
+    assert small["bytes_per_token"] == 36 * 2 * 1088
