@@ -51,11 +51,22 @@ class InvalidRequest(TemperError):
 
 
 class ContextOverflow(InvalidRequest):
-    """The prompt is longer than the window; both in tokens, None where the backend kept silent."""
+    """The prompt is longer than the window; both in tokens, None where the backend kept silent.
 
-    def __init__(self, wording: str, prompt_tokens: int | None, window: int | None) -> None:
+    `read` is how much of it a backend has read that dropped the rest without a word.
+    """
+
+    def __init__(
+        self,
+        wording: str,
+        prompt_tokens: int | None,
+        window: int | None,
+        *,
+        read: int | None = None,
+    ) -> None:
         self.prompt_tokens = prompt_tokens
         self.window = window
+        self.read = read
         limit = f"{window} tokens" if window is not None else "exceeded"
         super().__init__(f"This model's maximum context length is {limit}: {wording}", "messages")
 

@@ -114,6 +114,8 @@ class Compacted:
     `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
     `window` of so many. `cleared` results stand shortened in it, `folded` groups and turns only in
     the digest. `epoch` counts the cuts so far; `is_new` tells that this request made the last one.
+    `answer` is what is left of the window for the answer where that is less than was to be kept,
+    because nothing more could be shortened; None where enough is left.
     """
 
     tier: int
@@ -124,11 +126,13 @@ class Compacted:
     client: int
     window: int
     is_new: bool = False
+    answer: int | None = None
 
     def __str__(self) -> str:
+        tight = "" if self.answer is None else f"; answer={self.answer}"
         return (
             f"n_ctx={self.window}; sent={self.sent}; client={self.client}; tier={self.tier}; "
-            f"cleared={self.cleared}; folded={self.folded}; epoch={self.epoch}"
+            f"cleared={self.cleared}; folded={self.folded}; epoch={self.epoch}{tight}"
         )
 
 

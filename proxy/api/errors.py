@@ -108,6 +108,7 @@ def _client_problem(error: errors.InvalidRequest) -> Problem:
     headers, details = dict(terms.headers), dict[str, JsonValue]()
     if isinstance(error, errors.ContextOverflow):
         details = {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.window}
+        details |= {} if error.read is None else {"n_read": error.read}
     elif isinstance(error, errors.QueueFull):
         headers["retry-after"] = str(error.retry_after)
     message = terms.message or error.problem

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, NoCompaction, Reported, Whole
+from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
 from proxy.context.replay import Rules
 from proxy.context.sliding import Sliding
@@ -33,6 +33,7 @@ from proxy.inference.preparation import Draft
 logger = logging.getLogger(__name__)
 
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
+_MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 _CUT = (
@@ -109,13 +110,30 @@ class Fitting:
         book = self._book(known.model)
         window = self._policy.window(known.window)
         room = window.budget(written.request.max_tokens).room
-        size = book.estimate(written.messages, written.tools)
-        if size <= min(_WORTH_COUNTING, self._policy.rules.high) * room:
-            return Whole(size, window.size)
-        await self._count(book, written, headers)
+        asked = written.question()
+        expected = book.expect(asked.messages, asked.tools)
+        is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
+        if not is_far or expected.guessed > _MOST_GUESSED * expected.tokens:
+            await self._count(book, written, headers)
+        if is_far:
+            return Whole(book.estimate(asked.messages, asked.tools), window.size)
         chosen = self._policy.compaction(book, window)
-        is_report = mode is FittingMode.REPORT or written.is_untouchable
-        return Reported(chosen) if is_report else chosen
+        if mode is FittingMode.REPORT or written.is_untouchable:
+            return Reported(chosen)
+        return await self._counted(chosen, written, book, headers)
+
+    async def _counted(
+        self, chosen: Compaction, written: Draft, book: TokenBook, headers: Headers
+    ) -> Compaction:
+        """Have what a strategy has written counted too, which is new only right after a cut."""
+        wanted = written.messages, written.tools, written.request.max_tokens
+        try:
+            fitted = chosen.fit(*wanted)
+        except ContextOverflow:
+            return chosen
+        if fitted.messages is written.messages or not book.knows(written.tools):
+            return Done(fitted)
+        return chosen if await self._learn(book, fitted.messages, headers) else Done(fitted)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate where the backend cannot."""
@@ -145,14 +163,22 @@ class Fitting:
 
     async def _count(self, book: TokenBook, written: Draft, headers: Headers) -> None:
         """Ask the backend for what an estimate would leave in doubt."""
-        unknown = book.unknown(written.messages)
-        counted = await self._backend.count_texts(list(map(countable, unknown)), headers)
-        for message, tokens in zip(unknown, counted or (), strict=False):
-            book.learn(message, tokens)
-        if counted is not None and not book.knows(written.tools):
+        await self._learn(book, written.messages, headers)
+        if not book.unknown(written.messages) and not book.knows(written.tools):
             total = await self._backend.count(written.question(), headers)
             if total is not None:
                 book.calibrate(written.messages, written.tools, total)
+
+    async def _learn(
+        self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
+    ) -> bool:
+        """Have the messages counted that nobody has counted yet; tells whether there were any."""
+        unknown = book.unknown(messages)
+        texts = list(map(countable, unknown))
+        counted = await self._backend.count_texts(texts, headers) if texts else None
+        for message, tokens in zip(unknown, counted or (), strict=False):
+            book.learn(message, tokens)
+        return counted is not None
 
     def _book(self, model: str) -> TokenBook:
         book = self._books.pop(model, None) or TokenBook()
@@ -197,7 +223,8 @@ class _Learning:
             return
         missing = self._book.hear(messages, tools, total, self._window)
         if missing is not None:
-            raise ContextOverflow(_CUT.format(total=total, missing=missing), missing, self._window)
+            wording = _CUT.format(total=total, missing=missing)
+            raise ContextOverflow(wording, missing, self._window, read=total)
 
 
 def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:

@@ -11,37 +11,79 @@ MARGIN = 1.10  # on every estimate
 REQUEST = 64  # tokens of a template around messages and tools, until a total is known
 
 _STEP = log(1.05)
-_DENSEST, _LIGHTEST = 0, floor(log(8) / _STEP)
-_LEAST_BYTES = 1_000  # of which a rate is worth learning
+_DENSEST, _LIGHTEST = floor(log(1 / 3) / _STEP), floor(log(2.5) / _STEP)
+_LEAST_PIECES = 250  # of which a rate is worth learning
 _LEAST_SPAN = 8
 _TOLERANCE = 0.02
 _MOST_ANCHORS = 64
+_MOST_AROUND = 64
 
 
 @dataclass(slots=True)
 class Rate:
-    """Bytes per token, in steps of five percent; at the start less than in any plain language."""
+    """Pieces per token, in steps of five percent; at the start less than in plain language."""
 
-    _step: int = floor(log(3) / _STEP)
-    is_learnt: bool = False
+    _step: int = 0
+    _seen: float | None = None
 
     def observe(self, size: int, tokens: int) -> None:
-        """Learn from `size` bytes that were so many tokens."""
-        if tokens <= 0 or size < _LEAST_BYTES:
+        """Learn from `size` pieces that were so many tokens."""
+        if tokens <= 0 or size < _LEAST_PIECES:
             return
-        self.is_learnt = True
-        seen = log(size / tokens) / _STEP
+        self._seen = size / tokens
+        seen = log(self._seen) / _STEP
         if abs(seen - self._step) > 1:
             self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
 
     def tokens(self, size: int, margin: float = MARGIN) -> int:
-        """Estimate the tokens of so many bytes."""
+        """Estimate the tokens of so many pieces."""
         per_token = 1.05**self._step
         return ceil(size / per_token * margin)
 
+    @property
+    def is_learnt(self) -> bool:
+        """Whether anything was learnt."""
+        return self._seen is not None
+
+    def likely(self, size: int) -> int:
+        """Estimate the tokens of so many pieces by what was seen last, without a margin."""
+        return self.tokens(size, 1) if self._seen is None else round(size / self._seen)
+
     def least(self, size: int) -> int:
-        """Return how few tokens so many bytes can be: half of what was learnt, or next to none."""
+        """Return how few tokens so many pieces can be: half of what was learnt, or next to none."""
         return self.tokens(size, 0.5) if self.is_learnt else int(size / 1.05**_LIGHTEST)
+
+
+@dataclass(slots=True)
+class Growth:
+    """What the newest messages of prompts cost: those to come will be like them.
+
+    `around` is what a template adds to each, None until it is known.
+    """
+
+    around: float | None = None
+    _size: float = 0.0
+    _tokens: float = 0.0
+
+    def observe(self, messages: int, size: int, tokens: int) -> None:
+        """Learn from new messages that cost so many `tokens`.
+
+        `size` are the pieces of those that nobody has counted; without any, only what is around
+        them is left.
+        """
+        if not size:
+            self.around = min(max(tokens / messages, 0), _MOST_AROUND)
+            return
+        words = tokens - messages * (self.around or 0)
+        if words > 0:
+            self._size = self._size / 2 + size
+            self._tokens = self._tokens / 2 + words
+
+    def tokens(self, size: int) -> int | None:
+        """Estimate the tokens of so many new pieces; None as long as little is known."""
+        if self._size < _LEAST_PIECES:
+            return None
+        return round(size * self._tokens / self._size)
 
 
 @dataclass(frozen=True, slots=True)

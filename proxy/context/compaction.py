@@ -4,6 +4,7 @@ Stateless and pure: the same history always gives the same result, so that the p
 with it the backend's cache, survives from turn to turn.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -47,6 +48,9 @@ class Counts(Protocol):
     def fixed(self, tools: tuple[Tool, ...]) -> int:
         """Count what a prompt holds besides messages."""
 
+    def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
+        """Count a prompt as exactly as it is known; for telling, not for deciding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -60,6 +64,19 @@ class Whole:
     ) -> Fitted:
         """Return the messages unchanged."""
         return Fitted(messages, compacted=Compacted(0, 0, 0, 0, self.size, self.size, self.window))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a strategy has already made of the conversation."""
+
+    fitted: Fitted
+
+    def fit(
+        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+    ) -> Fitted:
+        """Return what was made."""
+        return self.fitted
 
 
 class NoCompaction:

@@ -35,17 +35,19 @@ class Tiered:
         is_new = replay.settle()
         check_size(replay.size, replay.client, budget)
         cuts = replay.cuts
+        sent = self._apply(cuts, messages) if cuts.epoch else messages
+        size = self.counts.estimate(sent, tools)
         compacted = Compacted(
             cuts.tier,
             len(cuts.stubs),
             len(cuts.folded),
             cuts.epoch,
-            replay.size,
-            replay.client,
+            size,
+            replay.client if cuts.epoch else size,
             budget.window,
             is_new,
+            budget.window - size if replay.size > budget.room else None,
         )
-        sent = self._apply(cuts, messages) if cuts.epoch else messages
         return Fitted(sent, compacted=compacted)
 
     def _apply(self, cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:

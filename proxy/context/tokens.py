@@ -6,26 +6,53 @@ Nothing here asks a backend: `unknown` names the messages that are worth asking 
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TypeVar
 
-from proxy.context.calibration import MARGIN, REQUEST, Constants, Rate
-from proxy.context.weights import media, weight, weight_of_tools, words_weight
+from proxy.context.calibration import MARGIN, REQUEST, Constants, Growth, Rate
+from proxy.context.totals import Totals
+from proxy.context.weights import Weight, media, weight, weight_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
+
+Kept = TypeVar("Kept")
 
 CAPACITY = 65_536  # messages: the histories of some hundred sessions
 
 _NEAR = 0.5  # of the window: a prompt that is thought to fill so much of it may be too long
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a prompt is expected to have, in tokens, and how many of them are `guessed`."""
+
+    tokens: int
+    guessed: int
+
+    @property
+    def most(self) -> int:
+        """What it has at most, as far as anyone can tell."""
+        return self.tokens + ceil((MARGIN - 1) * self.guessed)
+
+
 class TokenBook:
-    """The counts of one model with its template."""
+    """The counts of one model with its template.
+
+    What compaction decides with, `of` and `fixed`, must hold still. What is told, `expect`, is as
+    near as it can be: the exact total of the prompt that this one goes on from, and what is new.
+    """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._learnt: OrderedDict[int, int] = OrderedDict()
+        self._weights: OrderedDict[int, Weight] = OrderedDict()
+        self._tools_weights: OrderedDict[int, int] = OrderedDict()
         self._rate = Rate()
-        self._counted = (0, 0)  # bytes and tokens of all that was learnt
+        self._counted = (0, 0)  # pieces and tokens of all that was learnt
         self._constants = Constants()
+        self._totals = Totals()
+        self._growth = Growth()
         self._tells_parts = False
 
     @property
@@ -41,26 +68,41 @@ class TokenBook:
 
     def fixed(self, tools: tuple[Tool, ...]) -> int:
         """Count what a prompt holds besides messages."""
-        learnt = self._constants.fixed(_key_of_tools(tools))
-        return REQUEST + self._rate.tokens(weight_of_tools(tools)) if learnt is None else learnt
+        key = _key_of_tools(tools)
+        learnt = self._constants.fixed(key)
+        if learnt is not None:
+            return learnt
+        return REQUEST + self._rate.tokens(self._weigh_tools(key, tools))
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
         """Tell whether a total has taught what a prompt with these tools holds."""
         return self._constants.fixed(_key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt."""
-        return self.fixed(tools) + sum(map(self.of, messages))
+        """Count a prompt as exactly as it is known."""
+        return self.expect(messages, tools).tokens
+
+    def expect(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Expected:
+        """Count a prompt, and tell how much of that is guessed."""
+        found = self._totals.longest(messages, _key_of_tools(tools))
+        start, tokens = found or (0, self.fixed(tools))
+        guessed = 0.0 if start or self.knows(tools) else float(tokens)
+        around = self._growth.around if start else None
+        tokens += ceil((len(messages) - start) * (self.overhead if around is None else around))
+        for message in messages[start:]:
+            learnt = self._lookup(message)
+            if learnt is None:
+                guessed += self._likely(message)
+                tokens += self._likely(message)
+            else:
+                tokens += learnt
+        return Expected(tokens, ceil(guessed))
 
     def learn(self, message: Message, tokens: int) -> None:
         """Note that the countable text of a message has so many tokens."""
-        key = hash(message.source)
-        self._learnt[key] = tokens
-        self._learnt.move_to_end(key)
-        if len(self._learnt) > self._capacity:
-            self._learnt.popitem(last=False)
+        _remember(self._learnt, hash(message.source), tokens, self._capacity)
         size, counted = self._counted
-        self._counted = size + weight(message), counted + tokens
+        self._counted = size + sum(self._weigh(message)), counted + tokens
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -77,6 +119,8 @@ class TokenBook:
         If all of it was counted before, it tells what the template adds; if little was, how many
         bytes a token has. In between, what was guessed wrong would be blamed on the template.
         """
+        key = _key_of_tools(tools)
+        self._grow(messages, key, total)
         known = guessed = size = 0
         for message in messages:
             learnt = self._lookup(message)
@@ -84,8 +128,7 @@ class TokenBook:
                 known += learnt
             else:
                 guessed += self._guess(message, 1)
-                size += weight(message)
-        key = _key_of_tools(tools)
+                size += sum(self._weigh(message))
         if guessed <= known:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)
@@ -93,7 +136,7 @@ class TokenBook:
         around = known + self._constants.overhead * len(messages)
         fixed = self._constants.fixed(key)
         if fixed is None:
-            size += weight_of_tools(tools)
+            size += self._weigh_tools(key, tools)
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
 
@@ -124,7 +167,8 @@ class TokenBook:
         window. Where one is that low far from the window, the backend must be telling only the new
         part of its prompts, and nothing can be told from that.
         """
-        size = sum(map(words_weight, messages)) + weight_of_tools(tools) // 2
+        size = sum(self._weigh(message).words for message in messages)
+        size += self._weigh_tools(_key_of_tools(tools), tools) // 2
         least = self._rate.least(size)
         if self._tells_parts or total >= least:
             return None
@@ -132,6 +176,22 @@ class TokenBook:
             return least if least > window else None
         self._tells_parts = 2 * least < _NEAR * window
         return None if self._tells_parts else max(2 * least, window + 1)
+
+    def _grow(self, messages: Sequence[Message], tools: int, total: int) -> None:
+        """Learn from what came to a prompt since another total was known."""
+        found = self._totals.longest(messages, tools)
+        if found is not None and found[0] < len(messages):
+            new = messages[found[0] :]
+            learnt = [(message, self._lookup(message)) for message in new]
+            known = sum(tokens or 0 for _, tokens in learnt)
+            size = sum(sum(self._weigh(message)) for message, told in learnt if told is None)
+            self._growth.observe(len(new), size, total - found[1] - known)
+        self._totals.note(messages, tools, total)
+
+    def _likely(self, message: Message) -> int:
+        size = sum(self._weigh(message))
+        tokens = self._growth.tokens(size)
+        return (self._rate.likely(size) if tokens is None else tokens) + media(message)
 
     def _lookup(self, message: Message) -> int | None:
         key = hash(message.source)
@@ -141,7 +201,29 @@ class TokenBook:
         return learnt
 
     def _guess(self, message: Message, margin: float) -> int:
-        return self._rate.tokens(weight(message), margin) + media(message)
+        return self._rate.tokens(sum(self._weigh(message)), margin) + media(message)
+
+    def _weigh(self, message: Message) -> Weight:
+        key = hash(message.source)
+        known = self._weights.get(key)
+        if known is None:
+            known = weight(message)
+            _remember(self._weights, key, known, self._capacity)
+        return known
+
+    def _weigh_tools(self, key: int, tools: tuple[Tool, ...]) -> int:
+        known = self._tools_weights.get(key)
+        if known is None:
+            known = weight_of_tools(tools)
+            _remember(self._tools_weights, key, known, self._capacity)
+        return known
+
+
+def _remember(kept: OrderedDict[int, Kept], key: int, value: Kept, most: int) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _key_of_tools(tools: tuple[Tool, ...]) -> int:

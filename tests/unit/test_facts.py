@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -91,6 +92,8 @@ def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
     told = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
     assert context([Asked("as_asked"), compacted]) == told
     assert context([compacted, WindowFilled(8_192)]) == f"{told}; filled=1"
+    tight = replace(compacted, answer=96)
+    assert context([tight]) == f"{told}; answer=96"
     assert context([Asked("as_asked")]) == ""
     assert report([compacted])["context"] == told
     assert "context" not in report([Asked("as_asked")])

@@ -11,8 +11,6 @@ from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend
 from proxy.context.budget import BudgetMode
 from proxy.context.compaction import Compaction, NoCompaction, Reported
-from proxy.context.sliding import Sliding
-from proxy.context.tiered import Tiered
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.tools import ToolCall
@@ -54,19 +52,34 @@ def chosen(
     return asyncio.run(fitting.compaction(written or drafted(40), known, {}, mode))
 
 
+def account(compaction: Compaction) -> tuple[int, bool, bool]:
+    """Return the tier, and whether steps were dropped and a digest tells of them."""
+    fitted = compaction.fit(drafted(40).messages, drafted(40).tools, None)
+    assert fitted.compacted is not None
+    has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
+    return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
+
+
 @pytest.mark.parametrize(
-    ("strategy", "kind"),
-    [(Strategy.TIERED, Tiered), (Strategy.SLIDING, Sliding), (Strategy.NONE, Reported)],
+    ("strategy", "found"),
+    [
+        (Strategy.TIERED, (2, True, True)),
+        (Strategy.SLIDING, (2, True, False)),
+        (Strategy.NONE, (2, False, False)),
+    ],
 )
-def test_the_operator_chooses_the_strategy(strategy: Strategy, kind: type) -> None:
-    assert isinstance(chosen(ContextPolicy(strategy=strategy)), kind)
+def test_the_operator_chooses_the_strategy(
+    strategy: Strategy, found: tuple[int, bool, bool]
+) -> None:
+    assert account(chosen(ContextPolicy(strategy=strategy))) == found
 
 
 def test_a_client_may_have_it_off_or_only_reported() -> None:
     assert isinstance(chosen(ContextPolicy(), mode=FittingMode.OFF), NoCompaction)
     assert isinstance(chosen(ContextPolicy(FittingMode.OFF)), NoCompaction)
     assert isinstance(chosen(ContextPolicy(), mode=FittingMode.REPORT), Reported)
-    assert isinstance(chosen(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO), Tiered)
+    allowed = chosen(ContextPolicy(FittingMode.OFF), mode=FittingMode.AUTO)
+    assert account(allowed) == (2, True, True)
 
 
 def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
@@ -103,9 +116,10 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
 
 
 def test_the_window_may_be_made_to_count_as_smaller() -> None:
-    narrow = chosen(ContextPolicy(limit=1000))
+    long = draft(make_request(user_message("word " * 1000)), Policy())
+    narrow = chosen(ContextPolicy(limit=1000), written=long)
     with pytest.raises(ContextOverflow) as raised:
-        narrow.fit((user_message("word " * 1000),), (), None)
+        narrow.fit(long.messages, long.tools, None)
     assert raised.value.window == 1000
 
 
@@ -125,20 +139,26 @@ class Counted(ScriptedBackend):
         return await super().count_texts(texts, headers)
 
 
-def test_a_short_conversation_costs_no_call_and_a_long_one_is_counted_once() -> None:
+def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
+    """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
+
     async def scene() -> None:
         backend = Counted(900)
         fitting = Fitting(backend, ContextPolicy())
-        await fitting.compaction(drafted(1), KNOWN, {})
-        assert (backend.texts, backend.counted) == ([], [])
-        for _ in range(3):  # what is left in doubt becomes less with what was learnt
-            await fitting.compaction(drafted(12), KNOWN, {})
+        await fitting.compaction(drafted(12), replace(KNOWN, window=20_000), {})
         first = len(backend.texts)
-        assert 0 < first <= len(drafted(12).messages)
-        await fitting.compaction(drafted(12), KNOWN, {})
+        assert (first, len(backend.counted)) == (25, 1)
+        await fitting.compaction(drafted(13), replace(KNOWN, window=20_000), {})
         assert len(backend.texts) == first
-        await fitting.compaction(drafted(13), KNOWN, {})
-        assert len(backend.texts) <= first + 2
+        await fitting.compaction(drafted(17), replace(KNOWN, window=20_000), {})
+        assert len(backend.texts) == first + 10
+        await fitting.compaction(drafted(18), KNOWN, {})
+        cut = backend.texts[first + 12 :]
+        assert cut
+        assert all(text.startswith(("[cut, ", "[Note: ")) for text in cut)
+        counted = len(backend.texts)
+        await fitting.compaction(drafted(18), KNOWN, {})
+        assert len(backend.texts) == counted
         assert len(backend.counted) == 1
 
     asyncio.run(scene())

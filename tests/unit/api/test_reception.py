@@ -103,7 +103,7 @@ def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> Non
 
         wide = ContextOverflow("too long", 100_001, 100_000)
         assert await taken.shorter(request, lambda: True, wide) is None
-        narrow = ContextOverflow("too long", 9000, 300)
+        narrow = ContextOverflow("too long", 9000, 150)
         assert await taken.shorter(request, lambda: True, narrow) is None
 
     asyncio.run(scene())

@@ -1,5 +1,6 @@
 """Conversations with counts of our own, for everything that fits them into a window."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
@@ -42,9 +43,13 @@ class Pieces:
         """Count tools, however many."""
         return FIXED
 
+    def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
+        """Count a prompt with tools."""
+        return self.fixed(tools) + sum(map(self.of, messages))
+
     def prompt(self, messages: tuple[Message, ...]) -> int:
         """Count a prompt."""
-        return FIXED + sum(map(self.of, messages))
+        return self.estimate(messages, ())
 
 
 def has_failed(text: str) -> bool:

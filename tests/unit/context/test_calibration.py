@@ -2,45 +2,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.calibration import MARGIN, Constants, Rate
+from proxy.context.calibration import MARGIN, Constants, Growth, Rate
 
 TOOLS = 7
 
 
-def test_at_first_a_token_is_taken_for_three_bytes() -> None:
-    assert 1_000 <= Rate().tokens(3_000, 1) <= 1_060
+def test_at_first_every_piece_is_taken_for_a_token() -> None:
+    assert Rate().tokens(3_000, 1) == Rate().likely(3_000) == 3_000
 
 
-@given(st.floats(1.1, 7.5))
-def test_a_rate_is_learnt_in_steps_and_errs_on_the_safe_side(bytes_per_token: float) -> None:
+@given(st.floats(0.4, 2.3))
+def test_a_rate_is_learnt_in_steps_and_errs_on_the_safe_side(pieces_per_token: float) -> None:
     rate = Rate()
-    tokens = int(100_000 / bytes_per_token)
+    tokens = int(100_000 / pieces_per_token)
     rate.observe(100_000, tokens)
     assert tokens <= rate.tokens(100_000) <= 1.17 * tokens
+    assert abs(rate.likely(100_000) - tokens) <= 1
 
 
 def test_a_rate_holds_still_for_small_differences() -> None:
     rate = Rate()
-    rate.observe(40_000, 10_000)
+    rate.observe(15_000, 10_000)
     learnt = rate.tokens(10_000)
-    rate.observe(40_000, 10_300)
+    rate.observe(15_000, 10_200)
     assert rate.tokens(10_000) == learnt
-    rate.observe(40_000, 11_500)
+    rate.observe(15_000, 11_500)
     assert rate.tokens(10_000) > learnt
 
 
-@pytest.mark.parametrize(("size", "tokens"), [(999, 100), (40_000, 0), (40_000, -5)])
+@pytest.mark.parametrize(("size", "tokens"), [(249, 100), (40_000, 0), (40_000, -5)])
 def test_a_rate_learns_nothing_of_too_little(size: int, tokens: int) -> None:
     rate = Rate()
     rate.observe(size, tokens)
     assert rate == Rate()
 
 
-@pytest.mark.parametrize(("tokens", "expected"), [(1, 1_418), (10**6, 11_000)])
+@pytest.mark.parametrize(("tokens", "expected"), [(1, 4_571), (10**6, 33_787)])
 def test_a_rate_stays_plausible(tokens: int, expected: int) -> None:
     rate = Rate()
     rate.observe(10_000, tokens)
     assert rate.tokens(10_000, MARGIN) == pytest.approx(expected, rel=0.02)
+
+
+def test_what_is_new_costs_what_the_last_new_messages_did() -> None:
+    growth = Growth()
+    assert growth.tokens(1_000) is None
+    growth.observe(2, 0, 30)
+    assert growth.around == 15
+    growth.observe(2, 400, 330)
+    assert growth.tokens(1_000) == 750
+    for _ in range(9):
+        growth.observe(2, 400, 430)
+    assert growth.tokens(1_000) == pytest.approx(1_000, abs=2)
+    assert growth.around == 15
+
+
+@pytest.mark.parametrize("tokens", [-500, 0, 20])
+def test_what_cannot_be_is_not_believed(tokens: int) -> None:
+    growth = Growth(around=15)
+    growth.observe(2, 400, tokens)
+    assert growth.tokens(400) is None
+    growth.observe(2, 0, -500)
+    assert growth.around == 0
+    growth.observe(2, 0, 50_000)
+    assert growth.around == 64
 
 
 def test_a_prompt_tells_what_stands_around_messages() -> None:

@@ -1,5 +1,5 @@
 from proxy.context.budget import Window
-from proxy.context.compaction import Fitted, NoCompaction, Reported, Whole
+from proxy.context.compaction import Done, Fitted, NoCompaction, Reported, Whole
 from proxy.context.tiered import Tiered
 from proxy.conversation.messages import user_message
 from proxy.facts import Compacted
@@ -38,6 +38,11 @@ def test_a_report_of_what_cannot_fit_refuses_nothing() -> None:
     fitted = Reported(Tiered(Pieces(), Window(3_000), RULES)).fit(messages, (), None)
     size = Pieces().prompt(messages)
     assert fitted == Fitted(messages, compacted=Compacted(4, 0, 0, 0, size, size, 3_000))
+
+
+def test_what_was_done_already_is_not_done_again() -> None:
+    fitted = Tiered(Pieces(), Window(3_000), RULES).fit(LONG, (), None)
+    assert Done(fitted).fit(LONG, (), None) is fitted
 
 
 def test_without_a_count_there_is_nothing_to_report() -> None:

@@ -94,7 +94,7 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
     sent = fitted.messages
     room = Window(slot).budget(None).room
     most = max(room, slot - LEAST_ANSWER)
-    assert COUNTS.prompt(sent) <= compacted.sent <= most
+    assert COUNTS.prompt(sent) == compacted.sent <= most
     assert compacted.client == COUNTS.prompt(messages)
     assert heal_messages(sent)[1] == ()  # no result without call, no call without result
     if compacted.client <= RULES.high * room:
@@ -248,6 +248,14 @@ def test_what_cannot_be_shortened_is_refused_with_both_numbers() -> None:
         fit(messages, 3_000)
     assert caught.value.prompt_tokens == COUNTS.prompt(messages)
     assert caught.value.window == 3_000
+
+
+def test_what_uses_up_the_room_of_the_answer_says_so() -> None:
+    messages = (*HEAD, user_message(words(2_200)))
+    fitted, compacted = fit(messages, 3_000)
+    assert fitted.messages is messages
+    assert compacted.answer == 3_000 - COUNTS.prompt(messages) > LEAST_ANSWER
+    assert fit(run_of(9), 3_000)[1].answer is None
 
 
 def test_a_request_knows_whether_it_made_the_last_cut() -> None:

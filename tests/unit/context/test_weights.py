@@ -35,13 +35,13 @@ def test_everything_that_was_said_is_counted(message: JsonObject, text: str) -> 
 @pytest.mark.parametrize(
     ("message", "size"),
     [
-        (said("user", "Hi"), 2),
-        (said("user", "日本"), 6),
-        (called(call("a", "look", '{"a":1}')), 11),
-        (said("assistant", "So", reasoning_content="Hmm"), 5),
+        (said("user", "Hi"), (1, 0)),
+        (said("user", "日本"), (2, 0)),
+        (called(call("a", "look", '{"a":1}')), (8, 0)),
+        (said("assistant", "So", reasoning_content="Hmm, no"), (1, 3)),
     ],
 )
-def test_messages_are_weighed_in_bytes(message: JsonObject, size: int) -> None:
+def test_messages_are_weighed_in_pieces(message: JsonObject, size: tuple[int, int]) -> None:
     assert weight(history(message)[0]) == size
 
 
@@ -53,4 +53,4 @@ def test_pictures_have_a_price() -> None:
 
 
 def test_tools_are_weighed_as_they_are_written() -> None:
-    assert weight_of_tools((TOOL, TOOL)) == 38
+    assert weight_of_tools((TOOL, TOOL)) == 20

@@ -1,0 +1,42 @@
+"""Totals of prompts that are known exactly, found again when a prompt goes on from one of them."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from proxy.conversation.messages import Message
+
+CAPACITY = 4_096  # prompts
+
+
+class Totals:
+    """Remembers the totals of the latest prompts; `tools` is the key of their tools."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._totals: OrderedDict[int, int] = OrderedDict()
+
+    def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
+        """Remember the total of a prompt."""
+        *_, key = _chain(messages, tools)
+        self._totals[key] = total
+        self._totals.move_to_end(key)
+        if len(self._totals) > self._capacity:
+            self._totals.popitem(last=False)
+
+    def longest(self, messages: Sequence[Message], tools: int) -> tuple[int, int] | None:
+        """Return how many messages of a prompt are known to have which total; None without any."""
+        keys = list(_chain(messages, tools))
+        for count in range(len(keys) - 1, 0, -1):
+            total = self._totals.get(keys[count])
+            if total is not None:
+                return count, total
+        return None
+
+
+def _chain(messages: Sequence[Message], tools: int) -> Iterator[int]:
+    """Give the keys of all beginnings of a prompt, the one without messages first."""
+    key = tools
+    yield key
+    for message in messages:
+        key = hash((key, message.source))
+        yield key
