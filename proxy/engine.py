@@ -1,12 +1,12 @@
 """Puts a turn's questions to a backend: the only asynchronous code between the two edges."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeAlias
 
-from proxy.backends.client import Backend
+from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
-from proxy.errors import BackendFailed, InvalidRequest
+from proxy.errors import BackendFailed, GuardrailsExhausted, InvalidRequest
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]
@@ -15,7 +15,7 @@ Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 async def converse(
     turn: Turn, backend: Backend, headers: Headers, attempt: Attempt = nullcontext
-) -> AsyncGenerator[ReplyEvent, None]:
+) -> ReplyEvents:
     """Stream the client's events of a turn; closing the iterator cancels the work upstream.
 
     A later attempt that fails costs nothing that an earlier one gave: the turn falls back to it.
@@ -25,13 +25,28 @@ async def converse(
     while (question := turn.next_question()) is not None:
         try:
             with attempt(headers) as own:
-                async with aclosing(backend.ask(question, own)) as events:
-                    async for event in events:
-                        for shown in turn.receive(event):
+                async with aclosing(backend.ask(question, own)) as batches:
+                    async for batch in batches:
+                        shown, failure = _received(turn, batch)
+                        if shown:
                             yield shown
+                        if failure is not None:
+                            raise failure
         except (BackendFailed, InvalidRequest):
             fallback = turn.abandon()
             if not fallback:
                 raise
-            for shown in fallback:
-                yield shown
+            yield fallback
+
+
+def _received(
+    turn: Turn, batch: Sequence[ReplyEvent]
+) -> tuple[list[ReplyEvent], GuardrailsExhausted | None]:
+    """Return what the client gets for a batch, also where the turn fails at the end of it."""
+    shown: list[ReplyEvent] = []
+    try:
+        for event in batch:
+            shown += turn.receive(event)
+    except GuardrailsExhausted as failure:
+        return shown, failure
+    return shown, None

@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.account import Account
 from proxy.api.errors import describe
-from proxy.api.streaming import Events, EventStream, Pace, while_connected, within
-from proxy.backends.client import Backend
+from proxy.api.streaming import EventStream, Pace, while_connected, within
+from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReplyEvent,
@@ -33,6 +33,8 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.turn import State, Turn
 from proxy.observability.record import Load
+
+_SEEN = (TextDelta, ToolCalled)
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -81,6 +83,8 @@ class Exchange:
         self._terms = terms or SlotTerms()
         self._account = account or Account("")
         self._is_filled = False
+        self._is_seen = False
+        self._is_shortened = False
         self._status_sent = 0
 
     async def answer(
@@ -90,12 +94,12 @@ class Exchange:
 
         `headers` are those that travel upstream.
         """
-        events = self._watched(headers)
+        batches = self._watched(headers)
 
         async def work() -> None:
             if self._request.stream:
                 streaming = EventStream(
-                    events,
+                    batches,
                     self._encoder,
                     self._pace,
                     backend=self._backend.name,
@@ -103,14 +107,14 @@ class Exchange:
                 )
                 await streaming(scope, noted_send)
             else:
-                response = await self._whole(events)
+                response = await self._whole(batches)
                 await response(scope, receive, noted_send)
 
         async def noted_send(message: Message) -> None:
             await send(message)
             self._note(message)
 
-        async with aclosing(events):
+        async with aclosing(batches):
             await while_connected(receive, work)
 
     def _note(self, message: Message) -> None:
@@ -126,48 +130,48 @@ class Exchange:
         if self._turn.state is State.DONE:
             self._account.outcome = outcome(self._account.facts)
 
-    async def _watched(self, headers: dict[str, str]) -> Events:
+    async def _watched(self, headers: dict[str, str]) -> ReplyEvents:
         """Stream the turn's events, noting what the record needs."""
         account = self._account
         account.wait(self._terms.load)
-        async with self._terms.slot, aclosing(self._conversation(headers)) as events:
+        async with self._terms.slot:
             account.admit(self._share)
-            is_shown = False
-            async for event in events:
-                if isinstance(event, UsageReported):
-                    account.usage = event
-                    self._is_filled = event.usage.get("total_tokens") == self._terms.window
-                elif isinstance(event, ReplyFinished):
-                    account.finish_reason = event.reason
-                elif not is_shown and isinstance(event, TextDelta | ToolCalled):
-                    is_shown = True
-                    account.show()
-                yield event
+            is_over = False
+            while not is_over:
+                try:
+                    replying = converse(self._turn, self._backend, headers, account.attempt)
+                    async with aclosing(replying) as batches:
+                        async for batch in batches:
+                            for event in batch:
+                                self._notice(event)
+                            yield batch
+                    is_over = True
+                except ContextOverflow as overflow:
+                    if not await self._shorten(overflow):
+                        raise
 
-    async def _conversation(self, headers: dict[str, str]) -> Events:
-        """Stream the turn; a prompt that proves too long is shortened once more.
+    def _notice(self, event: ReplyEvent) -> None:
+        if isinstance(event, _SEEN):
+            if not self._is_seen:
+                self._is_seen = True
+                self._account.show()
+        elif isinstance(event, UsageReported):
+            self._account.usage = event
+            self._is_filled = event.usage.get("total_tokens") == self._terms.window
+        elif isinstance(event, ReplyFinished):
+            self._account.finish_reason = event.reason
 
-        That is too late once the client has seen a part of an answer.
+    async def _shorten(self, overflow: ContextOverflow) -> bool:
+        """Begin anew, and only once, with a shorter prompt; tells whether that was possible.
+
+        It is too late once the client has seen a part of an answer.
         """
-        is_seen = False
-        try:
-            async with aclosing(self._converse(headers)) as events:
-                async for event in events:
-                    is_seen = is_seen or isinstance(event, TextDelta | ToolCalled)
-                    yield event
-        except ContextOverflow as overflow:
-            turn = None if is_seen else await self._terms.shorter(overflow)
-            if turn is None:
-                raise
-            self._turn = turn
-        else:
-            return
-        async with aclosing(self._converse(headers)) as events:
-            async for event in events:
-                yield event
-
-    def _converse(self, headers: dict[str, str]) -> Events:
-        return converse(self._turn, self._backend, headers, self._account.attempt)
+        if self._is_seen or self._is_shortened:
+            return False
+        self._is_shortened = True
+        turn = await self._terms.shorter(overflow)
+        self._turn = turn or self._turn
+        return turn is not None
 
     @property
     def _share(self) -> float:
@@ -182,14 +186,15 @@ class Exchange:
             return self._turn.facts
         return (*self._turn.facts, WindowFilled(self._terms.window))
 
-    async def _whole(self, events: Events) -> Response:
+    async def _whole(self, batches: ReplyEvents) -> Response:
         """Assemble one JSON body from the same events that a stream would show."""
         builder: CompletionBuilder | None = None
         try:
             async with within(self._pace.deadline, self._backend.name):
-                async for event in events:
-                    builder = builder or CompletionBuilder(self._identity(event))
-                    builder.add(event)
+                async for batch in batches:
+                    builder = builder or CompletionBuilder(self._identity(batch[0]))
+                    for event in batch:
+                        builder.add(event)
         except TemperError as error:
             return describe(error).response()
         body = json.dump(builder.build() if builder is not None else {})

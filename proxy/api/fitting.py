@@ -6,14 +6,13 @@ calls to the backend that tell what things cost, and what was learnt from them, 
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
 from proxy.api.recognition import KnownModel
-from proxy.backends.client import Backend
+from proxy.backends.client import Backend, ReplyEvents
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
@@ -24,7 +23,7 @@ from proxy.context.tokens import TokenBook
 from proxy.context.weights import countable
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import ReplyEvent, UsageReported
+from proxy.conversation.replies import UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -200,14 +199,19 @@ class _Learning:
         self.count = backend.count
         self.count_texts = backend.count_texts
 
-    async def ask(self, question: Question, headers: Headers) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""
         try:
-            async with aclosing(self._backend.ask(question, headers)) as events:
-                async for event in events:
-                    if isinstance(event, UsageReported):
-                        self._check(question, event.usage.get("prompt_tokens"))
-                    yield event
+            async with aclosing(self._backend.ask(question, headers)) as batches:
+                async for batch in batches:
+                    for place, event in enumerate(batch):
+                        if isinstance(event, UsageReported):
+                            if place:  # whatever is wrong with the prompt, this was said
+                                yield batch[:place]
+                            self._check(question, event.usage.get("prompt_tokens"))
+                            batch = batch[place:]
+                            break
+                    yield batch
         except ContextOverflow as overflow:
             if overflow.prompt_tokens:
                 self._book.calibrate(question.messages, question.tools, overflow.prompt_tokens)

@@ -1,30 +1,27 @@
 """Brings a turn's events to the client while the client is there, as a stream of server events.
 
-The work runs in a task group with a watch on the connection: a client that leaves cancels
-everything below it at once, also while nothing has been sent yet.
+The work runs beside a watch on the connection: a client that leaves cancels everything below it
+at once, also while nothing has been sent yet.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import anyio
-from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
-from proxy.api.mailbox import Mailbox
+from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.errors import BackendTimedOut, TemperError
 
-Events: TypeAlias = AsyncGenerator[ReplyEvent, None]
-Step: TypeAlias = ReplyEvent | TemperError
-
-# events that may wait for a slow client before the backend is no longer read
-_BUFFERED_EVENTS = 32
-_HEADERS = {"cache-control": "no-cache"}
+_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
 
 
 class Encoder(Protocol):
@@ -61,19 +58,27 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
 
     The request's body must have been read before.
     """
-    is_done = False
-    async with anyio.create_task_group() as group:
+    working = asyncio.current_task()
+    assert working is not None  # noqa: S101 - of a coroutine that runs
+    has_left = False
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
+    async def watch() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
+        working.cancel()
 
-        group.start_soon(watch)
+    watching = asyncio.create_task(watch())
+    try:
         await work()
-        is_done = True
-        group.cancel_scope.cancel()
-    return is_done
+    except asyncio.CancelledError:
+        if not has_left or working.uncancel():  # somebody else wants an end
+            raise
+        return False
+    finally:
+        watching.cancel()
+    return True
 
 
 @asynccontextmanager
@@ -91,108 +96,82 @@ class EventStream:
 
     The status is sent with the first event, so that early failures carry their own; silence of
     more than `pace.keep_alive` sends it all the same. `make_encoder` gets the first event, or
-    None after silence.
+    None after silence. A slow client slows the reading of the backend down.
     """
 
     def __init__(
         self,
-        events: Events,
+        batches: ReplyEvents,
         make_encoder: Callable[[ReplyEvent | None], Encoder],
         pace: Pace,
         *,
         backend: str,
         headers: Mapping[str, str],
     ) -> None:
-        self._events = events
+        self._batches = batches
         self._make_encoder = make_encoder
         self._pace = pace
         self._backend = backend
         self._headers = {**_HEADERS, **headers}
+        self._encoder: Encoder | None = None
+        self._is_silent = True
+        self._is_sending = False
+        self._pulse_over = asyncio.Event()
+        self._pulse_over.set()
 
     async def __call__(self, scope: Scope, send: Send) -> None:
         """Stream until the end."""
-        steps = Mailbox[Step](_BUFFERED_EVENTS)
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._pump, steps)
-            begun: list[Step] = []
-            with anyio.move_on_after(self._pace.keep_alive):
-                begun = await steps.take()
-            if begun and isinstance(begun[0], TemperError):
-                await describe(begun[0]).response()(scope, _never, send)
-            else:
-                await self._respond(begun, steps)(scope, _never, send)
-            group.cancel_scope.cancel()
-
-    async def _pump(self, steps: Mailbox[Step]) -> None:
-        """Read the backend in a task of its own; errors travel as values to whoever shows them."""
-        async with aclosing(self._events):
+        pulse = asyncio.create_task(self._keep_alive(send))
+        failure: TemperError | None = None
+        try:
             try:
-                async with within(self._pace.deadline, self._backend):
-                    async for event in self._events:
-                        await steps.put(event)
+                async with aclosing(self._batches), within(self._pace.deadline, self._backend):
+                    async for batch in self._batches:
+                        await self._show(batch, send)
             except TemperError as error:
-                await steps.put(error)
-            finally:
-                steps.close()
+                failure = error
+            await self._pulse_over.wait()
+        finally:
+            pulse.cancel()
+        if failure is not None and self._encoder is None:
+            await describe(failure).response()(scope, _never, send)
+            return
+        encoder = self._encoder or await self._begin(None, send)
+        payload = encoder.end() if failure is None else encoder.fail(failure)
+        await send({"type": "http.response.body", "body": payload, "more_body": False})
 
-    def _respond(self, begun: list[Step], steps: Mailbox[Step]) -> EventSourceResponse:
-        first = begun[0] if begun else None
-        encoder = self._make_encoder(None if isinstance(first, TemperError) else first)
-        return _Response(
-            _encoded(begun, steps, encoder),
-            headers=self._headers,
-            sep="\n",
-            ping=self._pace.keep_alive,
-            ping_message_factory=lambda: _Ready(encoder.keep_alive()),
-            shutdown_event=anyio.Event(),
-            shutdown_grace_period=self._pace.grace,
-        )
+    async def _show(self, batch: Sequence[ReplyEvent], send: Send) -> None:
+        """Send what came together; a sign of life that is on its way goes first."""
+        if not self._pulse_over.is_set():
+            await self._pulse_over.wait()
+        self._is_sending = True
+        encoder = self._encoder or await self._begin(batch[0], send)
+        if payload := b"".join(map(encoder.encode, batch)):
+            await send({"type": "http.response.body", "body": payload, "more_body": True})
+        self._is_sending = self._is_silent = False
 
+    async def _begin(self, first: ReplyEvent | None, send: Send) -> Encoder:
+        self._encoder = encoder = self._make_encoder(first)
+        headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        return encoder
 
-class _Response(EventSourceResponse):
-    """A response without a bound for each piece that is sent.
-
-    Whoever reads nothing for long leaves, or is ended by the deadline of the whole.
-    """
-
-    async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        await send(message)
-
-
-class _Ready(ServerSentEvent):
-    """An event that is encoded already."""
-
-    def __init__(self, payload: bytes) -> None:
-        super().__init__()
-        self._payload = payload
-
-    def encode(self) -> bytes:
-        """Return the bytes."""
-        return self._payload
-
-
-async def _encoded(
-    begun: list[Step], steps: Mailbox[Step], encoder: Encoder
-) -> AsyncGenerator[bytes, None]:
-    """Encode what comes; what comes together leaves together."""
-    batch = begun
-    if not batch:
-        yield encoder.keep_alive()
-        batch = await steps.take()
-    while batch:
-        payloads: list[bytes] = []
-        for step in batch:
-            if isinstance(step, TemperError):
-                yield b"".join(payloads) + encoder.fail(step)
-                return
-            payloads.append(encoder.encode(step))
-        if payload := b"".join(payloads):
-            yield payload
-        batch = await steps.take()
-    yield encoder.end()
+    async def _keep_alive(self, send: Send) -> None:
+        """Give a sign of life after each while in which nothing was sent."""
+        while True:
+            self._is_silent = True
+            await asyncio.sleep(self._pace.keep_alive)
+            if self._is_silent and not self._is_sending:
+                self._pulse_over.clear()
+                try:
+                    encoder = self._encoder or await self._begin(None, send)
+                    body = encoder.keep_alive()
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                finally:
+                    self._pulse_over.set()
 
 
 async def _never() -> Message:
     """Wait for ever: leaving clients are noticed by `while_connected` alone."""
-    await anyio.sleep_forever()
+    await asyncio.Event().wait()
     raise AssertionError

@@ -6,7 +6,7 @@ It must not know HTTP nor judge what a model wrote.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -16,13 +16,12 @@ from proxy.backends.capabilities import (
     missing_capability,
     without,
 )
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, ReplyEvents
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
 from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendRefused
 
@@ -60,19 +59,17 @@ class AdaptiveEngine:
         """Close every connection."""
         await self._engine.close()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         while True:
             lacks = self._lacks(question.request.model)
             has_begun = False
             try:
                 replying = self._engine.ask(without(question, lacks), headers)
-                async with aclosing(replying) as events:
-                    async for event in events:
+                async with aclosing(replying) as batches:
+                    async for batch in batches:
                         has_begun = True
-                        yield event
+                        yield batch
             except BackendRefused as refusal:
                 missing = missing_capability(refusal, question, lacks)
                 if missing is None or has_begun:

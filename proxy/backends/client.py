@@ -3,11 +3,14 @@
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
+
+# What came together stays together: every batch costs the same, however much is in it.
+ReplyEvents: TypeAlias = AsyncGenerator[Sequence[ReplyEvent], None]
 
 
 class Health(Enum):
@@ -57,8 +60,11 @@ class Backend(Protocol):
     def name(self) -> str:
         """The address shown in headers, logs and errors, without credentials."""
 
-    def ask(self, question: Question, headers: dict[str, str]) -> AsyncGenerator[ReplyEvent, None]:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Put a question and stream the reply in batches; `headers` (lower case) travel upstream.
+
+        No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one.
+        """
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has there; None if unknown, never raises."""

@@ -4,14 +4,13 @@ Whatever stands at an address can be replaced by something else, so nothing is k
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
 
-from proxy.backends.client import Backend, Description, Health, Model
+from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
 from proxy.backends.detection import Kind, kind_at
 from proxy.backends.transport import Connection
-from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable
 
@@ -43,14 +42,12 @@ class DetectedBackend:
         """Close every connection."""
         await self._connection.close()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         adapter = await self._known()
-        async with aclosing(adapter.ask(question, headers)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(adapter.ask(question, headers)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has there; None if unknown, never raises."""

@@ -4,17 +4,17 @@ Measured on build 11669; the same holds for the server inside xllamacpp.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, ReplyEvents
 from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent, ReplyUnreadable
+from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.errors import (
@@ -93,22 +93,20 @@ class LlamaServer:
         """Close every connection."""
         await self._engine.close()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         question = _acceptable(question)
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
-                async with aclosing(self._engine.ask(question, headers)) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._engine.ask(question, headers)) as batches:
+                    async for batch in batches:
+                        yield batch
             except BackendUnavailable as error:
                 if not error.loading or not await self._loads_until(patience):
                     raise
             except BackendRefused as refusal:
-                yield _unreadable(refusal)
+                yield (_unreadable(refusal),)
                 return
             else:
                 return

@@ -5,11 +5,11 @@ calls out. So where the text is needed, tools are described in the prompt.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, ReplyEvents
 from proxy.backends.ollama_models import OllamaModels, Shown
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
@@ -81,9 +81,7 @@ class Ollama:
         """Have the models unloaded that were loaded for us; never raises."""
         await self._models.unload()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
@@ -92,9 +90,9 @@ class Ollama:
         asked = _in_words(question) if self._needs_words(question, name, shown) else question
         while True:
             try:
-                async with aclosing(self._stream(asked, terms, headers)) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._stream(asked, terms, headers)) as batches:
+                    async for batch in batches:
+                        yield batch
             except BackendRefused as refusal:
                 if asked.tools and lacks_tools(refusal):
                     self._toolless.add(name)
@@ -102,7 +100,7 @@ class Ollama:
                     continue
                 if not is_unreadable(refusal):
                     raise await self._meaning(refusal, question, name) from refusal
-                yield ReplyUnreadable(refusal.message)
+                yield (ReplyUnreadable(refusal.message),)
             return
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
@@ -165,7 +163,7 @@ class Ollama:
 
     async def _stream(
         self, question: Question, terms: Terms, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    ) -> ReplyEvents:
         body = encode_question(question, terms)
         async with self._connection.post(CHAT, body, headers) as answer:
             if answer.status != 200:
@@ -181,9 +179,9 @@ class Ollama:
                 for event in reading.read(chunk):
                     if isinstance(event, ReplyFinished):
                         await answer.linger()
-                        yield event
+                        yield (event,)
                         return
-                    yield event
+                    yield (event,)
 
     async def _meaning(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
         """Return what a refusal means for the client."""

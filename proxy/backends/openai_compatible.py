@@ -3,10 +3,10 @@
 It must not know HTTP's failures (`transport` does) nor judge what a model wrote.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, ReplyEvents
 from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.reply_reading import ReplyReading
@@ -17,7 +17,13 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.decode import StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
-from proxy.errors import BackendFailed, BackendSpokeNonsense, BackendUnavailable, ContextOverflow
+from proxy.errors import (
+    BackendFailed,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
+    TemperError,
+)
 
 Directives: TypeAlias = Callable[[Question], Mapping[str, JsonValue]]
 
@@ -42,9 +48,7 @@ class OpenAICompatible:
         """Close every connection."""
         await self._connection.close()
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         async with self._connection.post(CHAT, self.body_of(question), headers) as answer:
             if not _is_success(answer.status):
@@ -54,12 +58,19 @@ class OpenAICompatible:
             while is_open:
                 chunk = await answer.next_chunk()
                 is_open = bool(chunk)
-                for event in self._events(reading, chunk):
-                    if isinstance(event, ReplyFinished):
+                events, failure = self._events(reading, chunk)
+                if events and isinstance(events[-1], ReplyFinished):
+                    if not answer.is_whole:
+                        if len(events) > 1:
+                            yield events[:-1]
                         await answer.linger()
-                        yield event
-                        return
-                    yield event
+                        events = events[-1:]
+                    yield events
+                    return
+                if events:
+                    yield events
+                if failure is not None:
+                    raise failure
 
     def body_of(self, question: Question) -> bytes:
         """Write what is sent for a question."""
@@ -123,16 +134,19 @@ class OpenAICompatible:
             raise BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
         return value
 
-    def _events(self, reading: ReplyReading, chunk: bytes) -> Iterator[ReplyEvent]:
-        """Read a chunk, or the end of the body where it is empty."""
-        parts = reading.feed(chunk) if chunk else reading.finish()
+    def _events(
+        self, reading: ReplyReading, chunk: bytes
+    ) -> tuple[list[ReplyEvent], TemperError | None]:
+        """Read a chunk, or the end of the body where it is empty; a failure comes last in it."""
+        events: list[ReplyEvent] = []
         try:
-            for part in parts:
+            for part in reading.feed(chunk) if chunk else reading.finish():
                 if isinstance(part, StreamedError):
-                    raise as_error(self.name, streamed_refusal(part.error))
-                yield part
-        except ValueError as error:
-            raise self._unreadable(reading, chunk) from error
+                    return events, as_error(self.name, streamed_refusal(part.error))
+                events.append(part)
+        except ValueError:
+            return events, self._unreadable(reading, chunk)
+        return events, None
 
     def _unreadable(self, reading: ReplyReading, chunk: bytes) -> BackendFailed:
         if reading.has_begun and not chunk:

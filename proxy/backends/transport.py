@@ -155,6 +155,11 @@ class Answer:
         """The Retry-After header as it came, or empty."""
         return self._arriving.header(b"retry-after")
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole body has come, as far as that is known."""
+        return self._arriving.is_over
+
     async def next_chunk(self) -> bytes:
         """Return more of the body as it arrives; empty at its end."""
         try:
@@ -184,8 +189,6 @@ class Answer:
         It usually sits in the packet that was read last. A connection read to the end of a body
         can be used again, any other is closed.
         """
-        if self._arriving.is_over:
-            return
         self._deadline = self._clock() + LINGER
         with suppress(BackendFailed):
             await self.next_chunk()

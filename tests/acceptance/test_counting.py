@@ -20,6 +20,7 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow
 from proxy.processes.process import RunningServer
+from tests.fakes.backend import every
 from tests.fakes.front import plain_transport
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import CONTEXT_TOKENS
@@ -83,7 +84,7 @@ AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|
 
 async def reply(backend: LlamaServer, question: Question) -> list[ReplyEvent]:
     async with aclosing(backend.ask(question, {})) as events:
-        return [event async for event in events]
+        return await every(events)
 
 
 def usage_of(events: list[ReplyEvent]) -> UsageReported:

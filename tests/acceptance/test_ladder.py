@@ -14,10 +14,11 @@ import pytest
 
 from proxy.api.app import Serving
 from proxy.api.streaming import Pace
+from proxy.backends.client import ReplyEvents
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent, UsageReported
+from proxy.conversation.replies import UsageReported
 from proxy.conversation.requests import Parsing, Question
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.inference.preparation import Policy
@@ -133,18 +134,17 @@ class WatchedServer(LlamaServer):
         super().__init__(Connection(server.base_url, server.api_key, transport=plain_transport()))
         self.attempts: list[Attempt] = []
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         clock = asyncio.get_running_loop().time
         attempt = Attempt(question, clock())
         self.attempts.append(attempt)
         try:
-            async with aclosing(super().ask(question, headers)) as events:
-                async for event in events:
-                    if isinstance(event, UsageReported):
-                        attempt.timings = event.timings or {}
-                    yield event
+            async with aclosing(super().ask(question, headers)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        if isinstance(event, UsageReported):
+                            attempt.timings = event.timings or {}
+                    yield batch
         finally:
             attempt.ended = clock()
 

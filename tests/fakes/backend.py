@@ -1,12 +1,17 @@
 """A backend without a wire: it plays one list of events for each question."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import TemperError
+
+
+async def every(batches: ReplyEvents) -> list[ReplyEvent]:
+    """Collect all events of a reply."""
+    return [event async for batch in batches for event in batch]
 
 
 @dataclass
@@ -28,16 +33,14 @@ class ScriptedBackend:
     name: str = "scripted"
     state: Health = Health.READY
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         self.questions.append(question)
         self.headers.append(headers)
         try:
             for event in self.scripts[len(self.questions) - 1]:
                 if isinstance(event, TemperError):
                     raise event
-                yield event
+                yield (event,)
         finally:
             self.closed += 1
 

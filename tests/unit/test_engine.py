@@ -9,7 +9,7 @@ from proxy.errors import BackendUnavailable
 from proxy.facts import outcome
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CountedIds, make_request, prepare
 
 
@@ -19,7 +19,7 @@ def make_turn() -> Turn:
 
 def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:
     async def run() -> list[ReplyEvent]:
-        return [event async for event in converse(turn, backend, {"x-request-id": "r"})]
+        return await every(converse(turn, backend, {"x-request-id": "r"}))
 
     return asyncio.run(run())
 
@@ -61,8 +61,8 @@ def test_closing_the_conversation_closes_the_question_upstream() -> None:
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
 
     async def leave_early() -> None:
-        async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as events:
-            assert await anext(events) == TextDelta("a")
+        async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
+            assert await anext(batches) == [TextDelta("a")]
 
     asyncio.run(leave_early())
     assert backend.closed == 1

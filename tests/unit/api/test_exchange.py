@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -8,6 +7,7 @@ from starlette.types import Message
 from proxy.api.account import Account, Asked
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.streaming import Pace
+from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReplyEvent,
@@ -42,12 +42,10 @@ HELLO: list[ReplyEvent | TemperError] = [
 class SilentBackend(ScriptedBackend):
     """Never says a word."""
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         del question, headers
         await asyncio.Event().wait()
-        yield TextDelta("never")
+        yield [TextDelta("never")]
 
 
 def exchange(client: HandMadeClient, backend: ScriptedBackend, *, is_stream: bool) -> RequestRecord:
@@ -116,11 +114,9 @@ class SlowToEnd(ScriptedBackend):
         super().__init__([HELLO])
         self._pause = pause
 
-    async def ask(
-        self, question: Question, headers: dict[str, str]
-    ) -> AsyncGenerator[ReplyEvent, None]:
-        async for event in super().ask(question, headers):
-            yield event
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        async for batch in super().ask(question, headers):
+            yield batch
         await self._pause.wait()
 
 

@@ -20,7 +20,7 @@ from proxy.guardrails.traits import GENERIC
 from proxy.inference.preparation import Draft, Policy, draft
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import make_request
 
 KNOWN = KnownModel("m", Recognition(GENERIC_PROFILE, "test"), GENERIC, window=2000)
@@ -177,7 +177,7 @@ def test_a_backend_that_cannot_count_is_estimated() -> None:
 
 async def asked(backend: Backend, written: Draft) -> list[ReplyEvent]:
     async with aclosing(backend.ask(written.question(), {})) as events:
-        return [event async for event in events]
+        return await every(events)
 
 
 def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:

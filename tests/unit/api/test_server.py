@@ -3,26 +3,17 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from sse_starlette.sse import AppStatus
 
 from proxy.api.app import Serving, create_app
 from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_is_told_to_stop() -> Iterator[None]:
-    """sse-starlette remembers a signal for the whole process; other tests have servers too."""
-    yield
-    AppStatus.should_exit = False
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:

@@ -17,6 +17,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import NamedTool
 from proxy.errors import BackendRefused, ContextOverflow, TemperError
+from tests.fakes.backend import every
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
 from tests.fakes.questions import HELLO, chunk, question, stream
 
@@ -52,7 +53,7 @@ class Wire:
 
 async def replied(engine: AdaptiveEngine, asked: Question) -> list[ReplyEvent]:
     async with aclosing(engine.ask(asked, {})) as reply:
-        return [event async for event in reply]
+        return await every(reply)
 
 
 def listed(owner: str, **others: JsonValue) -> JsonObject:

@@ -26,6 +26,7 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidRequest,
 )
+from tests.fakes.backend import every
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
@@ -50,7 +51,7 @@ def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
 def events(backend: LlamaServer, asked: Question | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
         async with aclosing(backend.ask(asked or question(), {})) as reply:
-            return [event async for event in reply]
+            return await every(reply)
 
     return asyncio.run(collect())
 
@@ -355,7 +356,7 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
         async with raw_backend(begin) as backend, asyncio.timeout(SOON):
             adapter = LlamaServer(Connection(backend.url))
             reply = adapter.ask(question(), {})
-            assert await anext(reply) == STARTED
+            assert await anext(reply) == [STARTED, TextDelta("Hel")]
             await reply.aclose()
             await abandoned.wait()
             assert adapter.name == backend.url

@@ -32,6 +32,7 @@ from proxy.errors import (
     InvalidRequest,
     UnknownModel,
 )
+from tests.fakes.backend import every
 from tests.fakes.questions import question
 
 STARTED = ReplyStarted(model="m")
@@ -85,7 +86,7 @@ class Server:
     def events(self, asked: Question | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
             async with aclosing(self.backend.ask(asked or question(), {})) as reply:
-                return [event async for event in reply]
+                return await every(reply)
 
         return asyncio.run(collect())
 

@@ -29,6 +29,7 @@ from proxy.errors import (
     ContextOverflow,
     TemperError,
 )
+from tests.fakes.backend import every
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
@@ -53,7 +54,7 @@ def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route
 def events(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
         async with aclosing(backend.ask(asked or question(), {})) as reply:
-            return [event async for event in reply]
+            return await every(reply)
 
     return asyncio.run(collect())
 
@@ -281,8 +282,8 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
     async def listen() -> None:
         nonlocal heard
         async with aclosing(backend.ask(question(), {})) as reply:
-            async for event in reply:
-                heard += [event]
+            async for batch in reply:
+                heard.extend(batch)
 
     with pytest.raises(BackendRefused, match="Oh"):
         asyncio.run(listen())
@@ -400,7 +401,7 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
         async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
             adapter = OpenAICompatible(Connection(backend.url))
             reply = adapter.ask(question(), {})
-            assert await anext(reply) == STARTED
+            assert await anext(reply) == [STARTED, TextDelta("Hel")]
             await reply.aclose()
             await upstream.abandoned.wait()
             await adapter.close()
@@ -442,8 +443,8 @@ def test_two_replies_travel_over_one_connection() -> None:
             adapter = OpenAICompatible(Connection(backend.url))
             for _ in range(2):
                 async with aclosing(adapter.ask(question(), {})) as reply:
-                    async for event in reply:
-                        if isinstance(event, ReplyFinished):
+                    async for batch in reply:
+                        if isinstance(batch[-1], ReplyFinished):
                             break
             await adapter.close()
             return backend.connections

@@ -173,7 +173,7 @@ def test_libraries_are_heard_from_warnings_upwards_only() -> None:
     stream = StringIO()
     configure_logging("text", "debug", stream)
     logging.getLogger("httpcore.http11").debug("authorization: canary")
-    logging.getLogger("sse_starlette").info("chunk: canary")
+    logging.getLogger("uvicorn").info("chunk: canary")
     logging.getLogger("uvicorn.error").warning("careful")
     logging.getLogger("proxy.backends").debug("details")
     assert "canary" not in stream.getvalue()
