@@ -3,9 +3,11 @@
 from proxy.api.assembly import wishes_of
 from proxy.api.opening import introduce_file, nothing_to_serve, open_backend, server_url
 from proxy.api.recognition import KnownModel, KnownModels
+from proxy.api.windows import usable_by
+from proxy.errors import LaunchFailed
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import Prospect
-from proxy.processes.llama_server import check_model_file
+from proxy.processes.llama_server import check_model_file, find_program
 from proxy.processes.model_file import read_model_file
 from proxy.profiles.files import load_profiles
 from proxy.profiles.recognition import Recognition
@@ -37,7 +39,13 @@ def prospect_of(settings: Settings) -> Prospect | None:
     if server_url(settings) is not None or settings.model.path is None:
         return None
     shape = read_model_file(settings.model.path).shape
-    return Prospect(shape, snapshot(), settings.model.slots) if shape is not None else None
+    if shape is None:
+        return None
+    try:
+        program = find_program()
+    except LaunchFailed:  # nothing could be started yet
+        return Prospect(shape, snapshot(), settings.model.slots)
+    return Prospect(shape, usable_by(program, snapshot()), settings.model.slots)
 
 
 def known_profiles(settings: Settings) -> tuple[KnownModel, ...]:

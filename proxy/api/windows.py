@@ -7,7 +7,8 @@ from proxy.errors import InvalidConfiguration
 from proxy.hardware.fit import STEP, Caching, largest_window
 from proxy.hardware.memory import Memory
 from proxy.hardware.summary import amount
-from proxy.processes.llama_server import check_model_file
+from proxy.processes.devices import uses_devices
+from proxy.processes.llama_server import check_model_file, find_program
 from proxy.processes.model_file import ModelFile
 from proxy.sections import Context, Model
 
@@ -22,9 +23,19 @@ def planned_window(model: Model, context: Context, file: ModelFile) -> int:
     if context.budget not in {"full", "fast"}:
         return model.context_tokens
     check_model_file(Path(file.names[0]))
+    return fitting_window(model, context, file, usable_memory(find_program()))
+
+
+def usable_memory(program: tuple[str, ...]) -> Memory:
+    """Measure the memory that a llama-server has for its models."""
     from proxy.hardware.snapshot import snapshot  # 50 ms that most starts need not wait for
 
-    return fitting_window(model, context, file, snapshot())
+    return usable_by(program, snapshot())
+
+
+def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
+    """Leave out the devices if the program was built without support for any."""
+    return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
 def fitting_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:

@@ -1,6 +1,6 @@
 """The memory of a machine as numbers of bytes, wherever they came from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a machine has: the host's own memory, and that of each device a model can use."""
+    """What a machine has: the host's own memory, and that of each device a model can use.
+
+    The `unused` ones are there as well, but the program that runs the model knows nothing of them.
+    """
 
     total: int
     free: int
     devices: tuple[Device, ...] = ()
+    unused: tuple[Device, ...] = ()
+
+    def without_devices(self) -> "Memory":
+        """Return what a program has that cannot use them."""
+        return replace(self, devices=(), unused=self.devices)

@@ -51,6 +51,7 @@ def document(prospect: Prospect) -> JsonObject:
             }
             for device in memory.devices
         ],
+        "unused_devices": [device.name for device in memory.unused],
     }
 
 
@@ -103,5 +104,7 @@ def _device(device: Device) -> str:
 
 
 def _host(memory: Memory) -> str:
-    name = "host" if memory.devices else "no GPU was found; host"
-    return f"{name}: {amount(memory.free)} of {amount(memory.total)} free"
+    names = ", ".join(device.name for device in memory.unused)
+    unused = f"{names} is not used by this llama-server; " if names else ""
+    nothing = "" if memory.devices or memory.unused else "no GPU was found; "
+    return f"{nothing}{unused}host: {amount(memory.free)} of {amount(memory.total)} free"

@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from proxy.processes.devices import FLAG, TITLE
+
 _SAMPLING = {
     "--temp": "temp",
     "--top-p": "top_p",
@@ -78,8 +80,21 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     os._exit(0)
 
 
+def list_devices() -> None:
+    """Write the devices besides the processor, as llama-server does."""
+    import xllamacpp
+
+    processor = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
+    found = (one for one in xllamacpp.get_device_info() if one["type"] != processor)
+    lines = (f"  {one['name']}: {one['description']}" for one in found)
+    sys.stdout.write("\n".join([TITLE, *lines, ""]))
+
+
 def main() -> None:
     """Serve as the command line says, with the key from the environment."""
+    if sys.argv[1:] == [FLAG]:
+        list_devices()
+        return
     options = arguments(sys.argv[1:])
     try:
         serve(options, os.environ.get("LLAMA_API_KEY", ""))

@@ -1,10 +1,11 @@
+import sys
 from pathlib import Path
 
 import pytest
 
-from proxy.api.windows import fitting_window, planned_window
+from proxy.api.windows import fitting_window, planned_window, usable_by
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.hardware.memory import Memory
+from proxy.hardware.memory import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
 from proxy.sections import Context, Model
@@ -62,6 +63,14 @@ def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
     shape = ModelShape(1000, (Layer(1, 64, 64),), 8192)
     file = ModelFile((str(model),), shape=shape)
     assert planned_window(MODEL, Context.model_validate({"budget": "full"}), file) == 8192
+
+
+@pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
+def test_devices_that_the_program_does_not_use_are_left_out(lists: str) -> None:
+    gpu = Device("some GPU", GIB, GIB)
+    program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
+    used = usable_by(program, Memory(GIB, GIB, (gpu,)))
+    assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
 
 
 def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:

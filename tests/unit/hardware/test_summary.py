@@ -36,6 +36,14 @@ def test_without_a_gpu_that_is_said() -> None:
     assert lines["window"].startswith("40,960 tokens fit (")
 
 
+def test_a_gpu_that_is_not_used_is_told() -> None:
+    unused = replace(PROSPECT, memory=PROSPECT.memory.without_devices())
+    assert summary(unused)["hardware"] == (
+        "some GPU is not used by this llama-server; host: 48.0 GiB of 64.0 GiB free"
+    )
+    assert document(unused)["unused_devices"] == ["some GPU"]
+
+
 def test_what_does_not_fit_says_how_much_is_missing() -> None:
     lines = summary(replace(PROSPECT, memory=Memory(4 * GIB, 3 * GIB)))
     assert lines["window"] == (
