@@ -24,6 +24,7 @@ _KEPT: dict[str, tuple[type, ...]] = {
     "anyOf": (list,),
 }
 _STRUCTURE = frozenset((*_KEPT, "$ref", "$defs", "definitions", "oneOf", "allOf", "const"))
+_NAMES = frozenset(("type", "required"))
 _AS_IN = "as in "
 _OF_NO_USE = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
@@ -112,6 +113,8 @@ class _Simplifier:
                 return [self.simplify(one, within) for one in value]
             case dict() if name == "items":
                 return self.simplify(value, within)
+            case list() if name in _NAMES:
+                return [one for one in value if isinstance(one, str)]
             case _:
                 return value
 

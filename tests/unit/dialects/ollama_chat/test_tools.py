@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
@@ -87,6 +89,55 @@ def test_boolean_schemas_become_objects() -> None:
 def test_keywords_of_the_wrong_kind_are_not_sent() -> None:
     odd: JsonObject = {"type": 3, "enum": "a", "required": True, "properties": None}
     assert parameter(odd) == {}
+
+
+schemas: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["object", "a", "#/$defs/a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [*sorted(KEPT), "$ref", "$defs", "allOf", "oneOf", "const", "minimum", "a"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=30,
+)
+
+
+@given(schemas, schemas)
+def test_whatever_the_schema_ollama_can_read_what_is_sent(
+    schema: JsonValue, definition: JsonValue
+) -> None:
+    """Go's decoder refuses the whole request for one member of the wrong kind."""
+    document: JsonObject = {
+        "type": "object",
+        "properties": {"x": schema},
+        "$defs": {"a": definition},
+    }
+    root = parameters(document)
+    assert root["type"] == "object"
+    check_readable(root)
+
+
+def check_readable(schema: JsonValue) -> None:
+    assert isinstance(schema, dict)
+    assert schema.keys() <= KEPT | {"$defs"}
+    assert isinstance(schema.get("description", ""), str)
+    for names in (schema.get("type", []), schema.get("required", [])):
+        assert isinstance(names, str) or all(isinstance(name, str) for name in as_list(names))
+    assert isinstance(schema.get("enum", []), list)
+    properties = schema.get("properties", {})
+    assert isinstance(properties, dict)
+    for part in (*properties.values(), *as_list(schema.get("anyOf", []))):
+        check_readable(part)
+
+
+def as_list(value: JsonValue) -> list[JsonValue]:
+    assert isinstance(value, list)
+    return value
 
 
 def test_references_are_put_in_their_place() -> None:
