@@ -165,7 +165,8 @@ class Ollama:
         self, question: Question, terms: Terms, headers: dict[str, str]
     ) -> ReplyEvents:
         body = encode_question(question, terms)
-        async with self._connection.post(CHAT, body, headers) as answer:
+        # while a model writes a call, Ollama sends nothing at all
+        async with self._connection.post(CHAT, body, headers, may_pause=True) as answer:
             if answer.status != 200:
                 document = await answer.whole()
                 error = decode_error(document.body)

@@ -95,15 +95,14 @@ class OllamaModels:
 
         What the operator wants comes before what is loaded now: the next question changes that.
         """
+        wanted = self._wanted(name) or self._decided.get(name)
+        if wanted is not None:
+            return wanted
+        running = (await self._running()).get(_tagged(name))
+        if running is not None and running.window is not None:
+            return running.window
         shown = self._shown.get(name)
-        trained = shown.trained if shown is not None else None
-        wanted = self._num_ctx or self._decided.get(name)
-        if wanted is None:
-            running = (await self._running()).get(_tagged(name))
-            if running is not None and running.window is not None:
-                return running.window
-            wanted = shown.preset if shown is not None else None
-        return min(wanted, trained or wanted) if wanted is not None else None
+        return _at_most(shown.preset, shown.trained) if shown is not None else None
 
     async def decide(self, name: str) -> int | None:
         """Return the window to ask for, always the same for a model; None leaves it to Ollama.
@@ -117,9 +116,14 @@ class OllamaModels:
             if name in self._shown:  # other names there are too many of
                 if loaded is None:
                     self._ours.add(name)
-                return self._decided.setdefault(name, self._num_ctx or own)
+                return self._decided.setdefault(name, self._wanted(name) or own)
             return self._num_ctx or own
         return self._decided[name]
+
+    def _wanted(self, name: str) -> int | None:
+        """Return what the operator wants, no more than the model was made for."""
+        shown = self._shown.get(name)
+        return _at_most(self._num_ctx, shown.trained if shown is not None else None)
 
     async def unload(self) -> None:
         """Have the models unloaded that were not there before; never raises."""
@@ -181,6 +185,10 @@ def _read_shown(name: str, told: JsonObject) -> Shown:
         _tokens(model.get(f"{architecture}.context_length")),
         _preset(_string(told.get("parameters"))),
     )
+
+
+def _at_most(window: int | None, limit: int | None) -> int | None:
+    return min(window, limit or window) if window is not None else None
 
 
 def _preset(parameters: str) -> int | None:

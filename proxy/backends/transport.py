@@ -245,17 +245,21 @@ class Connection:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: bytes, headers: Mapping[str, str]
+        self, path: str, body: bytes, headers: Mapping[str, str], *, may_pause: bool = False
     ) -> AsyncGenerator[Answer, None]:
-        """Send a JSON body; leaving the context cancels what the backend still does."""
+        """Send a JSON body; leaving the context cancels what the backend still does.
+
+        A backend that `may_pause` within its reply gets as much time there as before it.
+        """
         own = {**self._allowed(headers), "content-type": "application/json"}
         timeouts = self._timeouts
+        idle = timeouts.first_byte if may_pause else timeouts.idle
         deadline = asyncio.get_running_loop().time() + timeouts.first_byte
         if self._wire is None:
             response = await self._send("POST", path, (own, body), deadline)
             try:
                 arriving = _ArrivingByHttpx(response)
-                yield Answer(self.name, arriving, deadline=deadline, idle=timeouts.idle)
+                yield Answer(self.name, arriving, deadline=deadline, idle=idle)
             finally:
                 await response.aclose()
             return
@@ -264,7 +268,7 @@ class Connection:
         try:
             if line.header(b"content-encoding") not in ("", "identity"):
                 raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-            yield Answer(self.name, line, deadline=deadline, idle=timeouts.idle)
+            yield Answer(self.name, line, deadline=deadline, idle=idle)
         finally:
             self._wire.release(line)
 

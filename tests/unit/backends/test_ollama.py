@@ -9,7 +9,7 @@ import respx
 
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.ollama import Ollama, OllamaWishes
-from proxy.backends.transport import Connection
+from proxy.backends.transport import Connection, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -34,6 +34,7 @@ from proxy.errors import (
 )
 from tests.fakes.backend import every
 from tests.fakes.questions import question
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
 STARTED = ReplyStarted(model="m")
 USAGE = UsageReported({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
@@ -288,6 +289,38 @@ def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Excep
 
 def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
+
+
+def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
+    """With no time at all between lines, only what has already come would be read."""
+
+    async def scene() -> list[ReplyEvent]:
+        heard = asyncio.Event()
+
+        async def pause(caller: Caller) -> None:
+            await caller.request()
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(lines(line("Hello")))
+            await heard.wait()
+            await caller.send_chunk(lines(line("", done=True)))
+            await caller.send_chunk(b"")
+
+        async with raw_backend(_refuse, _refuse, pause) as server:
+            backend = Ollama(Connection(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
+            events: list[ReplyEvent] = []
+            async with aclosing(backend.ask(question(), {})) as reply:
+                async for event in reply:
+                    events.append(event)
+                    heard.set()
+            await backend.close()
+            return events
+
+    assert asyncio.run(scene()) == HELLO
+
+
+async def _refuse(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
 def test_nobody_can_count() -> None:

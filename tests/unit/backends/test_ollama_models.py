@@ -171,6 +171,7 @@ async def decided_twice(models: OllamaModels) -> tuple[int | None, int | None]:
     ("num_ctx", "answers", "window"),
     [
         (8192, {"show": SHOWN, "ps": running(m=4096)}, 8192),
+        (65536, {"show": SHOWN, "ps": running()}, 40960),
         (None, {"show": SHOWN, "ps": running(m=4096)}, 4096),
         (None, {"show": SHOWN, "ps": running()}, None),
     ],
