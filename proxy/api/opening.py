@@ -72,8 +72,9 @@ def nothing_to_serve() -> InvalidConfiguration:
     """Say what an operator has to name who has named nothing."""
     return InvalidConfiguration(
         "backend.url",
-        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931) "
-        "or a model to start one for (--model FILE.gguf); 'temper demo' needs neither",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
+        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
+        "'temper demo' needs none of them",
     )
 
 

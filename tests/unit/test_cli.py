@@ -169,7 +169,7 @@ def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]
 def test_serving_nothing_says_what_there_is_to_serve() -> None:
     result = temper("serve", "--port", "0")
     assert result.exit_code == 1
-    for way_out in ("--backend-url", "--model", "temper demo"):
+    for way_out in ("--backend-url", "--ollama", "--model", "temper demo"):
         assert way_out in result.stderr
 
 
