@@ -5,7 +5,7 @@ calls out. So where the text is needed, tools are described in the prompt.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -29,6 +29,7 @@ from proxy.errors import (
     BackendSpokeNonsense,
     BackendUnavailable,
     InvalidRequest,
+    TemperError,
     UnknownModel,
 )
 from proxy.guardrails.injection.hermes import HermesConvention
@@ -177,12 +178,19 @@ class Ollama:
             while is_open:
                 chunk = await answer.next_chunk()
                 is_open = bool(chunk)
-                for event in reading.read(chunk):
-                    if isinstance(event, ReplyFinished):
+                events, failed = reading.read(chunk)
+                if events and isinstance(events[-1], ReplyFinished):
+                    if not answer.is_whole:
+                        if len(events) > 1:
+                            yield events[:-1]
                         await answer.linger()
-                        yield (event,)
-                        return
-                    yield (event,)
+                        events = events[-1:]
+                    yield events
+                    return
+                if events:
+                    yield events
+                if failed is not None:
+                    raise failed
 
     async def _meaning(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
         """Return what a refusal means for the client."""
@@ -214,22 +222,27 @@ class _Reading:
         self._lines = LineDecoder()
         self._reader = LineReader()
 
-    def read(self, chunk: bytes) -> Iterator[ReplyEvent]:
-        """Read a chunk, or the end of the body where it is empty."""
+    def read(self, chunk: bytes) -> tuple[list[ReplyEvent], TemperError | None]:
+        """Read a chunk, or the end of the body where it is empty; a failure comes last in it."""
+        events: list[ReplyEvent] = []
         try:
             for line in self._lines.feed(chunk) if chunk else self._lines.finish():
                 for part in self._reader.feed(line):
                     if isinstance(part, StreamedError):
-                        raise as_error(self._backend, streamed_refusal(part.error))
-                    self._has_begun = True
-                    yield part
+                        return events, as_error(self._backend, streamed_refusal(part.error))
+                    events.append(part)
             if not chunk:
                 self._reader.finish()
-        except ValueError as error:
-            if self._has_begun and not chunk:
-                problem = "broke off in the middle of its reply"
-                raise BackendUnavailable(self._backend, problem) from error
-            raise BackendSpokeNonsense(self._backend, "sent no valid reply", chunk) from error
+        except ValueError:
+            return events, self._unreadable(chunk)
+        finally:
+            self._has_begun = self._has_begun or bool(events)
+        return events, None
+
+    def _unreadable(self, chunk: bytes) -> BackendFailed:
+        if self._has_begun and not chunk:
+            return BackendUnavailable(self._backend, "broke off in the middle of its reply")
+        return BackendSpokeNonsense(self._backend, "sent no valid reply", chunk)
 
 
 def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:

@@ -309,8 +309,8 @@ def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
             backend = Ollama(Connection(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
             events: list[ReplyEvent] = []
             async with aclosing(backend.ask(question(), {})) as reply:
-                async for event in reply:
-                    events.append(event)
+                async for batch in reply:
+                    events += batch
                     heard.set()
             await backend.close()
             return events
