@@ -155,6 +155,31 @@ def doctor(
 
 
 @main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_CONFIG
+@_JSON
+def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
+    """Judge a recording again; 1 if it changed.
+
+    FILE is what recording.path was. Every exchange in it is judged again, offline, by the
+    guardrails and profiles of this version, and what is not as it was is shown.
+    """
+    from proxy.api.replaying import document, replay_file, summary
+
+    settings = _load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, "warning")
+    try:
+        replayed = replay_file(file, settings.profile.folder)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    if as_json:
+        _print_json(document(replayed))
+    else:
+        click.echo("\n".join(summary(replayed)))
+    sys.exit(_FAILED if any(one.changes for one in replayed) else 0)
+
+
+@main.command()
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:

@@ -337,3 +337,14 @@ class Tracing(_Section):
     url: Collector = Field(
         default=None, description="address of an OTLP collector, e.g. http://127.0.0.1:4318"
     )
+
+
+class Recording(_Section):
+    """What is written down for `temper replay`: requests with all they say, and raw replies."""
+
+    path: File = Field(
+        default=None, description="file to record every chat request in, bodies included"
+    )
+    max_bytes: Count = Field(
+        default=268_435_456, ge=1024, description="size at which the recording ends, in bytes"
+    )

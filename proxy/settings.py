@@ -24,6 +24,7 @@ from proxy.sections import (
     Model,
     Ollama,
     Profile,
+    Recording,
     Server,
     Tracing,
 )
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
+    recording: Recording = Recording()
     workflows: dict[str, WorkflowRules] = Field(
         default={}, description="rules of order for the tools of a model, by the model's name"
     )

@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from proxy.api.account import Account
 from proxy.api.errors import describe
 from proxy.api.streaming import EventStream, Pace, while_connected, within
+from proxy.api.taping import Tape
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
@@ -88,13 +89,21 @@ class Exchange:
         self._status_sent = 0
 
     async def answer(
-        self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: dict[str, str],
+        *,
+        tape: Tape | None = None,
     ) -> None:
         """Answer the client, or stop all work as soon as it has gone.
 
-        `headers` are those that travel upstream.
+        `headers` are those that travel upstream; a `tape` hears what the client gets.
         """
         batches = self._watched(headers)
+        if tape is not None:
+            batches = tape.before(batches)
 
         async def work() -> None:
             if self._request.stream:

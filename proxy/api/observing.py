@@ -1,13 +1,16 @@
 """From the settings to whoever wants to know what happens to requests."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+
+from pydantic import BaseModel, SecretStr
 
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import Sink
+from proxy.observability.recording import Recording
 from proxy.settings import Settings
 
 
@@ -19,8 +22,9 @@ def observing(settings: Settings) -> Generator[Observers, None, None]:
     with ExitStack() as opened:
         if collector is not None:
             sinks.append(_open_tracing(collector, opened))
+        recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
-        yield Observers(tuple(sinks), meter, traces=collector is not None)
+        yield Observers(tuple(sinks), meter, collector is not None, recording)
 
 
 def _open_tracing(url: str, opened: ExitStack) -> Sink:
@@ -32,3 +36,27 @@ def _open_tracing(url: str, opened: ExitStack) -> Sink:
     tracing = Tracing(exporter_to(url))
     opened.callback(tracing.close)
     return tracing
+
+
+def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
+    wished = settings.recording
+    if wished.path is None:
+        return None
+    recording = Recording(wished.path, wished.max_bytes, tuple(secrets_in(settings)))
+    opened.callback(recording.close)
+    return recording
+
+
+def secrets_in(value: object) -> Iterator[str]:
+    """Return every secret within settings, wherever it stands."""
+    match value:
+        case SecretStr():
+            yield value.get_secret_value()
+        case BaseModel():
+            for _, part in value:
+                yield from secrets_in(part)
+        case dict():
+            for part in value.values():
+                yield from secrets_in(part)
+        case _:
+            pass

@@ -6,7 +6,7 @@ A server behind an address can be started anew with another model, so nothing is
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.backends.client import Backend
 from proxy.guardrails.traits import Replay, Traits
@@ -39,7 +39,7 @@ class KnownModel:
     """A model, the profile it was given and why, and the traits that follow from all of it.
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
-    them has room for; None where nobody knows.
+    them has room for; None where nobody knows. `evidence` and `wishes` are what it follows from.
     """
 
     model: str
@@ -47,6 +47,8 @@ class KnownModel:
     traits: Traits
     slots: int | None = None
     window: int | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 def introduce(
@@ -62,7 +64,7 @@ def introduce(
         traits = replace(traits, convention=wishes.convention)
     if wishes.replay is not None:
         traits = replace(traits, replay=wishes.replay)
-    return KnownModel(model, recognition, traits)
+    return KnownModel(model, recognition, traits, evidence=evidence, wishes=wishes)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
+from proxy.observability.recording import Recording
 
 
 class Meter(Sink, Protocol):
@@ -26,11 +27,15 @@ class Meter(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told what; with `traces` requests get ids of their own that travel upstream."""
+    """Who is told what; with `traces` requests get ids of their own that travel upstream.
+
+    A `recording` gets whole exchanges, bodies included; nobody else does.
+    """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
     meter: Meter | None = None
     traces: bool = False
+    recording: Recording | None = None
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from proxy.cli import main
 from proxy.conversation import json
+from proxy.observability.recording import RecordedAnswer
 from tests.fakes.llama import build_model
+from tests.fakes.recorded import exchange
 
 URL = "http://127.0.0.1:9"
 
@@ -54,7 +56,9 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
     assert "Try: temper demo" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "models", "doctor", "check", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "demo", "models", "doctor", "replay", "check", "version"]
+)
 def test_every_option_says_what_it_is_for(command: str) -> None:
     assert isinstance(main, click.Group)
     options = [one for one in main.commands[command].params if isinstance(one, click.Option)]
@@ -226,3 +230,24 @@ def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() ->
     assert "1 fail." in result.stdout
     told = document(temper("doctor", "--backend-url", URL, "--json"))
     assert told["ok"] is False
+
+
+def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
+    path = Path("recording.jsonl")
+    path.write_text(exchange().model_dump_json(), encoding="utf-8")
+    same = temper("replay", str(path))
+    assert (same.exit_code, same.stdout) == (0, "r  m: same\n0 of 1 changed\n")
+    path.write_text(exchange(answer=RecordedAnswer(text="Hi")).model_dump_json(), encoding="utf-8")
+    changed = temper("replay", str(path))
+    assert changed.exit_code == 1
+    assert "    text: Hi -> (nothing)\n" in changed.stdout
+    told = temper("replay", str(path), "--json")
+    assert told.exit_code == 1
+    assert document(told)["changed"] == 1
+
+
+def test_what_is_no_recording_is_said_in_one_sentence() -> None:
+    result = temper("replay", "nothing.jsonl")
+    assert result.exit_code == 1
+    assert "nothing.jsonl: cannot be read" in result.stderr
+    assert document(temper("replay", "nothing.jsonl", "--json"))["ok"] is False

@@ -12,6 +12,7 @@ from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
 from proxy.api.reception import Received, Reception, request_id
 from proxy.api.streaming import Pace
+from proxy.api.taping import Tape
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
@@ -36,12 +37,13 @@ class ChatCompletions:
             await self._answer(http, send, ticket)
 
     async def _answer(self, http: HttpRequest, send: Send, ticket: Ticket) -> None:
-        account = self._open_account(http)
+        visit = self._open_visit(http, ticket)
+        account, tape = visit.account, visit.tape
         try:
-            received = await self.reception.receive(http)
-            exchange = await self._begin(received, http, ticket, account)
+            visit.received = received = await self.reception.receive(http)
+            exchange = await self._begin(received, visit)
             try:
-                await exchange.answer(http.scope, http.receive, send, received.headers)
+                await exchange.answer(http.scope, http.receive, send, received.headers, tape=tape)
             finally:
                 exchange.close()
         except ClientDisconnect:
@@ -54,19 +56,29 @@ class ChatCompletions:
             account.status = 500
             raise
         finally:
-            self.observers.take(account.record())
+            self._close(visit)
 
-    def _open_account(self, http: HttpRequest) -> Account:
-        is_traced = self.observers.traces
-        trace = trace_of(http.headers.get("traceparent", "")) if is_traced else None
-        return Account(request_id(http), trace)
+    def _open_visit(self, http: HttpRequest, ticket: Ticket) -> "_Visit":
+        observers = self.observers
+        trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
+        tape = Tape() if observers.recording is not None else None
+        return _Visit(http, ticket, Account(request_id(http), trace), tape)
 
-    async def _begin(
-        self, received: Received, http: HttpRequest, ticket: Ticket, account: Account
-    ) -> Exchange:
+    def _close(self, visit: "_Visit") -> None:
+        """Tell everybody who wants to know."""
+        record = visit.account.record()
+        self.observers.take(record)
+        recording, tape, received = self.observers.recording, visit.tape, visit.received
+        if recording is not None and tape is not None and received is not None and tape.is_whole:
+            exchange = tape.exchange(received.known, received.draft, record)
+            recording.write(exchange, *_secrets(visit.http))
+
+    async def _begin(self, received: Received, visit: "_Visit") -> Exchange:
         reception, service, known = self.reception, received.service, received.known
         request, name = received.draft.request, service.title
+        account, ticket = visit.account, visit.ticket
         backend = service.fitting.learning(known.model, known.window)
+        backend = visit.tape.behind(backend) if visit.tape is not None else backend
         account.asked = Asked(request.model, name, backend.name, request.stream)
         service.admission.resize(self._capacity(service.parallel or known.slots))
         service.fitting.watch_prefix(known.model, received.draft)
@@ -76,7 +88,7 @@ class ChatCompletions:
 
         turn = await reception.turn(received, ticket.may_retry)
         terms = SlotTerms(
-            service.admission.slot(_asker(http)),
+            service.admission.slot(_asker(visit.http)),
             known.window,
             (known.window or 0) * (known.slots or 1),
             self.observers.load(name),
@@ -87,6 +99,17 @@ class ChatCompletions:
     def _capacity(self, everywhere: int | None) -> int | None:
         """Return this worker's part of what the backend works on at once."""
         return None if everywhere is None else max(1, everywhere // self.workers)
+
+
+@dataclass(slots=True)
+class _Visit:
+    """One request, and what follows it from its arrival to its end."""
+
+    http: HttpRequest
+    ticket: Ticket
+    account: Account
+    tape: Tape | None
+    received: Received | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +136,9 @@ def _asker(http: HttpRequest) -> str:
     """Tell clients apart, so that they take turns: by their key, else by their address."""
     key = http.headers.get("authorization") or http.headers.get("x-api-key")
     return key or (http.client.host if http.client is not None else "")
+
+
+def _secrets(http: HttpRequest) -> tuple[str, ...]:
+    """Return what a client proved itself with."""
+    given = http.headers.get("authorization", "")
+    return given, given.partition(" ")[2].strip(), http.headers.get("x-api-key", "")

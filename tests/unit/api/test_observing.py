@@ -1,13 +1,16 @@
 import sys
+from pathlib import Path
 
 import pytest
 
-from proxy.api.observing import observing
+from proxy.api.observing import observing, secrets_in
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
+from proxy.observability.recording import RecordedAnswer
 from proxy.observability.tracing import Tracing
 from proxy.settings import Settings, load_settings
+from tests.fakes.recorded import exchange
 
 TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
@@ -34,3 +37,23 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         observing(load_settings(None, TRACED)),
     ):
         pass
+
+
+def test_a_recording_is_opened_closed_and_knows_every_secret(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    settings = load_settings(
+        None,
+        {
+            "recording": {"path": str(path)},
+            "server": {"api_key": "canary-server"},
+            "backend": {"api_key": "canary-backend", "headers": {"x-team": "canary-header"}},
+        },
+    )
+    with observing(settings) as observers:
+        assert observers.recording is not None
+        said = " ".join(secrets_in(settings))
+        observers.recording.write(exchange(answer=RecordedAnswer(text=said)))
+    assert sorted(secrets_in(settings)) == ["canary-backend", "canary-header", "canary-server"]
+    assert "canary" not in path.read_text(encoding="utf-8")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        observers.recording.close()

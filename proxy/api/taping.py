@@ -1,0 +1,216 @@
+"""Listens to one exchange for a recording: each raw generation, and what the client got of them.
+
+Nobody wraps anything where no recording was asked for. What is kept of one exchange is bounded.
+"""
+
+from contextlib import aclosing
+
+from proxy.api.account import word_for
+from proxy.api.recognition import KnownModel
+from proxy.backends.client import Backend, ReplyEvents
+from proxy.conversation import json
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question
+from proxy.engine import Headers
+from proxy.errors import BackendFailed, InvalidRequest
+from proxy.facts import repairs
+from proxy.inference.preparation import Draft, Policy
+from proxy.observability.record import RequestRecord
+from proxy.observability.recording import (
+    Piece,
+    RecordedAnswer,
+    RecordedCall,
+    RecordedExchange,
+    RecordedModel,
+    RecordedPolicy,
+    RecordedVerdict,
+)
+
+FAILED = "failed"
+ENDINGS = ("finished", "unreadable", FAILED)
+_GROWING = ("text", "reasoning", "arguments")
+_MOST_CHARACTERS = 4 * 2**20
+
+
+class Tape:
+    """What is heard of one exchange."""
+
+    def __init__(self) -> None:
+        self._generations: list[list[Piece]] = []
+        self._text: list[str] = []
+        self._calls: list[RecordedCall] = []
+        self._finish_reason: str | None = None
+        self._characters = 0
+
+    def behind(self, backend: Backend) -> Backend:
+        """Return the backend, listened to."""
+        return _Taped(backend, self)
+
+    async def before(self, batches: ReplyEvents) -> ReplyEvents:
+        """Pass a client's events on, listening."""
+        async with aclosing(batches) as heard:
+            async for batch in heard:
+                for event in batch:
+                    self._note_answer(event)
+                yield batch
+
+    def begin(self) -> None:
+        """Begin a generation."""
+        self._generations.append([])
+
+    def note(self, piece: Piece) -> None:
+        """Keep a piece of the generation; what continues a text becomes part of it."""
+        *head, last = piece
+        self._characters += len(last) if isinstance(last, str) else 0
+        if self._characters > _MOST_CHARACTERS:
+            return
+        pieces = self._generations[-1]
+        if pieces and isinstance(last, str) and pieces[-1][:-1] == head and head[0] in _GROWING:
+            pieces[-1][-1] = f"{pieces[-1][-1]}{last}"
+        else:
+            pieces.append(piece)
+
+    def exchange(self, known: KnownModel, draft: Draft, record: RequestRecord) -> RecordedExchange:
+        """Return all of it, once the exchange is over."""
+        return RecordedExchange(
+            id=record.id,
+            at=record.begun_at,
+            model=_model(known),
+            policy=_policy(draft.policy, draft.request.model),
+            request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
+            generations=tuple(map(tuple, self._generations)),
+            answer=RecordedAnswer(
+                text="".join(self._text),
+                calls=tuple(self._calls),
+                finish_reason=self._finish_reason,
+            ),
+            verdict=verdict_of(record),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be left out."""
+        return self._characters <= _MOST_CHARACTERS
+
+    def _note_answer(self, event: ReplyEvent) -> None:
+        match event:
+            case TextDelta(text):
+                self._characters += len(text)
+                if self.is_whole:
+                    self._text.append(text)
+            case ToolCalled(_, call):
+                self._calls.append(RecordedCall(name=call.name, arguments=call.arguments))
+            case ReplyFinished(reason):
+                self._finish_reason = reason
+            case _:
+                pass
+
+
+def piece_of(event: ReplyEvent) -> Piece | None:
+    """Write an event of a backend down; None for what nobody judges."""
+    piece: Piece | None = None
+    match event:
+        case TextDelta(text):
+            piece = ["text", text]
+        case ReasoningDelta(text):
+            piece = ["reasoning", text]
+        case ToolCallStarted(index, call_id, name):
+            piece = ["call", index, call_id, name]
+        case ToolCallArgumentsDelta(index, text):
+            piece = ["arguments", index, text]
+        case ReplyFinished(reason):
+            piece = ["finished", reason]
+        case ReplyUnreadable(detail):
+            piece = ["unreadable", detail]
+        case _:
+            pass
+    return piece
+
+
+def event_of(piece: Piece) -> ReplyEvent:
+    """Read an event that was written down; raises ValueError if it is none."""
+    match piece:
+        case ["text", str(text)]:
+            return TextDelta(text)
+        case ["reasoning", str(text)]:
+            return ReasoningDelta(text)
+        case ["call", int(index), str() | None as call_id, str(name)]:
+            return ToolCallStarted(index, call_id, name)
+        case ["arguments", int(index), str(text)]:
+            return ToolCallArgumentsDelta(index, text)
+        case ["finished", str(reason)]:
+            return ReplyFinished(reason)
+        case ["unreadable", str(detail)]:
+            return ReplyUnreadable(detail)
+        case _:
+            raise ValueError(f"{piece} is no piece of a generation")
+
+
+def verdict_of(record: RequestRecord) -> RecordedVerdict:
+    """Return what the guardrails made of a request."""
+    return RecordedVerdict(
+        outcome=record.outcome.value if record.outcome is not None else None,
+        attempts=tuple((attempt.rung, attempt.defect) for attempt in record.attempts),
+        repairs=repairs(record.facts),
+    )
+
+
+class _Taped:
+    """A backend whose replies are kept."""
+
+    def __init__(self, backend: Backend, tape: Tape) -> None:
+        self._backend = backend
+        self._tape = tape
+        self.name = backend.name
+        self.models = backend.models
+        self.describe = backend.describe
+        self.health = backend.health
+        self.count = backend.count
+        self.count_texts = backend.count_texts
+
+    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
+        """Put a question and stream the reply."""
+        self._tape.begin()
+        try:
+            async with aclosing(self._backend.ask(question, headers)) as batches:
+                async for batch in batches:
+                    for piece in filter(None, map(piece_of, batch)):
+                        self._tape.note(piece)
+                    yield batch
+        except (BackendFailed, InvalidRequest) as error:
+            self._tape.note([FAILED, word_for(error)])
+            raise
+
+
+def _model(known: KnownModel) -> RecordedModel:
+    evidence, wishes = known.evidence, known.wishes
+    return RecordedModel(
+        names=evidence.names,
+        architecture=evidence.architecture,
+        template=evidence.template,
+        takes_tools=evidence.takes_tools,
+        profile=wishes.profile.name if wishes.profile is not None else None,
+        convention=wishes.convention,
+        replay=wishes.replay,
+    )
+
+
+def _policy(policy: Policy, model: str) -> RecordedPolicy:
+    return RecordedPolicy(
+        mode=policy.mode,
+        text_policy=policy.text_policy,
+        attempts=policy.attempts,
+        is_strict=policy.is_strict,
+        most_repeats=policy.most_repeats,
+        most_rounds=policy.most_rounds,
+        workflow=policy.workflows.get(model),
+    )

@@ -1,0 +1,155 @@
+"""Recordings: what was asked, what the model wrote and what was made of it, one JSON object a line.
+
+The format is our own and has a version; it holds all that is needed to judge again, offline: the
+request, what was known of the model, what the operator had decided, and each raw generation.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.workflows import Workflow
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.traits import Replay
+from proxy.observability.redaction import Redaction
+
+logger = logging.getLogger(__name__)
+
+SETTING = "recording.path"
+
+# a piece of a generation, e.g. ["text", "Hello"]; `api.taping` says which there are
+Piece: TypeAlias = list[str | int | None]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedModel(_Part):
+    """What was known of the model, and what the operator had decided about it."""
+
+    names: tuple[str, ...]
+    architecture: str
+    template: str
+    takes_tools: bool | None = None
+    profile: str | None = None
+    convention: str | None = None
+    replay: Replay | None = None
+
+
+class RecordedPolicy(_Part):
+    """How the request was to be judged."""
+
+    mode: Mode
+    text_policy: TextPolicy | None
+    attempts: int
+    is_strict: bool
+    most_repeats: int
+    most_rounds: int
+    workflow: Workflow | None = None
+
+
+class RecordedCall(_Part):
+    """A call that the client got."""
+
+    name: str
+    arguments: str
+
+
+class RecordedAnswer(_Part):
+    """What the client got."""
+
+    text: str = ""
+    calls: tuple[RecordedCall, ...] = ()
+    finish_reason: str | None = None
+
+
+class RecordedVerdict(_Part):
+    """What the guardrails made of it; each attempt with the defect of its reply."""
+
+    outcome: str | None
+    attempts: tuple[tuple[str, str | None], ...]
+    repairs: str
+
+
+class RecordedExchange(_Part):
+    """One request from its arrival to its answer."""
+
+    version: Literal[1] = 1
+    id: str
+    at: float
+    model: RecordedModel
+    policy: RecordedPolicy
+    request: JsonObject
+    generations: tuple[tuple[Piece, ...], ...]
+    answer: RecordedAnswer
+    verdict: RecordedVerdict
+
+
+class Recording:
+    """A file that exchanges are written to, until it holds `max_bytes`.
+
+    Several processes may append to it. Only its owner can read it.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, secrets: tuple[str, ...]) -> None:
+        self._max_bytes = max_bytes
+        self._redaction = Redaction(secrets)
+        self._is_over = False
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            problem = f"cannot write to {path}: {error.strerror}"
+            raise InvalidConfiguration(SETTING, problem) from error
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be written."""
+        return self._is_over
+
+    def write(self, exchange: RecordedExchange, *secrets: str) -> None:
+        """Write an exchange without the secrets in it; `secrets` are those of this one."""
+        redaction = self._redaction.knowing(*secrets)
+        plain: JsonValue = exchange.model_dump(mode="json")
+        line = json.dump(redaction.value(plain)) + b"\n"
+        try:
+            if os.fstat(self._file).st_size + len(line) > self._max_bytes:
+                self._end("it holds recording.max_bytes")
+            else:
+                os.write(self._file, line)  # in one piece, or workers would write between
+        except OSError as error:
+            self._end(error.strerror or "it cannot be written")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _end(self, reason: str) -> None:
+        if not self._is_over:
+            logger.warning("the recording ends here: %s", reason)
+        self._is_over = True
+
+
+def read_recording(path: Path) -> list[RecordedExchange]:
+    """Read a recording; raises `InvalidConfiguration` that names the line that is wrong."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
+    return [_exchange(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange:
+    try:
+        return RecordedExchange.model_validate_json(line)
+    except ValidationError as error:
+        found = error.errors(include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in found["loc"]) or "the line"
+        problem = f"line {number} is not of a recording: {where}: {found['msg']}"
+        raise InvalidConfiguration(str(path), problem) from error

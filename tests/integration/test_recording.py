@@ -1,0 +1,139 @@
+"""What is recorded of real exchanges is judged the same offline, and holds no key."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.replaying import replay_file
+from proxy.backends.transport import Timeouts
+from proxy.conversation.json import JsonObject
+from proxy.guardrails.offer import Mode
+from proxy.inference.preparation import Policy
+from proxy.observability.observers import Observers
+from proxy.observability.recording import Recording, read_recording
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, request, temper
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import call_delta, calls, says
+
+pytestmark = pytest.mark.anyio
+
+GOOD = calls("get_weather", '{"city": "Paris"}')
+BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
+RESCUED = says('<tool_call>{"name": "get_', 'weather", "arguments": {"city": "Paris"}}</tool_call>')
+UNREADABLE = refuses(
+    500, {"message": "Failed to parse input at pos 3", "type": "server_error", "code": 500}
+)
+CUT_OFF = spoken.START + call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+STEPS: JsonObject = {
+    "workflow": {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
+}
+
+SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
+    "a good call": (GOOD,),
+    "a rescued call": (RESCUED,),
+    "prose, and a call when nudged": (says("Prose."), RESCUED),
+    "prose twice": (says("Prose."), says("More prose.")),
+    "never a good call": (BROKEN, BROKEN, BROKEN),
+    "a reply that was lost": (UNREADABLE, RESCUED),
+    "a second attempt that failed": (says("Prose."), refuses(500, {"message": "no"})),
+    "a respond call": (calls("respond", '{"message": "Hello', ' there"}'),),
+    "a call that was cut off": (CUT_OFF,),
+}
+
+
+def recording_to(path: Path) -> Observers:
+    return Observers((), recording=Recording(path, 10_000_000, ("operators-key",)))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_recording_is_judged_the_same_offline(
+    *, name: str, mode: Mode, stream: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    serving = Serving(Policy(mode=mode))
+    async with temper(*SCRIPTS[name], serving=serving, observers=recording_to(path)) as front:
+        answer = await front.ask(request(), stream=stream)
+    (replayed,) = replay_file(path, None)
+    assert replayed.changes == ()
+    (kept,) = read_recording(path)
+    assert replayed.is_complete == (kept.verdict.outcome is not None)
+    assert kept.answer.text == (answer.text or "")
+    assert len(kept.generations) == len(front.backend.questions)
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(is_strict=True), Policy(attempts=1)], ids=["strict", "one attempt"]
+)
+async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    scripts, observers = [BROKEN] * policy.attempts, recording_to(path)
+    async with temper(*scripts, serving=Serving(policy), observers=observers) as front:
+        await front.ask(request(temper=STEPS))
+    (replayed,) = replay_file(path, None)
+    assert (replayed.changes, replayed.status) == ((), "same")
+
+
+async def test_a_prompt_that_was_shortened_is_judged_by_its_second_turn(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    overflow: JsonObject = {
+        "code": 400,
+        "message": "request (999 tokens) exceeds the available context size (256 tokens)",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 999,
+        "n_ctx": 256,
+    }
+    async with temper(refuses(400, overflow), GOOD, observers=recording_to(path)) as front:
+        await front.ask(request())
+    (kept,) = read_recording(path)
+    assert replay_file(path, None)[0].changes == ()
+    assert kept.generations[0] == (["failed", "context_overflow"],)
+
+
+async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
+    *, stream: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+    observers, slow = recording_to(path), Timeouts(idle=0.05)
+    async with temper(talking, observers=observers, timeouts=slow) as front:
+        await front.ask(request(tools=None), stream=stream)
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) == ("incomplete", ())
+    (kept,) = read_recording(path)
+    assert kept.generations == ((["text", "It is"], ["failed", "timed_out"]),)
+
+
+async def test_no_key_is_ever_in_it(*, stream: bool, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    keys = ("operators-key", "clients-key-1", "clients-key-2", "sk-abcdefghijklmnop0000")
+    said = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
+    async with temper(said, observers=recording_to(path)) as front:
+        asked = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
+        headers = {"authorization": f"Bearer {keys[1]}", "x-api-key": keys[2]}
+        answer = await front.ask(asked, stream=stream, headers=headers)
+    assert all(key in (answer.text or "") for key in keys)
+    text = path.read_text(encoding="utf-8")
+    assert not any(key in text for key in keys)
+    assert replay_file(path, None)[0].changes == ()
+
+
+async def test_what_was_never_understood_is_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    async with temper(observers=recording_to(path)) as front:
+        await front.send(b"{")
+    assert read_recording(path) == []
+
+
+async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    count = 8
+    async with temper(*[GOOD] * count, observers=recording_to(path)) as front:
+        await asyncio.gather(*[front.client.post(CHAT, json=request()) for _ in range(count)])
+    kept = read_recording(path)
+    assert len({one.id for one in kept}) == count
+    assert all(one.changes == () for one in replay_file(path, None))
+    assert all(len(one.generations) == 1 for one in kept)
