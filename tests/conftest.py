@@ -1,4 +1,7 @@
-"""Property tests try the same examples in every run; HYPOTHESIS_PROFILE=searching tries others."""
+"""Property tests try the same examples in every run.
+
+HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
+"""
 
 import os
 
@@ -6,4 +9,5 @@ from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("searching", max_examples=20_000)
+settings.register_profile("thorough", max_examples=100_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

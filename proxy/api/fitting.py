@@ -21,6 +21,7 @@ from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.context.weights import countable
+from proxy.context.written import Written
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import UsageReported
@@ -73,6 +74,7 @@ class ContextPolicy:
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = BudgetMode.BACKEND
+    written: Written = field(default_factory=Written, compare=False, repr=False)
 
     def window(self, slot: int) -> Window:
         """Tell how much is used of a slot of so many tokens."""
@@ -83,11 +85,11 @@ class ContextPolicy:
         """Make the strategy for a window."""
         match self.strategy:
             case Strategy.TIERED:
-                return Tiered(book, window, self.rules)
+                return Tiered(book, window, self.rules, self.written)
             case Strategy.SLIDING:
                 return Sliding(book, window)
             case Strategy.NONE:
-                return Reported(Tiered(book, window, self.rules))
+                return Reported(Tiered(book, window, self.rules, self.written))
 
 
 class Fitting:

@@ -92,13 +92,14 @@ class Replay:
 
     def add(self, message: Message) -> None:
         """Take the next message of the history."""
-        if message.role == "assistant":
+        role = message.role
+        if role == "assistant" and self.size > self._high:
             self.settle()
         tokens = self._counts.of(message)
         self._tokens.append(tokens)
         self.size += tokens
         self.client += tokens
-        if message.role == "user":
+        if role == "user":
             self._last_user = len(self._tokens) - 1
         unit = self._grouping.add(message)
         if unit is not None and not self._is_spared(unit):
@@ -116,7 +117,8 @@ class Replay:
         return any(has_cut)
 
     def _is_spared(self, unit: Unit) -> bool:
-        return any(call.name in self._rules.never_clear for call in unit.message.calls)
+        names = self._rules.never_clear
+        return bool(names) and any(call.name in names for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
         """Tell whether a unit must stay for now."""
@@ -156,7 +158,9 @@ class Replay:
     def _fold(self) -> bool:
         """Fold units into the digest; those that must stay for now keep their place in line."""
         visited: list[Unit] = []
+        folding: list[Unit] = []
         staying: list[Unit] = []
+        tokens = self._tokens
         rest, lines, size = self.size - self.cuts.digest, self._lines, self.size
         while size > self._low and self._foldable:
             unit = self._foldable.popleft()
@@ -164,17 +168,17 @@ class Replay:
             if self._is_recent(unit):
                 staying.append(unit)
                 continue
-            tokens = sum(self._tokens[place] for place in unit.places)
-            rest -= tokens
-            lines += min(tokens, LINE * max(1, len(unit.message.calls)))
+            folding.append(unit)
+            given_up = sum([tokens[place] for place in unit.places])
+            rest -= given_up
+            lines += min(given_up, LINE * max(1, len(unit.message.calls)))
             size = rest + self._digest(lines)
         if size >= self.size:  # a digest of next to nothing costs more than it saves
             self._foldable.extendleft(reversed(visited))
             return False
         self._foldable.extendleft(reversed(staying))
-        for unit in visited:
-            if not self._is_recent(unit):
-                self._forget(unit)
+        for unit in folding:
+            self._forget(unit)
         self._lines = lines
         self.cuts.digest = self._digest(lines)
         self.size = size

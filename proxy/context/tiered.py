@@ -1,6 +1,6 @@
 """The strategy `tiered`: give up old results first, then old steps, at cuts that stay in place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.context.budget import Window
 from proxy.context.compaction import Counts, Fitted
@@ -8,6 +8,8 @@ from proxy.context.digest import digest
 from proxy.context.overflow import check_size
 from proxy.context.replay import Cuts, Replay, Rules
 from proxy.context.shortening import head_and_tail, stub, with_content
+from proxy.context.units import Result
+from proxy.context.written import Written
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
@@ -15,11 +17,12 @@ from proxy.facts import Compacted
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """Fits conversations into a window by the rules."""
+    """Fits conversations into a window by the rules; `written` spares writing things again."""
 
     counts: Counts
     window: Window
     rules: Rules
+    written: Written = field(default_factory=Written)
 
     def fit(
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
@@ -52,18 +55,34 @@ class Tiered:
 
     def _apply(self, cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Write the history as the cuts have left it."""
-        changed: dict[int, Message | None] = {
-            place: None for unit in cuts.folded for place in unit.places
-        }
-        if changed:
-            limit = cuts.digest - self.counts.overhead
-            changed[min(changed)] = digest(cuts.folded, limit, self.rules.has_failed)
+        sent: list[Message | None] = list(messages)
+        first = len(sent)
+        for unit in cuts.folded:
+            first = min(first, unit.places[0])
+            for place in unit.places:
+                sent[place] = None
+        if cuts.folded:
+            sent[first] = self._digest(cuts, messages)
         for place, (result, limit) in cuts.stubs.items():
-            text = stub(result.call, result.text, limit)
-            changed[place] = with_content(messages[place], text)
+            sent[place] = self._stub(messages[place], result, limit)
         for place, (result, limit) in cuts.trims.items():
             share = limit / self.counts.of(messages[place])
             text = head_and_tail(result.text, limit, share)
-            changed[place] = with_content(messages[place], text)
-        sent = (changed.get(place, message) for place, message in enumerate(messages))
-        return tuple(message for message in sent if message is not None)
+            sent[place] = with_content(messages[place], text)
+        return tuple([message for message in sent if message is not None])
+
+    def _digest(self, cuts: Cuts, messages: tuple[Message, ...]) -> Message:
+        limit = cuts.digest - self.counts.overhead
+        folded = tuple([messages[place].source for unit in cuts.folded for place in unit.places])
+
+        def write() -> Message:
+            return digest(cuts.folded, limit, self.rules.has_failed)
+
+        return self.written.get(hash((limit, folded)), write)
+
+    def _stub(self, message: Message, result: Result, limit: int) -> Message:
+        def write() -> Message:
+            return with_content(message, stub(result.call, result.text, limit))
+
+        key = hash((limit, message.source, result.call.name, result.call.arguments))
+        return self.written.get(key, write)

@@ -65,7 +65,8 @@ class Grouping:
         if not message.calls:
             return unit
         self.groups += 1
-        self._waiting.update((call.id, []) for call in message.calls)
+        for call in message.calls:
+            self._waiting[call.id] = []
         for call in message.calls:
             self._waiting[call.id].append((unit, call))
         return None

@@ -32,9 +32,8 @@ from tests.unit.context.conversations import (
 )
 
 COUNTS = Pieces()
-THOROUGH = settings.default is not None and settings.default.max_examples > 1_000
 MANY = settings(
-    max_examples=100_000 if THOROUGH else 1_000,
+    max_examples=max(1_000, settings.default.max_examples) if settings.default else 1_000,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -1,0 +1,30 @@
+"""What was written in place of old messages, kept by what it stands for: every turn needs it again.
+
+Nothing is decided here. What is forgotten is written anew, with the same words.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.conversation.messages import Message
+
+CAPACITY = 16_384  # short messages
+
+
+class Written:
+    """Remembers short messages; keys are hashes, because what they stand for may be long."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._kept: OrderedDict[int, Message] = OrderedDict()
+
+    def get(self, key: int, write: Callable[[], Message]) -> Message:
+        """Return what was written under a key, or write it."""
+        known = self._kept.get(key)
+        if known is None:
+            known = self._kept[key] = write()
+            if len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return known

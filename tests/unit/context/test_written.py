@@ -1,0 +1,23 @@
+from proxy.context.written import Written
+from proxy.conversation.messages import Message, user_message
+
+
+def test_what_was_written_once_is_not_written_again() -> None:
+    written = Written(capacity=2)
+    asked: list[str] = []
+
+    def get(key: int, text: str) -> Message:
+        def write() -> Message:
+            asked.append(text)
+            return user_message(text)
+
+        return written.get(key, write)
+
+    first = get(1, "one")
+    assert get(1, "another") is first
+    get(2, "two")
+    get(1, "one")
+    get(3, "three")  # forgets the one that was asked for longest ago
+    assert get(1, "one") is first
+    assert get(2, "two").text == "two"
+    assert asked == ["one", "two", "three", "two"]
