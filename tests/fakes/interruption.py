@@ -1,0 +1,99 @@
+"""Interrupts a request at its k-th step, whichever of its tasks makes it.
+
+A step is a coroutine being resumed: everything that is awaited ends with one. Tasks belong to the
+request if they were started within it, and to a server or a test otherwise.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from contextvars import Context, ContextVar
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+_current: ContextVar["Interruption | None"] = ContextVar("_current", default=None)
+
+
+class Interruption:
+    """Strikes once, at step number `at`; `strike` may raise into the step, or do something."""
+
+    def __init__(self, at: int, strike: Callable[[asyncio.Task[None]], None]) -> None:
+        self.has_struck = False
+        self.tasks: set[asyncio.Task[object]] = set()
+        self._at = at
+        self._strike = strike
+        self._steps = 0
+        self._root: asyncio.Task[None] | None = None
+
+    async def run(self, request: Coroutine[None, None, None]) -> None:
+        """Run a request to its end, which is not told, and then all tasks that it started."""
+
+        async def observed() -> None:
+            _current.set(self)
+            self._root = asyncio.create_task(request)
+            await asyncio.wait((self._root,))
+
+        await asyncio.create_task(observed())
+        assert self._root is not None
+        if not self._root.cancelled():
+            self._root.exception()  # whatever it is
+        while unfinished := [task for task in self.tasks if not task.done()]:
+            _, late = await asyncio.wait(unfinished, timeout=5)
+            assert not late, late
+
+    def step(self) -> None:
+        """Count a step."""
+        self._steps += 1
+        if self._steps == self._at and self._root is not None:
+            self.has_struck = True
+            self._strike(self._root)
+
+
+class _Interruptible(Coroutine[object, object, Result]):
+    """A coroutine whose steps are counted."""
+
+    def __init__(self, inner: Coroutine[object, object, Result], by: Interruption) -> None:
+        self._inner = inner
+        self._by = by
+
+    def send(self, value: object) -> object:
+        try:
+            self._by.step()
+        except Exception as error:  # noqa: BLE001 - this is what is thrown in
+            return self._inner.throw(error)
+        return self._inner.send(value)
+
+    def throw(self, *error: object) -> object:
+        return self._inner.throw(*error)  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __await__(self) -> Generator[object, object, Result]:
+        return self._inner.__await__()
+
+
+@asynccontextmanager
+async def interruptible() -> AsyncGenerator[None, None]:
+    """Count the steps of every task that is started within a request."""
+
+    def make(
+        loop: asyncio.AbstractEventLoop,
+        inner: Coroutine[object, object, Result],
+        *,
+        context: Context | None = None,
+    ) -> asyncio.Task[Result]:
+        by = _current.get()
+        if by is None:
+            return asyncio.Task(inner, loop=loop, context=context)
+        task = asyncio.Task(_Interruptible(inner, by), loop=loop, context=context)
+        by.tasks.add(task)
+        return task
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(make)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        loop.set_task_factory(None)

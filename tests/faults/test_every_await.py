@@ -1,0 +1,105 @@
+"""F59: whatever ends a request, at whichever of its awaits, nothing of it is left behind."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.limits import BodyLimits
+from proxy.api.reception import Reception
+from proxy.api.routes.chat import ChatCompletions
+from proxy.api.streaming import Pace
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection, Timeouts
+from proxy.conversation import json
+from proxy.inference.budget import FLOOR, RetryBudget
+from proxy.inference.preparation import Policy
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.front import request
+from tests.fakes.interruption import Interruption, interruptible
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import calls, says
+
+pytestmark = [
+    pytest.mark.anyio,
+    # what is raised into a connection attempt of anyio finds parts of it not begun
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object connect_tcp"),
+]
+
+FEWEST_STEPS = 10
+MOST_STEPS = 2000
+ATTEMPTS = (says("I would rather ", "talk."), calls("get_weather", '{"city": ', '"Paris"}'))
+
+
+class Boom(Exception):
+    """What is raised out of nowhere."""
+
+
+def cancelled(_: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
+    def strike(root: asyncio.Task[None]) -> None:
+        root.cancel()
+
+    return strike
+
+
+def raised(_: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
+    def strike(_: asyncio.Task[None]) -> None:
+        raise Boom
+
+    return strike
+
+
+def left(client: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
+    return lambda _: client.leaves.set()
+
+
+End: TypeAlias = Callable[[HandMadeClient], Callable[[asyncio.Task[None]], None]]
+
+
+@pytest.mark.parametrize("end", [cancelled, raised, left])
+async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
+    *, end: End, stream: bool
+) -> None:
+    backend = ScriptedBackend(*ATTEMPTS * MOST_STEPS)
+    async with listening(backend) as behind, interruptible():
+        engine = LlamaServer(Connection(behind.url, timeouts=Timeouts(lookup=0.5)))
+        try:
+            steps = 0
+            is_whole = False
+            while not is_whole:
+                steps += 1
+                is_whole = await _answered(engine, backend, Interrupted(steps, end, stream=stream))
+                await behind.settle()
+            assert FEWEST_STEPS < steps < MOST_STEPS
+        finally:
+            await engine.close()
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """How a request is interrupted."""
+
+    at: int
+    end: End
+    stream: bool
+
+
+async def _answered(engine: LlamaServer, backend: ScriptedBackend, how: Interrupted) -> bool:
+    """Ask, and look for what is left; tells whether the request had ended before its step came."""
+    services, budget = Serving(parallel=1).alone(engine), RetryBudget()
+    chat = ChatCompletions(Reception(services, Policy(), BodyLimits()), Pace(), budget)
+    client = HandMadeClient(json.dump(request(stream=how.stream)), "POST")
+    interruption = Interruption(how.at, how.end(client))
+    await interruption.run(client.call(chat))
+    line = services.find("m").admission.line
+    assert (line.served, line.waiting) == (0, 0), how
+    assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], how
+    if len(backend.questions) % 2:  # the next request begins with the first script
+        backend.questions.append(backend.questions[-1])
+    if not interruption.has_struck:
+        assert b"Paris" in client.answer
+    return not interruption.has_struck
