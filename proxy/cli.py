@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -46,6 +46,9 @@ _CONFIG = click.option(
     type=click.Path(path_type=Path),
     help="Settings file; default: temper.toml in this folder, if there is one.",
 )
+_OLLAMA = click.option(
+    "--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
@@ -68,10 +71,10 @@ def main() -> None:
 @main.command()
 @click.option("--backend-url", help="A running llama-server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
-@click.option("--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says.")
+@_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
-@click.option("--context-tokens", type=int, help="Window of one slot, with --model.")
+@click.option("--context-tokens", type=int, help="Window, with --model or --ollama.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
 @click.option("--budget", help="Whose window: backend, manual, full (all that fits) or fast.")
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
@@ -83,16 +86,7 @@ def main() -> None:
 def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Path | None) -> None:
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
-        "backend": {
-            "url": flags["backend_url"],
-            "kind": "ollama" if flags["ollama"] else None,
-        },
-        "ollama": {"model": flags["ollama"]},
-        "model": {
-            "path": flags["model"],
-            "context_tokens": flags["context_tokens"],
-            "slots": flags["slots"],
-        },
+        **_served(flags),
         "server": {
             "host": flags["host"],
             "port": flags["port"],
@@ -102,6 +96,8 @@ def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Pat
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
     }
+    given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
+    given["model"]["slots"] = flags["slots"]
     settings = _load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
     _run(_serve(settings, as_json=as_json), as_json=as_json)
@@ -127,13 +123,13 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 @main.command()
 @click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
+@_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
 @_CONFIG
 @_JSON
 def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
     """Show what was recognised of each model, and why."""
-    given: Flags = {"backend": {"url": flags["backend_url"]}, "model": {"path": flags["model"]}}
-    settings = _load(config, given, as_json=as_json)
+    settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     _run(_show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
@@ -141,6 +137,7 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
 @main.command()
 @click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@_OLLAMA
 @click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
 @_CONFIG
 @_JSON
@@ -148,8 +145,7 @@ def doctor(
     config: Path | None, *, bundle: Path | None, as_json: bool, **flags: str | Path | None
 ) -> None:
     """Examine the machine and the server, and tell what to do."""
-    given: Flags = {"backend": {"url": flags["backend_url"]}, "model": {"path": flags["model"]}}
-    settings = _load(config, given, as_json=as_json)
+    settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "error")
     _run(_examine(settings, bundle, as_json=as_json), as_json=as_json)
 
@@ -199,6 +195,16 @@ def show_version(*, as_json: bool) -> None:
         _print_json({"temper": _version()})
     else:
         click.echo(f"temper {_version()}")
+
+
+def _served(flags: Mapping[str, object]) -> Flags:
+    """Return the settings in which flags name what is to be served."""
+    kind = "ollama" if flags["ollama"] else None
+    return {
+        "backend": {"url": flags["backend_url"], "kind": kind},
+        "ollama": {"model": flags["ollama"]},
+        "model": {"path": flags["model"]},
+    }
 
 
 async def _serve(settings: Settings, *, as_json: bool) -> bool:

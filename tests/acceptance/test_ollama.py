@@ -5,6 +5,7 @@ Ollama. What the double says is checked with the types of Ollama's own Python cl
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -30,6 +31,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.histories import call, called, result
+from tests.fakes.histories import said as said_by
 from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
@@ -274,6 +277,25 @@ async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDoub
             await ask(client, "word " * 10_000)
     assert raised.value.code == "context_length_exceeded"
     assert "maximum context length is 4096 tokens" in raised.value.message
+
+
+async def test_a_conversation_that_outgrows_the_window_is_shortened(double: OllamaDouble) -> None:
+    """Ollama cannot count: what it says that each prompt cost has to do."""
+    lines = "\n".join(f"line {number} of the log" for number in range(10))
+    history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
+    statuses: set[int] = set()
+    tiers: list[str] = []
+    async with temper(double, OllamaWishes(num_ctx=6144), policy="accept") as (_, front):
+        for turn in range(20):
+            history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
+            request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
+            answer = await front.ask(request, headers={"x-temper-text-policy": "accept"})
+            statuses.add(answer.status)
+            tiers += re.findall(r"tier=\d", answer.report.get("context", "tier=0"))
+    assert statuses == {200}
+    assert tiers[0] == "tier=0"
+    assert tiers[-1] in {"tier=1", "tier=2"}
+    assert double.loads == [6144]
 
 
 async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: OllamaDouble) -> None:

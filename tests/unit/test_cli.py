@@ -116,6 +116,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "no model"), "ollama.model: String should match"),
+        (("--ollama", "qwen3:8b", "--context-tokens", "-1"), "ollama.context_tokens: should be"),
     ],
 )
 def test_a_flag_with_a_wrong_value_is_refused_by_the_name_of_its_setting(
