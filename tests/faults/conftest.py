@@ -1,6 +1,54 @@
-"""Faults are put to Temper on asyncio, and mostly for both kinds of answers."""
+"""How the fault suite runs: on asyncio, for both kinds of answers, and with its table at the end.
+
+`pytest tests/faults --fault-table docs/faults.md` writes what was seen; with `--fault-subject
+forge` the tests that need nothing of Temper's inside run against that peer and fill its column.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+
+from tests.faults.report import Report
+from tests.faults.rows import ROWS
+
+TEMPER = "temper"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fault-table", type=Path, help="write the table of results to this file")
+    parser.addoption("--fault-subject", default=TEMPER, help="temper, or a peer: forge")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[REPORT] = Report(config.getoption("--fault-subject", TEMPER))
+
+
+REPORT = pytest.StashKey[Report]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    result = yield
+    if call.when == "call" or result.failed:
+        for mark in item.iter_markers("fault"):
+            item.config.stash[REPORT].note(str(mark.args[0]), passed=result.passed)
+    return result
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--fault-table", None)
+    if path is not None:
+        session.config.stash[REPORT].write(path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    known = {row.id for row in ROWS}
+    for item in items:
+        for mark in item.iter_markers("fault"):
+            assert mark.args[0] in known, f"{item.nodeid}: there is no row {mark.args[0]}"
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +59,17 @@ def anyio_backend() -> str:
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])
 def stream(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
+
+
+@pytest.fixture
+def subject(request: pytest.FixtureRequest) -> str:
+    """The name of what is tested; tests that take it run against peers as well."""
+    return str(request.config.getoption("--fault-subject", TEMPER))
+
+
+@pytest.fixture(autouse=True)
+def only_what_a_peer_can_show(request: pytest.FixtureRequest) -> None:
+    """Leave out what is about Temper's inside where a peer is the subject."""
+    is_about_a_peer = request.config.getoption("--fault-subject", TEMPER) != TEMPER
+    if is_about_a_peer and "subject" not in request.fixturenames:
+        pytest.skip("about Temper's inside")

@@ -1,0 +1,62 @@
+"""The table of results: one line for each fault, one column for each subject."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.rows import ROWS, Row
+
+_HEADING = """# Faults, and what becomes of them
+
+Every row is shown by tests (`tests/faults`, by their ids). The table is written by
+
+    pytest tests/faults --fault-table docs/faults.md
+
+and the peer's column, where that is installed, by the same with `--fault-subject forge`: only the
+tests that need nothing of Temper's inside. A number is that of the tests that passed.
+"""
+_LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+
+
+@dataclass
+class Report:
+    """What was seen of one subject."""
+
+    subject: str
+    _passed: Counter[str] = field(default_factory=Counter)
+    _failed: Counter[str] = field(default_factory=Counter)
+
+    def note(self, row: str, *, passed: bool) -> None:
+        """Take note of one test of a row."""
+        (self._passed if passed else self._failed)[row] += 1
+
+    def write(self, path: Path) -> None:
+        """Write the table, keeping the columns of other subjects that stand there already."""
+        before = dict[str, tuple[str, str]]()
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            before = {found[1]: (found[2], found[3]) for found in _LINE.finditer(text)}
+        lines = [_HEADING]
+        section = ""
+        for row in ROWS:
+            if row.section != section:
+                section = row.section
+                lines += [f"\n## {section}\n", "| id | fault | outcome | temper | forge |"]
+                lines.append("|---|---|---|---|---|")
+            lines.append(self._line(row, before.get(row.id, ("", ""))))
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _line(self, row: Row, before: tuple[str, str]) -> str:
+        own, peers = before
+        if self.subject == "temper":
+            own = self._result(row.id)
+        else:
+            peers = self._result(row.id)
+        return f"| {row.id} | {row.fault} | {row.outcome} | {own} | {peers} |"
+
+    def _result(self, row: str) -> str:
+        passed, failed = self._passed[row], self._failed[row]
+        if not passed and not failed:
+            return ""
+        return f"{passed} passed" if not failed else f"**{failed} of {passed + failed} failed**"

@@ -1,0 +1,122 @@
+"""The fault table: every row that the suite has to show, with the outcome that is right."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fault; tests name it with `@pytest.mark.fault("F01")`."""
+
+    id: str
+    section: str
+    fault: str
+    outcome: str
+
+
+def _rows(section: str, *rows: tuple[str, str, str]) -> tuple[Row, ...]:
+    return tuple(Row(number, section, fault, outcome) for number, fault, outcome in rows)
+
+
+ROWS = (
+    *_rows(
+        "Upstream",
+        ("F01", "backend down", "503 with Retry-After if Temper starts it, else 502, at once"),
+        (
+            "F02",
+            "backend accepts and never answers",
+            "504 at the deadline; signs of life to a streaming client",
+        ),
+        ("F03", "stall in the middle of a stream", "error event at the idle deadline"),
+        ("F04", "minutes of prefill with progress", "no error; signs of life, the deadline moves"),
+        ("F05", "half-close or short body", "502; asked once more only if nothing had come"),
+        ("F06", "reset in the middle of a stream", "error event; a partial call is never complete"),
+        ("F07", "garbage instead of HTTP", "502; the bytes only in the debug log"),
+        (
+            "F08",
+            "no JSON, empty body, wrong type, no choices",
+            "502 backend_protocol_error; a right body under a wrong type is read",
+        ),
+        (
+            "F09",
+            "oddities of server-sent events",
+            "the same events at any chunking; a missing end is truncation",
+        ),
+        ("F10", "endless stream", "cut at its bounds, generation ended"),
+        ("F11", "1 GB body", "refused at 32 MB, memory stays flat"),
+        ("F12", "errors of the backend, streamed or not", "their own status in OpenAI's shape"),
+        ("F13", "503 while loading", "held, then 503 with Retry-After"),
+        ("F14", "429 with Retry-After", "passed on"),
+        ("F15", "context overflow", "compacted once, asked once more, else 400 with both numbers"),
+        (
+            "F16",
+            "reply that the backend cannot parse",
+            "asked again raw; the raw body is never shown",
+        ),
+        ("F17", "broken history", "mended in the same way every time, and reported"),
+        ("F18", "Ollama cuts a prompt in silence", "an error"),
+        ("F19", "prompt that leaves no room for the user's message", "the message stays"),
+    ),
+    *_rows(
+        "Processes that Temper started",
+        (
+            "F20",
+            "server killed in the middle of a stream",
+            "error event, restart with back-off, breaker",
+        ),
+        ("F21", "Temper killed with -9", "no server stays behind"),
+        ("F22", "port taken, or a stranger on it", "own port; identity proven by a key"),
+        ("F23", "SIGTERM during streams", "they finish within the grace time; exit 0"),
+        ("F24", "bad GGUF, bad flag", "the reason in one sentence, no endless restart"),
+        ("F25", "sleeping or unloaded model", "treated as loading"),
+    ),
+    *_rows(
+        "Clients",
+        ("F26", "client leaves while streaming", "generation ends, no further attempt"),
+        (
+            "F27",
+            "client leaves while queued, before the first token, between attempts",
+            "the same; what had not begun never does",
+        ),
+        ("F28", "client of a whole answer leaves", "the same"),
+        ("F29", "slow reader", "a bounded buffer, the backend waits"),
+        ("F30", "slow heads and bodies", "deadlines; others are served"),
+        ("F31", "huge or compressed body", "413 before it is parsed; 400"),
+        ("F32", "deep, huge, ambiguous or badly encoded JSON", "400 with the place"),
+        ("F33", "wrong types everywhere", "400 with the field, never a 5xx"),
+        ("F34", "request smuggling, masses of headers", "400 and the connection is closed"),
+        ("F35", "line breaks in names and ids", "a strict alphabet for what is echoed"),
+        ("F36", "odd paths", "404"),
+        ("F37", "open beyond loopback, key in the address", "refused; no key"),
+        ("F38", "DNS rebinding, cross-site posts, CORS", "403, 415, no permission"),
+        ("F39", "addresses in image_url", "never fetched, 400"),
+        ("F40", "secrets", "in no log, error, metric, trace"),
+        ("F41", "control characters in names and arguments", "escaped in logs"),
+    ),
+    *_rows(
+        "Tool calls under attack",
+        ("F42", "quoted calls", "no calls"),
+        ("F43", "control tokens in content", "neutralised and reported"),
+        ("F44", "floods of markup", "linear time, others are served"),
+        ("F45", "call cut off", "never completed"),
+        ("F46", "near-miss name", "fixed if there is one match"),
+        ("F47", "colliding or missing ids", "unique ids and indexes"),
+        (
+            "F48",
+            "a client's tool called `respond`, mixed and broken calls of it",
+            "another name, calls win, text is kept",
+        ),
+        ("F49", "words of nudges", "never shown"),
+        ("F50", "impossible required step", "bounded"),
+    ),
+    *_rows(
+        "Load",
+        ("F51", "every reply malformed", "at most 3 generations, 1.2 on average under load"),
+        ("F52", "200 clients waiting for a start", "one start, served in their order"),
+        ("F53", "1,000 in flight", "bounded queue, 429 with Retry-After"),
+        ("F54", "one client floods", "others take their turns"),
+        ("F56", "the same Idempotency-Key twice", "one generation"),
+        ("F57", "1,000 idle streams, masses of requests", "memory stays flat"),
+        ("F58", "clock jump", "only monotonic clocks"),
+        ("F59", "end at every await", "nothing is left"),
+    ),
+)
