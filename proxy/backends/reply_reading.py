@@ -34,7 +34,10 @@ class ReplyReading:
             self._completion += piece
             return
         for event in self._events.feed(piece):
-            yield from self._read(event.data)
+            parts = self._chunks.feed(event.data)
+            if parts:
+                self.has_begun = True
+                yield from parts
 
     def finish(self) -> Iterator[ReplyPart]:
         """Yield the parts that the end of the body completes."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Growth, Rate
 from proxy.context.totals import Totals
-from proxy.context.weights import Weight, media, weight, weight_of_tools
+from proxy.context.weights import Weight, weight, weight_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -92,8 +92,9 @@ class TokenBook:
         for message in messages[start:]:
             learnt = self._lookup(message)
             if learnt is None:
-                guessed += self._likely(message)
-                tokens += self._likely(message)
+                likely = self._likely(message)
+                guessed += likely
+                tokens += likely
             else:
                 tokens += learnt
         return Expected(tokens, ceil(guessed))
@@ -102,7 +103,7 @@ class TokenBook:
         """Note that the countable text of a message has so many tokens."""
         _remember(self._learnt, hash(message.source), tokens, self._capacity)
         size, counted = self._counted
-        self._counted = size + sum(self._weigh(message)), counted + tokens
+        self._counted = size + self._weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -128,7 +129,7 @@ class TokenBook:
                 known += learnt
             else:
                 guessed += self._guess(message, 1)
-                size += sum(self._weigh(message))
+                size += self._weigh(message).pieces
         if guessed <= known:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)
@@ -184,14 +185,14 @@ class TokenBook:
             new = messages[found[0] :]
             learnt = [(message, self._lookup(message)) for message in new]
             known = sum(tokens or 0 for _, tokens in learnt)
-            size = sum(sum(self._weigh(message)) for message, told in learnt if told is None)
+            size = sum(self._weigh(message).pieces for message, told in learnt if told is None)
             self._growth.observe(len(new), size, total - found[1] - known)
         self._totals.note(messages, tools, total)
 
     def _likely(self, message: Message) -> int:
-        size = sum(self._weigh(message))
-        tokens = self._growth.tokens(size)
-        return (self._rate.likely(size) if tokens is None else tokens) + media(message)
+        weighed = self._weigh(message)
+        tokens = self._growth.tokens(weighed.pieces)
+        return (self._rate.likely(weighed.pieces) if tokens is None else tokens) + weighed.media
 
     def _lookup(self, message: Message) -> int | None:
         key = hash(message.source)
@@ -201,7 +202,8 @@ class TokenBook:
         return learnt
 
     def _guess(self, message: Message, margin: float) -> int:
-        return self._rate.tokens(sum(self._weigh(message)), margin) + media(message)
+        weighed = self._weigh(message)
+        return self._rate.tokens(weighed.pieces, margin) + weighed.media
 
     def _weigh(self, message: Message) -> Weight:
         key = hash(message.source)

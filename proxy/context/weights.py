@@ -19,10 +19,16 @@ _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its
 
 
 class Weight(NamedTuple):
-    """The pieces of a message; many templates leave `thoughts` out."""
+    """The pieces of a message; many templates leave `thoughts` out. `media` is in tokens."""
 
     words: int
     thoughts: int
+    media: int
+
+    @property
+    def pieces(self) -> int:
+        """All pieces, those of thoughts included."""
+        return self.words + self.thoughts
 
 
 def countable(message: Message) -> str:
@@ -32,19 +38,20 @@ def countable(message: Message) -> str:
 
 
 def weight(message: Message) -> Weight:
-    """Weigh the words, names and arguments of a message, and its thoughts."""
+    """Weigh the words, names and arguments of a message, its thoughts, and what it shows."""
     calls = sum(count_pieces(call.name) + count_pieces(call.arguments) for call in message.calls)
-    return Weight(count_pieces(message.text) + calls, count_pieces(_thoughts(message)))
-
-
-def media(message: Message) -> int:
-    """Return what the pictures and sounds of a message cost at most, in tokens."""
-    return MEDIUM * (sum(map(message.source.count, _MEDIA_SIGNS)) // 2)
+    words = count_pieces(message.text) + calls
+    return Weight(words, count_pieces(_thoughts(message)), _media(message))
 
 
 def weight_of_tools(tools: tuple[Tool, ...]) -> int:
     """Weigh tools."""
     return sum(count_pieces(tool.source.decode(errors="replace")) for tool in tools)
+
+
+def _media(message: Message) -> int:
+    """Return what the pictures and sounds of a message cost at most, in tokens."""
+    return MEDIUM * (sum(map(message.source.count, _MEDIA_SIGNS)) // 2)
 
 
 def _thoughts(message: Message) -> str:

@@ -3,16 +3,16 @@
 Reads leniently what the WHATWG specification describes and knows nothing of what events carry.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DONE = b"data: [DONE]\n\n"
 
 _DATA = b"data: "
+_BETWEEN = b"\n\ndata: "
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event; `event` is its type, empty where the sender named none."""
 
     data: str
@@ -58,11 +58,11 @@ class EventDecoder:
             return None
         if self._line or self._data or self._event or b"\r" in data:
             return None
-        blocks = data[:-2].split(b"\n\n")
-        if any(b"\n" in block or not block.startswith(_DATA) for block in blocks):
+        payloads = data[len(_DATA) : -2].split(_BETWEEN)
+        if data.count(b"\n") != 2 * len(payloads):  # some event has more than one line
             return None
         self._at_start = self._after_carriage_return = False
-        return [Event(block[len(_DATA) :].decode("utf-8", "replace")) for block in blocks]
+        return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
 
     def finish(self) -> list[Event]:
         """Return the event that the end of the stream completes, if there is one."""

@@ -19,6 +19,9 @@ from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Rejected, Verdict
 from proxy.inference.release import Release
 
+_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
+_CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
+
 
 class Listening(Protocol):
     """Listens to one reply."""
@@ -47,7 +50,7 @@ class GuardedListening:
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event; progress is passed on, content is read first."""
-        if isinstance(event, TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArgumentsDelta):
+        if isinstance(event, _CONTENT):
             return [
                 shown for heard in self._reader.read(event) for shown in self._release.show(heard)
             ]
@@ -75,7 +78,7 @@ class PassingOn:
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event; all but pieces of calls goes on at once."""
         self._reply.add(event)
-        return [] if isinstance(event, ToolCallStarted | ToolCallArgumentsDelta) else [event]
+        return [] if isinstance(event, _CALLS) else [event]
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is."""

@@ -24,6 +24,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.calls import CallsInProgress
+from proxy.dialects.openai_chat.fragments import ArgumentsFragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
     ChatCompletionRequest,
     ChatMessage,
@@ -176,6 +177,11 @@ class ChunkDecoder:
         """Return what one server-sent event's data says: a chunk or `[DONE]`."""
         if self._is_ended or not data or data.isspace():
             return []
+        if self._is_started and (found := fragment_in(data)) is not None:
+            if not isinstance(found, ArgumentsFragment):
+                return [found]
+            if (more := self._calls.go_on(found.number, found.text)) is not None:
+                return [more]
         if data.strip() == "[DONE]":
             return self.finish()
         chunk = json.parse(data)

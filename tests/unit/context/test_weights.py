@@ -3,7 +3,6 @@ import pytest
 from proxy.context.weights import (
     MEDIUM,
     countable,
-    media,
     weight,
     weight_of_tools,
 )
@@ -42,14 +41,15 @@ def test_everything_that_was_said_is_counted(message: JsonObject, text: str) -> 
     ],
 )
 def test_messages_are_weighed_in_pieces(message: JsonObject, size: tuple[int, int]) -> None:
-    assert weight(history(message)[0]) == size
+    assert weight(history(message)[0]) == (*size, 0)
+    assert weight(history(message)[0]).pieces == sum(size)
 
 
 def test_pictures_have_a_price() -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa"}}
     (message,) = history(said("user", [{"type": "text", "text": "Look"}, picture]))
-    assert media(message) == MEDIUM
-    assert media(history(said("user", "Hi"))[0]) == 0
+    assert weight(message).media == MEDIUM
+    assert weight(history(said("user", "Hi"))[0]).media == 0
 
 
 def test_tools_are_weighed_as_they_are_written() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyInProgress
+from proxy.conversation.replies import ReplyInProgress, ToolCallArgumentsDelta
 from proxy.conversation.tools import WrittenCall
 from proxy.dialects.openai_chat.calls import CallsInProgress
 
@@ -96,3 +96,13 @@ def test_a_call_that_never_gets_a_name_is_still_a_call() -> None:
 def test_a_function_that_is_no_object_is_nonsense() -> None:
     with pytest.raises(ValueError, match="no object"):
         read([{"index": 0, "function": "f"}])
+
+
+def test_a_call_goes_on_once_it_has_a_name() -> None:
+    calls = CallsInProgress()
+    calls.add(0, {"index": 3, "id": "a", "function": {"arguments": "{"}})
+    assert calls.go_on(3, "}") is None
+    calls.add(0, {"index": 3, "function": {"name": "look"}})
+    assert calls.go_on(3, "}") == ToolCallArgumentsDelta(0, "}")
+    assert calls.go_on(3, "") is None
+    assert calls.go_on(4, "}") is None
