@@ -22,6 +22,7 @@ from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
 from proxy.api.services import Service, Services
+from proxy.api.shortcut import Shortcut
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
 from proxy.errors import TemperError
@@ -105,6 +106,7 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
     describe_chat(app, _CHAT_PATHS[0])
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
+    app.add_middleware(Shortcut, endpoints=dict.fromkeys(_CHAT_PATHS, chat))
     app.add_middleware(Limits, access=serving.access, open_paths=open_paths)
     if serving.origins:  # outside of the limits, as a browser asks for permission without a key
         allowed = [*serving.origins]

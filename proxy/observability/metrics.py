@@ -55,6 +55,8 @@ class Metrics:
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._series: dict[tuple[str, ...], Counter] = {}
+        self._measured: dict[tuple[str, ...], Histogram] = {}
         for metric in table.METRICS:
             self._register(metric)
 
@@ -128,11 +130,21 @@ class Metrics:
                 )
 
     def _count(self, metric: Metric, *labels: str, by: int = 1) -> None:
-        self._counters[metric.name].labels(*labels).inc(by)
+        """Count; looking a series up by its labels costs more than counting."""
+        key = (metric.name, *labels)
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = self._counters[metric.name].labels(*labels)
+        series.inc(by)
 
     def _measure(self, metric: Metric, model: str, value: float | None) -> None:
-        if value is not None:
-            self._histograms[metric.name].labels(model).observe(value)
+        if value is None:
+            return
+        key = (metric.name, model)
+        series = self._measured.get(key)
+        if series is None:
+            series = self._measured[key] = self._histograms[metric.name].labels(model)
+        series.observe(value)
 
     def _count_tokens(self, record: RequestRecord, model: str) -> None:
         tokens = record.tokens
