@@ -71,6 +71,8 @@ class TokenCounter:
         self, texts: Sequence[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
         """Return how many tokens each text has on its own, special tokens included."""
+        if self._is_missing(TOKENIZE):
+            return None
         asked = [self._count_batch(batch, headers) for batch in _batches(texts)]
         counted = await asyncio.gather(*asked)
         known = [lengths for lengths in counted if lengths is not None]

@@ -114,6 +114,7 @@ class MessageDecoder:
         self._fresh: list[str] = []
         self._text = ""
         self._at = 0
+        self._string: _StringDecoder | None = None  # the message, while it is being read
         self._reading = self._read()
 
     @property
@@ -123,6 +124,9 @@ class MessageDecoder:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the characters of the message it completes."""
+        if self._string is not None and self._string.is_plain(fragment):
+            self._told.append(fragment)
+            return fragment
         self._text, self._at = fragment, 0
         next(self._reading, None)
         fresh = "".join(self._fresh)
@@ -142,7 +146,9 @@ class MessageDecoder:
             if key == _PARAMETER:
                 if first in _PLAIN:
                     self.has_begun = True
-                    yield from self._read_string(self._fresh, followers=",}")
+                    self._string = _StringDecoder(first, ",}")
+                    yield from self._read_string(self._string, self._fresh)
+                    self._string = None
                 return
             yield from self._pass_value()
 
@@ -157,7 +163,8 @@ class MessageDecoder:
         """Read the next key; None where the object ends or is beyond reading."""
         key: list[str] = []
         if (yield from self._pass(_BETWEEN_MEMBERS)) in _PLAIN:
-            yield from self._read_string(key, followers=":")
+            quote = self._text[self._at]
+            yield from self._read_string(_StringDecoder(quote, ":"), key)
             return "".join(key)
         while (end := _end(_BARE_KEY, self._text, self._at)) == len(self._text):
             key.append(self._text[self._at :])
@@ -166,8 +173,7 @@ class MessageDecoder:
         self._at = end
         return "".join(key) or None
 
-    def _read_string(self, decoded: list[str], *, followers: str) -> _Reading:
-        string = _StringDecoder(self._text[self._at], followers)
+    def _read_string(self, string: "_StringDecoder", decoded: list[str]) -> _Reading:
         self._at += 1
         while not string.is_over:
             self._at = string.feed(self._text, self._at, decoded)
@@ -178,7 +184,7 @@ class MessageDecoder:
         depth = 0
         while (mark := (yield from self._pass(_BORING))) not in ",}" or depth:
             if mark in _PLAIN:
-                yield from self._read_string([], followers=",:}]")
+                yield from self._read_string(_StringDecoder(mark, ",:}]"), [])
                 continue
             depth += (mark in "{[") - (mark in "}]")
             self._at += 1
@@ -198,6 +204,11 @@ class _StringDecoder:
         self._closing: list[str] = []
         self._escape = ""
         self._high = 0
+
+    def is_plain(self, text: str) -> bool:
+        """Tell whether all of a text is what it says, and nothing before it is undecided."""
+        is_open = not (self._closing or self._escape or self._high or self.is_over)
+        return is_open and self._quote not in text and "\\" not in text
 
     def feed(self, text: str, start: int, decoded: list[str]) -> int:
         """Append what can be decoded of `text` from `start` on; return where it stopped."""

@@ -25,6 +25,7 @@ from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
 
+_TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
@@ -87,6 +88,7 @@ class ChunkEncoder:
     def __init__(self, identity: Identity, include_usage: bool) -> None:  # noqa: FBT001 - as in the request
         # Everything around a delta is written once and not once per token.
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
+        self._text_head = b"data: " + self._head + b'{"index":0,"delta":{"content":'
         self._include_usage = include_usage
         self._has_role = False
         self._usage: UsageReported | None = None
@@ -94,10 +96,10 @@ class ChunkEncoder:
     def encode(self, event: ReplyEvent) -> bytes:
         """Return what an event is worth on the wire, b"" for nothing."""
         match event:
+            case TextDelta(text, logprobs):
+                return self._text(text, logprobs) if text else b""
             case ReplyStarted():
                 return self._role()
-            case TextDelta(text, logprobs):
-                return self._delta({"content": text}, logprobs) if text else b""
             case ReasoningDelta(text):
                 return self._delta({"reasoning_content": text})
             case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
@@ -131,6 +133,11 @@ class ChunkEncoder:
             return b""
         self._has_role = True
         return self._choice({"role": "assistant", "content": ""})
+
+    def _text(self, text: str, logprobs: JsonValue) -> bytes:
+        if logprobs is None and self._has_role:
+            return self._text_head + json.dump(text) + _TEXT_TAIL
+        return self._delta({"content": text}, logprobs)
 
     def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
         return self._role() + self._choice(delta, logprobs)
