@@ -88,6 +88,13 @@ http {{
 """
 
 
+def bare(situation: Situation) -> Launch:
+    """Run the least that a proxy in Python can do."""
+    python = peers.python_of(situation.peers, "bare")
+    script = Path(__file__).with_name("bare.py")
+    return Launch((str(python), str(script), situation.backend_url, str(situation.port)))
+
+
 def forge(situation: Situation) -> Launch:
     """Run forge's proxy in front of a server that it does not manage."""
     python = peers.python_of(situation.peers, "forge")
@@ -133,6 +140,7 @@ def portkey(situation: Situation) -> Launch:
 LAUNCHES: dict[str, Callable[[Situation], Launch]] = {
     TEMPER: temper,
     "nginx": nginx,
+    "bare": bare,
     "forge": forge,
     "litellm": litellm,
     "portkey": portkey,

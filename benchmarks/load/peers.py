@@ -1,6 +1,7 @@
 """Other proxies, installed in folders of their own outside the repository, and found there."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,8 +11,12 @@ from pathlib import Path
 from proxy.conversation import json
 
 PORTKEY = Path("portkey/node_modules/@portkey-ai/gateway")
-_PACKAGES = {"forge": "forge-guardrails", "litellm": "litellm[proxy]"}
-_NEEDED: Mapping[str, tuple[int, int]] = {"forge": (3, 12), "litellm": (3, 10)}
+_PACKAGES = {
+    "bare": "aiohttp fastapi msgspec uvicorn[standard]",
+    "forge": "forge-guardrails",
+    "litellm": "litellm[proxy]",
+}
+_NEEDED: Mapping[str, tuple[int, int]] = {"bare": (3, 11), "forge": (3, 12), "litellm": (3, 10)}
 _INSTALL_SECONDS = 1200
 _LOOK_SECONDS = 30
 _BIN = "Scripts" if sys.platform == "win32" else "bin"
@@ -48,6 +53,7 @@ def install(folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     steps: dict[str, Callable[[], None]] = {
         "nginx": lambda: None,
+        "bare": lambda: _install_python(folder, "bare"),
         "forge": lambda: _install_python(folder, "forge"),
         "litellm": lambda: _install_python(folder, "litellm"),
         "portkey": lambda: _install_portkey(folder),
@@ -75,7 +81,7 @@ def version(folder: Path, name: str) -> str:
             document = json.parse(package.read_bytes())
             return str(document["version"]) if isinstance(document, dict) else ""
         case _:
-            package_name = _PACKAGES[name].partition("[")[0]
+            package_name = re.split(r"[\[ ]", _PACKAGES[name])[0]
             code = f"from importlib.metadata import version; print(version('{package_name}'))"
             return _output([str(python_of(folder, name)), "-c", code])
 
@@ -86,7 +92,7 @@ def _install_python(folder: Path, name: str) -> None:
     if python is None:
         raise NotAvailable(f"it needs Python {needed[0]}.{needed[1]}, which was not found")
     _run([python, "-m", "venv", "--clear", str(folder / name)])
-    _run([str(python_of(folder, name)), "-m", "pip", "install", "-q", _PACKAGES[name]])
+    _run([str(python_of(folder, name)), "-m", "pip", "install", "-q", *_PACKAGES[name].split()])
 
 
 def _install_portkey(folder: Path) -> None:

@@ -51,6 +51,8 @@ ROWS: dict[str, dict[str, str]] = {
 
 
 _REMARKS = {
+    "bare": "is no proxy to use but a floor: a FastAPI route in front of aiohttp that reads the "
+    "JSON and writes it again; the version is that of aiohttp",
     "forge": "asks for whole answers and sends each in one piece, so its burst is that of one "
     "event, and its CPU per token that of one answer",
 }
