@@ -217,7 +217,7 @@ class Exchange:
 
     def _identity(self, first: ReplyEvent | None) -> Identity:
         started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        made_id = f"chatcmpl-{secrets.token_hex(12)}"
+        made_id = started.id or f"chatcmpl-{secrets.token_hex(12)}"
         return Identity.of(started, id=made_id, created=int(time.time()), model=self._request.model)
 
     def _headers(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ LONGEST_VALUE = 256
 
 Value: TypeAlias = str | int | float | bool | None
 
+_SEPARATORS = frozenset(' "=')
 _requests = logging.getLogger("proxy.requests")
 
 
@@ -143,7 +144,7 @@ def _quoted(value: Value) -> str:
             return str(value).lower()
         case str():
             text = escaped(value)
-            is_plain = text and not any(character in text for character in ' "=')
+            is_plain = text and _SEPARATORS.isdisjoint(text)
             return text if is_plain else '"' + text.replace('"', '\\"') + '"'
         case _:
             return str(value)
