@@ -7,9 +7,10 @@ must not know what is asked or what an answer means.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Protocol
 
 import httpx
@@ -31,6 +32,7 @@ FORWARDED_HEADERS = frozenset({"authorization", "traceparent", "x-request-id"})
 STREAM_LIMIT = 32 * 1024 * 1024
 DOCUMENT_LIMIT = 1024 * 1024
 LINGER = 0.1
+_SHORTEST_SECRET = 8  # a shorter value of a header is a word, and found everywhere
 
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
@@ -135,10 +137,22 @@ class _ArrivingByHttpx:
 
 
 class Answer:
-    """A backend's response, of which the body is still arriving."""
+    """A backend's response, of which the body is still arriving.
 
-    def __init__(self, backend: str, arriving: Arriving, *, deadline: float, idle: float) -> None:
+    What a backend complains about may quote what it was sent; `secrets` are taken out of that.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        arriving: Arriving,
+        *,
+        deadline: float,
+        idle: float,
+        secrets: Sequence[bytes] = (),
+    ) -> None:
         self._backend = backend
+        self._secrets = secrets
         self._arriving = arriving
         self._received = 0
         self._deadline = deadline
@@ -181,7 +195,10 @@ class Answer:
 
     async def whole(self) -> Document:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
-        return Document(self.status, await self.read(DOCUMENT_LIMIT), self.retry_after)
+        body = await self.read(DOCUMENT_LIMIT)
+        for secret in self._secrets if self.status >= HTTPStatus.BAD_REQUEST else ():
+            body = body.replace(secret, b"[redacted]")
+        return Document(self.status, body, self.retry_after)
 
     async def linger(self) -> None:
         """Wait shortly for the end of a body of which nothing more is wanted.
@@ -215,6 +232,8 @@ class Connection:
             raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
         self._root = root_of(url)
         self._authorization = f"Bearer {api_key}" if api_key else ""
+        sent = (api_key, *(headers or {}).values())
+        self._secrets = [one.encode() for one in sent if len(one) >= _SHORTEST_SECRET]
         self._timeouts = timeouts or Timeouts()
         # certificates take longer to load than everything else here
         security = httpx.create_ssl_context() if self._root.startswith("https:") else None
@@ -259,7 +278,7 @@ class Connection:
             response = await self._send("POST", path, (own, body), deadline)
             try:
                 arriving = _ArrivingByHttpx(response)
-                yield Answer(self.name, arriving, deadline=deadline, idle=idle)
+                yield self._answer(arriving, deadline, idle)
             finally:
                 await response.aclose()
             return
@@ -268,7 +287,7 @@ class Connection:
         try:
             if line.header(b"content-encoding") not in ("", "identity"):
                 raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-            yield Answer(self.name, line, deadline=deadline, idle=idle)
+            yield self._answer(line, deadline, idle)
         finally:
             self._wire.release(line)
 
@@ -279,12 +298,16 @@ class Connection:
         response = await self._send("GET", path, (self._allowed({}), b""), deadline)
         try:
             arriving = _ArrivingByHttpx(response)
-            answer = Answer(self.name, arriving, deadline=deadline, idle=within)
+            answer = self._answer(arriving, deadline, within)
             with translated_errors(self.name):
                 async with asyncio.timeout_at(deadline):
                     return await answer.whole()
         finally:
             await response.aclose()
+
+    def _answer(self, arriving: Arriving, deadline: float, idle: float) -> Answer:
+        secrets = self._secrets
+        return Answer(self.name, arriving, deadline=deadline, idle=idle, secrets=secrets)
 
     def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}

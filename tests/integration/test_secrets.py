@@ -1,0 +1,155 @@
+"""Canary keys wherever keys can be, and none of them in anything that leaves Temper (F40, F41)."""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from proxy.api.app import Serving
+from proxy.api.limits import Access
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from proxy.inference.preparation import Policy
+from proxy.observability.logs import RequestLog, configure_logging
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from proxy.observability.recording import Recording, read_recording
+from proxy.observability.tracing import Tracing
+from tests.fakes import spoken
+from tests.fakes.front import Front, in_front_of, request
+from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+SERVER, STRANGER, BACKEND, HEADER = (
+    f"canary-{name}-0123456789" for name in ("server", "stranger", "backend", "header")
+)
+CANARIES = (SERVER, STRANGER, BACKEND, HEADER)
+QUOTED: JsonObject = {
+    "message": f"Incorrect key {BACKEND} of {HEADER}",
+    "type": "invalid_request_error",
+}
+GOOD = calls("get_weather", '{"city": "Paris"}')
+HOSTILE = "m\r\nlevel=error \x1b[31mred\x1b[0m \u202egnp\u2066 \u2028 \x07 end"
+
+SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
+    "success": (GOOD,),
+    "repair": (says("Prose."), says('<tool_call>{"name": "get_weather", "arguments": {}}')),
+    "refusal that quotes the key": (refuses(401, QUOTED),),
+    "failure that quotes the key": (refuses(500, QUOTED),),
+    "nonsense": (Script((b"<html>no</html>",), 200, {"content-type": "text/html"}),),
+    "broken off": (Script((spoken.START + spoken.text("It is"),)),),
+}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Temper with every observer there is, and all that they wrote."""
+
+    front: Front
+    log: StringIO
+    exporter: InMemorySpanExporter
+    tracing: Tracing
+    recording: Path
+
+    def written(self) -> str:
+        """Return all that has left Temper, answers and metrics aside."""
+        self.tracing.close()
+        spans = "".join(span.to_json() for span in self.exporter.get_finished_spans())
+        return self.log.getvalue() + spans + self.recording.read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("proxy")
+    before = (root.handlers, root.level, ours.level)
+    yield
+    root.handlers = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+@asynccontextmanager
+async def watched(
+    folder: Path,
+    *scripts: Script | bytes,
+    form: Literal["text", "json"] = "text",
+    policy: Policy | None = None,
+) -> AsyncGenerator[Watched, None]:
+    log, exporter, path = StringIO(), InMemorySpanExporter(), folder / "recording.jsonl"
+    configure_logging(form, "debug", log)
+    tracing, recording = Tracing(exporter), Recording(path, 10_000_000, (SERVER, BACKEND, HEADER))
+    observers = Observers((RequestLog(), tracing), Metrics(), traces=True, recording=recording)
+    serving = Serving(policy or Policy(), access=Access({"us": SERVER}))
+    backend = ScriptedBackend(*scripts)
+    async with listening(backend) as behind:
+        engine = LlamaServer(Connection(behind.url, BACKEND, headers={"x-team": HEADER}))
+        async with in_front_of(engine, serving, backend, observers) as front:
+            yield Watched(front, log, exporter, tracing, path)
+    recording.close()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_no_key_leaves_temper_whatever_happens(
+    *, name: str, form: Literal["text", "json"], stream: bool, tmp_path: Path
+) -> None:
+    asked = request(stream=stream)
+    right = {"authorization": f"Bearer {SERVER}"}
+    policy = Policy(attempts=len(SCRIPTS[name]))
+    async with watched(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
+        client = temper.front.client
+        answers = [
+            await client.post("/v1/chat/completions", json=asked, headers=right),
+            await client.post("/v1/chat/completions", content=b"{", headers=right),
+            await client.post(
+                "/v1/chat/completions", json=asked, headers={"authorization": f"Bearer {STRANGER}"}
+            ),
+            await client.get(f"/nowhere?key={STRANGER}", headers={"x-api-key": SERVER}),
+            await client.get("/v1/models", headers=right),
+            await client.get("/metrics", headers=right),
+        ]
+        (question, *_) = temper.front.backend.questions
+        assert question.headers["authorization"] == f"Bearer {BACKEND}"
+        assert question.headers["x-team"] == HEADER
+    left = temper.written() + "".join(f"{one.headers}{one.text}" for one in answers)
+    assert "request" in temper.log.getvalue()
+    assert [canary for canary in CANARIES if canary in left] == []
+
+
+async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(
+    tmp_path: Path,
+) -> None:
+    asked = request(model=HOSTILE)
+    right = {"authorization": f"Bearer {SERVER}"}
+    async with watched(tmp_path, GOOD) as temper:
+        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+        metrics = (await temper.front.client.get("/metrics", headers=right)).text
+    lines = temper.log.getvalue().splitlines(keepends=True)
+    (line,) = [line for line in lines if " request id=" in line]
+    assert line.endswith("\n")
+    assert line.removesuffix("\n").isprintable()
+    assert r'model="m\r\nlevel=error \x1b[31mred\x1b[0m \u202egnp\u2066 \u2028 \x07 end"' in line
+    assert "\x1b" not in metrics
+    (recorded,) = read_recording(temper.recording)
+    assert recorded.request["model"] == HOSTILE
+
+
+async def test_a_line_of_json_stays_one_line(tmp_path: Path) -> None:
+    right = {"authorization": f"Bearer {SERVER}"}
+    async with watched(tmp_path, GOOD, form="json") as temper:
+        asked = request(model=HOSTILE)
+        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+    lines = [json.loads(line) for line in temper.log.getvalue().split("\n") if line]
+    assert [line["model"] for line in lines if line["event"] == "request"] == [HOSTILE]
+    assert temper.log.getvalue().isascii()
