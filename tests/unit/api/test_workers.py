@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from proxy.api import workers as workers_module
 from proxy.api.server import Address
 from proxy.api.workers import run_workers
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
@@ -120,7 +121,10 @@ def test_every_worker_shows_what_all_of_them_counted() -> None:
     assert not folders[0].exists()
 
 
-def test_workers_that_never_live_end_it_with_an_error(tmp_path: Path) -> None:
+def test_workers_that_never_live_end_it_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_module, "_SOON", PATIENCE_SECONDS)  # a start may take its time
     folder = tmp_path / "profiles"
     folder.mkdir()
 
