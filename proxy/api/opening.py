@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -12,7 +12,7 @@ from proxy.api.app import Serving
 from proxy.api.assembly import wishes_of
 from proxy.api.recognition import KnownModel, introduce
 from proxy.api.services import Services
-from proxy.api.windows import planned_window
+from proxy.api.windows import ollama_fitting, planned_window
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
@@ -161,7 +161,10 @@ async def _connected(
                 wait = settings.backend.load_wait_seconds
                 return LlamaServer(connection, load_wait=wait, architecture=found.architecture)
             case Kind.OLLAMA:
-                ollamas.append(Ollama(connection, ollama_wishes(settings.ollama)))
+                wishes = replace(
+                    ollama_wishes(settings.ollama), fitting=ollama_fitting(settings, found.url)
+                )
+                ollamas.append(Ollama(connection, wishes))
                 return ollamas[-1]
             case Kind.OPENAI:
                 return AdaptiveEngine(connection)

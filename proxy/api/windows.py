@@ -1,16 +1,21 @@
-"""How large a window a model gets that Temper starts: the configured one, or what fits."""
+"""How large a window a model gets that Temper starts, or Ollama loads: configured, or what fits."""
 
 import logging
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from proxy.backends.ollama_models import Fitting
+from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
-from proxy.hardware.fit import STEP, Caching, largest_window
+from proxy.hardware.fit import STEP, Caching, largest_window, ollama_default_window
 from proxy.hardware.memory import Memory
+from proxy.hardware.shape import shape_of
 from proxy.hardware.summary import amount
 from proxy.processes.devices import uses_devices
 from proxy.processes.llama_server import check_model_file, find_program
 from proxy.processes.model_file import ModelFile
 from proxy.sections import Context, Model
+from proxy.settings import Settings, is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,36 @@ def usable_memory(program: tuple[str, ...]) -> Memory:
 def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
     """Leave out the devices if the program was built without support for any."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
+
+
+def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
+    """Return how to find the window of an Ollama's models, if it is the hardware's to decide.
+
+    Only for an Ollama on this machine: of another one's memory nothing is known. `fast` asks for
+    the same window as `full` and uses half of it.
+    """
+    is_near = is_loopback(urlsplit(url).hostname or "")
+    return ollama_window if is_near and settings.context.budget in {"full", "fast"} else None
+
+
+def ollama_window(told: JsonObject, size: int) -> int | None:
+    """Find the largest window for a model of an Ollama, by its `model_info`; None leaves it be."""
+    from proxy.hardware.snapshot import snapshot
+
+    return window_within(told, size, snapshot())
+
+
+def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
+    """Find the largest window that fits, not below what Ollama chooses on its own."""
+    own_keys = f"{told.get('general.architecture')}."
+    # lists are left out, and one of them may be that of the numbers of heads
+    is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
+    shape = shape_of(told, size)
+    if shape is None or is_cut:
+        return None
+    own = ollama_default_window(sum(device.total for device in memory.devices))
+    least = min(own, shape.trained_context)
+    return max(least, largest_window(shape, memory, Caching()).window)
 
 
 def fitting_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from proxy.backends.client import Description, Health, Model, ReplyEvents
-from proxy.backends.ollama_models import OllamaModels, Shown
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.transport import Connection
@@ -51,12 +51,14 @@ class OllamaWishes:
     """What the operator decided.
 
     `model` answers whatever name a client asks for, None for the name itself. `num_ctx` is the
-    window in tokens, None where Ollama decides; `keep_alive` how long a model stays loaded.
+    window in tokens, None where `fitting` finds one or Ollama decides; `keep_alive` how long a
+    model stays loaded.
     """
 
     model: str | None = None
     num_ctx: int | None = None
     keep_alive: str | float | None = None
+    fitting: Fitting | None = None
 
 
 class Ollama:
@@ -65,7 +67,7 @@ class Ollama:
     def __init__(self, connection: Connection, wishes: OllamaWishes | None = None) -> None:
         self._connection = connection
         self._wishes = wishes or OllamaWishes()
-        self._models = OllamaModels(connection, self._wishes.num_ctx)
+        self._models = OllamaModels(connection, self._wishes.num_ctx, self._wishes.fitting)
         self._toolless: set[str] = set()
         self._warned: set[str] = set()
 

@@ -5,9 +5,10 @@ question, because Ollama loads a model anew when the next question wants another
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from proxy.backends.client import Model
 from proxy.backends.refusals import Refusal, as_error
@@ -26,13 +27,17 @@ _LOOKUP = 10.0  # seconds for a small answer
 _FAREWELL = 3.0  # the most of them at the end
 
 
+Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
+"""Finds the largest window for a model's metadata and so many bytes of weights, if it can."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What Ollama tells of a model that it has.
 
     `architecture` is GGUF's word for its kind; `capabilities` are None where Ollama is too old to
-    list them. `trained` and `preset` are windows in tokens: the longest that the model was made
-    for, and that of its Modelfile.
+    list them. `trained`, `preset` and `fitting` are windows in tokens: the longest that the model
+    was made for, that of its Modelfile, and the largest that fits, if somebody wants to know.
     """
 
     names: tuple[str, ...]
@@ -40,6 +45,7 @@ class Shown:
     capabilities: frozenset[str] | None = None
     trained: int | None = None
     preset: int | None = None
+    fitting: int | None = None
 
     def can(self, capability: str) -> bool | None:
         """Tell whether it has a capability, None where nobody knows."""
@@ -56,14 +62,21 @@ class _Running:
 class OllamaModels:
     """Looks at the models of one Ollama.
 
-    `num_ctx` is the window that the operator wants; a look takes `patience` seconds at most.
+    `num_ctx` is the window that the operator wants, or else what `fitting` finds; a look takes
+    `patience` seconds at most.
     """
 
     def __init__(
-        self, connection: Connection, num_ctx: int | None = None, *, patience: float = _LOOKUP
+        self,
+        connection: Connection,
+        num_ctx: int | None = None,
+        fitting: Fitting | None = None,
+        *,
+        patience: float = _LOOKUP,
     ) -> None:
         self._connection = connection
         self._num_ctx = num_ctx
+        self._fitting = fitting
         self._patience = patience
         self._shown: dict[str, Shown] = {}
         self._decided: dict[str, int | None] = {}
@@ -85,7 +98,9 @@ class OllamaModels:
         """Return what is told of a model, None where nothing is; never raises."""
         if afresh or name not in self._shown:
             try:
-                self._shown[name] = _read_shown(name, await self._post(SHOW, {"model": name}))
+                told = await self._post(SHOW, {"model": name})
+                fits = await self._largest(name, _object_in(told, "model_info"))
+                self._shown[name] = replace(_read_shown(name, told), fitting=fits)
             except (BackendFailed, ContextOverflow):
                 return None
         return self._shown[name]
@@ -102,7 +117,9 @@ class OllamaModels:
         if running is not None and running.window is not None:
             return running.window
         shown = self._shown.get(name)
-        return _at_most(shown.preset, shown.trained) if shown is not None else None
+        if shown is None:
+            return None
+        return _at_most(shown.fitting or shown.preset, shown.trained)
 
     async def decide(self, name: str) -> int | None:
         """Return the window to ask for, always the same for a model; None leaves it to Ollama.
@@ -116,7 +133,8 @@ class OllamaModels:
             if name in self._shown:  # other names there are too many of
                 if loaded is None:
                     self._ours.add(name)
-                return self._decided.setdefault(name, self._wanted(name) or own)
+                wanted = self._wanted(name) or own or self._shown[name].fitting
+                return self._decided.setdefault(name, wanted)
             return self._num_ctx or own
         return self._decided[name]
 
@@ -132,6 +150,20 @@ class OllamaModels:
                 body: JsonObject = {"model": name, "keep_alive": 0}
                 await self._post(GENERATE, body, within=min(_FAREWELL, self._patience))
         self._ours.clear()
+
+    async def _largest(self, name: str, told: JsonObject) -> int | None:
+        """Find the largest window that fits, if that is wanted: sizes are in the list only."""
+        if self._fitting is None or self._num_ctx is not None:
+            return None
+        try:
+            models = await self.listed()
+        except (BackendFailed, ContextOverflow):
+            return None
+        for model in models:
+            size = model.details.get("size")
+            if model.id == _tagged(name) and isinstance(size, int):
+                return await asyncio.to_thread(self._fitting, told, size)
+        return None
 
     async def _running(self) -> dict[str, _Running]:
         try:

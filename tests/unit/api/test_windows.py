@@ -3,12 +3,21 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.windows import fitting_window, planned_window, usable_by
+from proxy.api.windows import (
+    fitting_window,
+    ollama_fitting,
+    ollama_window,
+    planned_window,
+    usable_by,
+    window_within,
+)
+from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.hardware.memory import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
 from proxy.sections import Context, Model
+from proxy.settings import load_settings
 from tests.fakes.llama import build_model
 
 GIB = 1 << 30
@@ -71,6 +80,52 @@ def test_devices_that_the_program_does_not_use_are_left_out(lists: str) -> None:
     program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
     used = usable_by(program, Memory(GIB, GIB, (gpu,)))
     assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
+
+
+TOLD: JsonObject = {
+    "general.architecture": "qwen3",
+    "qwen3.block_count": 36,
+    "qwen3.context_length": 40_960,
+    "qwen3.embedding_length": 4096,
+    "qwen3.attention.head_count": 32,
+    "qwen3.attention.head_count_kv": 8,
+    "tokenizer.ggml.tokens": None,
+}
+
+
+@pytest.mark.parametrize(("free", "window"), [(40, 40_960), (9, 20_992), (6, 4096), (1, 4096)])
+def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
+    free: int, window: int
+) -> None:
+    memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
+    assert window_within(TOLD, 5 * GIB, memory) == window
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+)
+def test_a_model_of_which_too_little_is_told_is_left_to_ollama(told: JsonObject) -> None:
+    assert window_within(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
+
+
+def test_this_machine_decides_for_an_ollama_on_it() -> None:
+    assert ollama_window({**TOLD, "qwen3.context_length": 1000}, 1000) in {768, 1000}
+
+
+@pytest.mark.parametrize(
+    ("budget", "url", "decides"),
+    [
+        ("full", "http://127.0.0.1:11434", True),
+        ("fast", "http://localhost:11434", True),
+        ("backend", "http://127.0.0.1:11434", False),
+        ("full", "http://192.168.1.2:11434", False),
+    ],
+)
+def test_the_hardware_decides_where_it_should_and_can(
+    budget: str, url: str, *, decides: bool
+) -> None:
+    settings = load_settings(None, {"context": {"budget": budget}})
+    assert (ollama_fitting(settings, url) is not None) is decides
 
 
 def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from proxy.backends.client import Model
-from proxy.backends.ollama_models import OllamaModels, Shown
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown
 from proxy.backends.transport import Connection
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -35,6 +35,8 @@ def running(**windows: JsonValue) -> JsonObject:
 
 class Server:
     """An Ollama that answers as a test says; None stands for a refusal."""
+
+    fitting: Fitting | None = None
 
     def __init__(self, num_ctx: int | None = None, **answers: JsonValue) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -70,7 +72,8 @@ class Server:
             wire = httpx.MockTransport(self.routes.async_handler)
             connection = Connection("http://host", transport=wire)
             try:
-                return await work(OllamaModels(connection, self.num_ctx, patience=patience))
+                models = OllamaModels(connection, self.num_ctx, self.fitting, patience=patience)
+                return await work(models)
             finally:
                 await connection.close()
 
@@ -223,3 +226,34 @@ def test_a_server_that_is_silent_is_given_up() -> None:
 
     server.routes["show"].mock(side_effect=never)
     assert server.use(lambda models: models.show("m"), patience=0.01) is None
+
+
+def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
+    """An Ollama for whose models somebody finds windows: a token for each byte."""
+    sizes = {"other:latest": 1, "mine:latest": 30_000}
+    entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
+    server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))
+    server.fitting = lambda told, size: size if "qwen3.context_length" in told else None
+    return server
+
+
+async def window_and_decision(models: OllamaModels) -> tuple[int | None, int | None]:
+    await models.show("mine")
+    return await models.window("mine"), await models.decide("mine")
+
+
+def test_a_window_that_fits_comes_before_that_of_the_modelfile() -> None:
+    assert fitting_server().use(window_and_decision) == (30_000, 30_000)
+
+
+def test_what_the_operator_wants_or_somebody_else_has_loaded_comes_first() -> None:
+    assert fitting_server(5000).use(window_and_decision) == (5000, 5000)
+    assert fitting_server(**{"mine:latest": 7000}).use(window_and_decision) == (7000, 7000)
+
+
+def test_without_a_size_there_is_nothing_to_find() -> None:
+    server = fitting_server()
+    sizeless: JsonObject = {"models": [{"name": "mine:latest"}]}
+    for tags in (sizeless, None):
+        server.answers["tags"] = tags
+        assert server.use(window_and_decision) == (16_384, None)
