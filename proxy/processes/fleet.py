@@ -1,0 +1,208 @@
+"""Servers of which not all can run at once: loads and stops them as `swapping` decides.
+
+It knows neither what the servers serve nor who asks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from proxy.errors import ExitedUnexpectedly, ProcessFailed, QueueFull
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
+from proxy.processes.swapping import Orders, Place, Presence, Swapping
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 256
+_ADVICE_SECONDS = 5
+
+
+class Server(Protocol):
+    """A server that is started when it is wanted; see `Supervisor`."""
+
+    @property
+    def status(self) -> Status:
+        """How it does now."""
+
+    async def ready(self) -> object:
+        """Start it and wait until it is ready; raises `ProcessFailed` kinds of errors."""
+
+    async def stop(self) -> None:
+        """Stop it; whoever waits for it is told."""
+
+
+class Condition(Enum):
+    """How far a model is from answering, as clients see it."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    UNLOADED = "unloaded"
+    FAILED = "failed"
+
+
+@dataclass(eq=False, slots=True)
+class Hold:
+    """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
+
+    _place: Place
+    _swapping: Swapping
+    _fate: "asyncio.Future[ProcessFailed | None]"
+
+    @property
+    def ahead(self) -> int:
+        """How many requests have waited for longer, for whichever model."""
+        return self._swapping.ahead(self._place)
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the model can be used."""
+        return self._place.is_served
+
+    async def granted(self) -> None:
+        """Wait until the model can be used; raises the `ProcessFailed` error that prevents it."""
+        failure = await asyncio.shield(self._fate)
+        if failure is not None:
+            raise failure.with_traceback(None)  # which many raise
+
+    def settle(self, failure: ProcessFailed | None = None) -> None:
+        """Tell whoever waits."""
+        if not self._fate.done():
+            self._fate.set_result(failure)
+
+
+class Fleet:
+    """Loads the models that requests hold, within the budget of its policy.
+
+    The servers are called as in the policy. At most `most_waiting` requests wait.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        swapping: Swapping,
+        *,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._servers = servers
+        self._swapping = swapping
+        self._most_waiting = most_waiting
+        self._holds: dict[Place, Hold] = {}
+        self._failures: dict[str, ProcessFailed] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @contextmanager
+    def hold(self, name: str) -> Generator[Hold, None, None]:
+        """Claim a model while the block runs; raises `QueueFull` if too many wait already."""
+        if self._swapping.waiting >= self._most_waiting:
+            raise QueueFull(self._swapping.waiting, _ADVICE_SECONDS)
+        self._notice_a_fall(name)
+        place, orders = self._swapping.ask(name, _now())
+        hold = self._holds[place] = Hold(
+            place, self._swapping, asyncio.get_running_loop().create_future()
+        )
+        self._obey(orders)
+        try:
+            yield hold
+        finally:
+            del self._holds[place]
+            self._obey(self._swapping.leave(place, _now()))
+
+    def condition(self, name: str) -> Condition:
+        """Tell how far a model is from answering."""
+        state = self._servers[name].status.state
+        match self._swapping.presence(name):
+            case Presence.LOADED if state is State.READY:
+                return Condition.LOADED
+            case Presence.LOADED if state is State.DOWN:
+                return Condition.FAILED
+            case Presence.LOADED | Presence.LOADING:
+                return Condition.LOADING
+            case _:
+                has_failed = self._swapping.has_failed(name, _now())
+                return Condition.FAILED if has_failed else Condition.UNLOADED
+
+    async def close(self) -> None:
+        """Stop everything; nothing is started any more."""
+        self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(server.stop() for server in self._servers.values()))
+
+    def _notice_a_fall(self, name: str) -> None:
+        """Notice that a server has given up since it was loaded, so that it can start anew."""
+        status = self._servers[name].status
+        if status.state is State.DOWN and self._swapping.presence(name) is Presence.LOADED:
+            problem = f"stays down for a while: {status.reason}"
+            self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
+            self._obey(self._swapping.failed(name, _now()))
+
+    def _obey(self, orders: Orders) -> None:
+        if self._is_closed:
+            return
+        for place in orders.served:
+            self._tell(place, None)
+        for place in orders.refused:
+            self._tell(place, self._failures[place.model])
+        for name in orders.stop:
+            loading = self._loading.pop(name, None)
+            if loading is not None:
+                loading.cancel()
+            self._run(self._stop(name))
+        for name in orders.start:
+            self._loading[name] = self._run(self._load(name))
+        self._set_alarm()
+
+    def _tell(self, place: Place, failure: ProcessFailed | None) -> None:
+        if place in self._holds:
+            self._holds[place].settle(failure)
+
+    async def _load(self, name: str) -> None:
+        begun = _now()
+        logger.info("loading %s", name)
+        try:
+            await self._servers[name].ready()
+        except ProcessFailed as failure:
+            self._failures[name] = failure
+            del self._loading[name]
+            self._obey(self._swapping.failed(name, _now()))
+        else:
+            logger.info("%s was loaded in %.1f s", name, _now() - begun)
+            del self._loading[name]
+            self._obey(self._swapping.loaded(name, _now()))
+
+    async def _stop(self, name: str) -> None:
+        logger.info("unloading %s", name)
+        await self._servers[name].stop()
+        self._obey(self._swapping.stopped(name, _now()))
+
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _set_alarm(self) -> None:
+        """Look again when a model will have been idle for too long."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        moment = self._swapping.next_look()
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_at(moment, self._look) if moment is not None else None
+
+    def _look(self) -> None:
+        self._obey(self._swapping.look(_now()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,287 @@
+"""Which models are loaded and which requests wait, where not all of them fit at once.
+
+Pure: moments in seconds are passed in, and what has to be started or stopped is returned.
+"""
+
+# STOPPED --start--> LOADING --loaded--> LOADED
+#    ^                  |                  |
+#    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
+#
+# Requests wait in one line, oldest first. A request whose model is loaded is served at once, but
+# for one case: an older request waits for that model's room. So a model in steady use cannot keep
+# another one out. Whoever waits when a model has been loaded is served, however young: a swap is
+# paid once for all of them, and as the others come behind, nobody waits for ever.
+#
+# Only the oldest request whose model has to be loaded may make room. It chooses what has to go,
+# idle models first, then those that were not used for longest, and nothing is stopped until all
+# of it is idle: what a request is using is never taken away.
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+FAILURE_SECONDS = 10.0
+
+
+class Presence(Enum):
+    """How far a model is from answering; all but STOPPED take their memory."""
+
+    STOPPED = "stopped"
+    LOADING = "loading"
+    LOADED = "loaded"
+    STOPPING = "stopping"
+
+
+_MOVES = {
+    Presence.STOPPED: {Presence.LOADING},
+    Presence.LOADING: {Presence.LOADED, Presence.STOPPING},
+    Presence.LOADED: {Presence.STOPPING},
+    Presence.STOPPING: {Presence.STOPPED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What loaded models may take together: memory in bytes, and their number; None: no limit."""
+
+    memory: int | None = None
+    models: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be loaded: its memory in bytes; it stops after `ttl` idle seconds."""
+
+    name: str
+    memory: int = 0
+    ttl: float | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A request that waits for a model or uses it."""
+
+    model: str
+    is_served: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What has to be done now: models to start and to stop, and places to tell of their fate.
+
+    Those `served` may use their model; those `refused` will not get it, as it cannot be loaded.
+    """
+
+    start: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    served: tuple[Place, ...] = ()
+    refused: tuple[Place, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    """A model as it is now; `failed` is the moment of its last failure."""
+
+    model: Model
+    presence: Presence = Presence.STOPPED
+    users: int = 0
+    used: float = 0.0
+    failed: float | None = None
+
+    def move(self, presence: Presence) -> None:
+        assert presence in _MOVES[self.presence], (self.presence, presence)  # noqa: S101 - illegal
+        self.presence = presence
+
+
+@dataclass(slots=True)
+class _Drafted:
+    """Orders in the making."""
+
+    start: list[str] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    served: list[Place] = field(default_factory=list)
+    refused: list[Place] = field(default_factory=list)
+
+    def orders(self) -> Orders:
+        return Orders(tuple(self.start), tuple(self.stop), tuple(self.served), tuple(self.refused))
+
+
+class Swapping:
+    """Decides for all models together; every event returns what has to be done about it.
+
+    What is ordered has to be reported: `loaded` or `failed` after a start, `stopped` after a stop.
+    A model that failed is not tried again for `failure_seconds`, so that it cannot evict others
+    with every request.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        budget: Budget = Budget(),
+        *,
+        failure_seconds: float = FAILURE_SECONDS,
+    ) -> None:
+        self._members = {model.name: _Member(model) for model in models}
+        self._budget = budget
+        self._failure_seconds = failure_seconds
+        self._line: list[Place] = []
+
+    def presence(self, name: str) -> Presence:
+        """Tell how far a model is from answering."""
+        return self._members[name].presence
+
+    def has_failed(self, name: str, now: float) -> bool:
+        """Tell whether a model failed so recently that it is not tried again yet."""
+        failed = self._members[name].failed
+        return failed is not None and now < failed + self._failure_seconds
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._line)
+
+    def ahead(self, place: Place) -> int:
+        """Count the requests that have waited for longer, for whichever model."""
+        return self._line.index(place) if place in self._line else 0
+
+    def ask(self, name: str, now: float) -> tuple[Place, Orders]:
+        """Take a place for a request to a model."""
+        place = Place(name)
+        if self.has_failed(name, now):
+            return place, Orders(refused=(place,))
+        self._line.append(place)
+        return place, self._decide(_Drafted(), now)
+
+    def leave(self, place: Place, now: float) -> Orders:
+        """Give a place back, served or not; one that was refused has none."""
+        if place.is_served:
+            member = self._members[place.model]
+            member.users -= 1
+            member.used = now
+        elif place in self._line:
+            self._line.remove(place)
+        return self._decide(_Drafted(), now)
+
+    def loaded(self, name: str, now: float) -> Orders:
+        """Note that a model can be used: whoever waits for it gets it."""
+        drafted = _Drafted()
+        member = self._members[name]
+        member.move(Presence.LOADED)
+        member.used, member.failed = now, None
+        for place in self._waiting_for(name):
+            self._serve(place, drafted)
+        return self._decide(drafted, now)
+
+    def failed(self, name: str, now: float) -> Orders:
+        """Note that a model cannot be loaded, or is gone for good: whoever waits is refused."""
+        member = self._members[name]
+        member.failed = now
+        drafted = _Drafted(refused=self._waiting_for(name))
+        self._line = [place for place in self._line if place.model != name]
+        self._stop(member, drafted)
+        return self._decide(drafted, now)
+
+    def stopped(self, name: str, now: float) -> Orders:
+        """Note that a model has given its memory back."""
+        self._members[name].move(Presence.STOPPED)
+        return self._decide(_Drafted(), now)
+
+    def look(self, now: float) -> Orders:
+        """Stop what has been idle for too long."""
+        drafted = _Drafted()
+        for member in self._members.values():
+            expiry = self._expiry(member)
+            if expiry is not None and expiry <= now:
+                self._stop(member, drafted)
+        return self._decide(drafted, now)
+
+    def next_look(self) -> float | None:
+        """Tell when the next model will have been idle for too long, if none is used until then."""
+        expiries = map(self._expiry, self._members.values())
+        return min((moment for moment in expiries if moment is not None), default=None)
+
+    def _decide(self, drafted: _Drafted, now: float) -> Orders:
+        """Go through the line once, oldest first."""
+        claimed: set[str] = set()
+        is_blocked = False
+        for place in tuple(self._line):
+            member = self._members[place.model]
+            if member.presence is Presence.LOADED:
+                if place.model not in claimed:
+                    self._serve(place, drafted)
+            elif member.presence is Presence.STOPPING:
+                is_blocked = True
+            elif member.presence is Presence.STOPPED and not is_blocked:
+                claimed = self._bring_in(member, drafted, now)
+                is_blocked = member.presence is Presence.STOPPED
+        return drafted.orders()
+
+    def _bring_in(self, newcomer: _Member, drafted: _Drafted, now: float) -> set[str]:
+        """Start a model if there is room, else make some; returns the names of what has to go."""
+        if self._fits(newcomer):
+            self._start(newcomer, drafted, now)
+            return set()
+        going = self._in_the_way_of(newcomer)
+        if all(map(self._is_idle, going)):
+            for member in going:
+                self._stop(member, drafted)
+        return {member.model.name for member in going}
+
+    def _in_the_way_of(self, newcomer: _Member) -> list[_Member]:
+        """Choose what has to go for a model; what is being stopped goes anyway."""
+        present = (Presence.LOADING, Presence.LOADED)
+        others = [one for one in self._members.values() if one.presence in present]
+        others.sort(key=lambda one: (not self._is_idle(one), one.used))
+        leaving = [one for one in self._members.values() if one.presence is Presence.STOPPING]
+        going: list[_Member] = []
+        while others and not self._fits(newcomer, (*leaving, *going)):
+            going.append(others.pop(0))
+        for one in going[::-1]:  # a small one may have been chosen before a large one that does
+            rest = [other for other in going if other is not one]
+            if self._fits(newcomer, (*leaving, *rest)):
+                going = rest
+        return going
+
+    def _fits(self, newcomer: _Member, without: Sequence[_Member] = ()) -> bool:
+        """Tell whether there is room; a model larger than all of it has it when it is alone."""
+        staying = [
+            one
+            for one in self._members.values()
+            if one.presence is not Presence.STOPPED and one not in without
+        ]
+        if not staying:
+            return True
+        memory = newcomer.model.memory + sum(one.model.memory for one in staying)
+        budget = self._budget
+        return (budget.memory is None or memory <= budget.memory) and (
+            budget.models is None or len(staying) < budget.models
+        )
+
+    def _is_idle(self, member: _Member) -> bool:
+        """Tell whether nobody uses a model, nor waits for its load to end."""
+        is_awaited = member.presence is Presence.LOADING and self._waiting_for(member.model.name)
+        return not (member.users or is_awaited)
+
+    def _expiry(self, member: _Member) -> float | None:
+        ttl = member.model.ttl
+        if ttl is None or member.presence is not Presence.LOADED or member.users:
+            return None
+        return None if self._waiting_for(member.model.name) else member.used + ttl
+
+    def _waiting_for(self, name: str) -> list[Place]:
+        return [place for place in self._line if place.model == name]
+
+    def _serve(self, place: Place, drafted: _Drafted) -> None:
+        self._line.remove(place)
+        place.is_served = True
+        self._members[place.model].users += 1
+        drafted.served.append(place)
+
+    def _start(self, member: _Member, drafted: _Drafted, now: float) -> None:
+        member.move(Presence.LOADING)
+        member.used = now
+        drafted.start.append(member.model.name)
+
+    def _stop(self, member: _Member, drafted: _Drafted) -> None:
+        member.move(Presence.STOPPING)
+        drafted.stop.append(member.model.name)

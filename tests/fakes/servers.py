@@ -1,0 +1,38 @@
+"""Servers without processes, for a fleet: each is ready, or fails, when a test says so."""
+
+import asyncio
+
+from proxy.errors import ProcessFailed
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
+
+
+class Server:
+    """One of them; counts its starts and stops."""
+
+    def __init__(self) -> None:
+        self.status = Status()
+        self.starts = 0
+        self.stops = 0
+        self.outcome = asyncio.get_running_loop().create_future()
+        self.wanted = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def ready(self) -> None:
+        self.starts += 1
+        self.status = Status(State.STARTING)
+        self.wanted.set()
+        failure: ProcessFailed | None = await asyncio.shield(self.outcome)
+        if failure is not None:
+            raise failure
+        self.status = Status(State.READY)
+
+    async def stop(self) -> None:
+        self.stops += 1
+        self.stopped.set()
+        self.status = Status()
+        self.wanted.clear()
+
+    def finish(self, failure: ProcessFailed | None = None) -> None:
+        """Let this and every later start come to its end."""
+        self.outcome.set_result(failure)

@@ -1,0 +1,174 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+
+import pytest
+
+from proxy.errors import ExitedUnexpectedly, LaunchFailed, QueueFull
+from proxy.processes.fleet import Condition, Fleet, Hold
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
+from proxy.processes.swapping import Budget, Model, Swapping
+from tests.fakes.servers import Server
+
+PATIENCE_SECONDS = 10.0
+
+
+class World:
+    """A fleet of two servers of which one has room, and what is held of it."""
+
+    def __init__(self, ttl: float | None, most_waiting: int) -> None:
+        self.servers = {"a": Server(), "b": Server()}
+        models = [Model(name, ttl=ttl) for name in self.servers]
+        swapping = Swapping(models, Budget(models=1))
+        self.fleet = Fleet(self.servers, swapping, most_waiting=most_waiting)
+        self.held: dict[str, ExitStack] = {}
+
+    def hold(self, name: str, request: str = "") -> Hold:
+        stack = self.held[request or name] = ExitStack()
+        return stack.enter_context(self.fleet.hold(name))
+
+    def release(self, request: str) -> None:
+        self.held.pop(request).close()
+
+
+def run(
+    scene: Callable[[World], Coroutine[None, None, None]],
+    *,
+    ttl: float | None = None,
+    most_waiting: int = 9,
+) -> None:
+    async def with_patience() -> None:
+        world = World(ttl, most_waiting)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            try:
+                await scene(world)
+            finally:
+                await world.fleet.close()
+                for request in tuple(world.held):
+                    world.release(request)
+
+    asyncio.run(with_patience())
+
+
+def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
+    async def scene(world: World) -> None:
+        first, second = world.hold("a", "1"), world.hold("a", "2")
+        assert not first.is_granted
+        assert (first.ahead, second.ahead) == (0, 1)
+        assert world.fleet.condition("a") is Condition.LOADING
+        world.servers["a"].finish()
+        await first.granted()
+        await second.granted()
+        assert world.fleet.condition("a") is Condition.LOADED
+        assert world.hold("a", "3").is_granted
+        assert world.servers["a"].starts == 1
+
+    run(scene)
+
+
+def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
+    async def scene(world: World) -> None:
+        world.servers["a"].finish()
+        world.servers["b"].finish()
+        await world.hold("a").granted()
+        newcomer = world.hold("b")
+        assert world.fleet.condition("b") is Condition.UNLOADED
+        assert world.servers["a"].stops == 0
+        world.release("a")
+        await newcomer.granted()
+        assert (world.servers["a"].stops, world.servers["b"].starts) == (1, 1)
+        assert world.fleet.condition("a") is Condition.UNLOADED
+
+    run(scene)
+
+
+def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
+    async def scene(world: World) -> None:
+        hold = world.hold("a", "1")
+        world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
+        with pytest.raises(LaunchFailed, match="is out of memory"):
+            await hold.granted()
+        assert world.fleet.condition("a") is Condition.FAILED
+        with pytest.raises(LaunchFailed):
+            await world.hold("a", "2").granted()
+        assert world.servers["a"].starts == 1
+
+    run(scene)
+
+
+def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -> None:
+    async def scene(world: World) -> None:
+        world.hold("a")
+        await world.servers["a"].wanted.wait()
+        world.release("a")
+        newcomer = world.hold("b")
+        world.servers["b"].finish()
+        await newcomer.granted()
+        assert world.servers["a"].stops == 1
+
+    run(scene)
+
+
+def test_an_idle_model_is_stopped_after_its_ttl() -> None:
+    async def scene(world: World) -> None:
+        world.servers["a"].finish()
+        await world.hold("a").granted()
+        world.release("a")
+        await world.servers["a"].stopped.wait()
+        assert world.fleet.condition("a") is Condition.UNLOADED
+
+    run(scene, ttl=0.01)
+
+
+def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
+    async def scene(world: World) -> None:
+        server = world.servers["a"]
+        server.finish()
+        await world.hold("a").granted()
+        world.release("a")
+        server.status = Status(State.WAITING)
+        assert world.fleet.condition("a") is Condition.LOADING
+        server.status = Status(State.DOWN, reason="it crashed")
+        assert world.fleet.condition("a") is Condition.FAILED
+        with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
+            await world.hold("a").granted()
+        await server.stopped.wait()
+
+    run(scene)
+
+
+def test_no_more_requests_wait_than_may() -> None:
+    async def scene(world: World) -> None:
+        world.hold("a")
+        with pytest.raises(QueueFull):
+            world.hold("b")
+
+    run(scene, most_waiting=1)
+
+
+def test_closing_stops_everything_and_starts_nothing() -> None:
+    async def scene(world: World) -> None:
+        world.servers["a"].finish()
+        await world.hold("a").granted()
+        waiting = world.hold("b")
+        await world.fleet.close()
+        world.release("a")
+        assert not waiting.is_granted
+        assert [server.starts for server in world.servers.values()] == [1, 0]
+        assert [server.stops for server in world.servers.values()] == [1, 1]
+
+    run(scene, ttl=60)
+
+
+def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
+    async def scene(world: World) -> None:
+        leaver, stayer = world.hold("a", "1"), world.hold("a", "2")
+        waiting = asyncio.create_task(leaver.granted())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        world.release("1")
+        world.servers["a"].finish()
+        await stayer.granted()
+
+    run(scene)

@@ -1,0 +1,344 @@
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.processes.swapping import Budget, Model, Orders, Place, Presence, Swapping
+from tests.fakes.swaps import SwapBook
+
+ONE_AT_A_TIME = Budget(models=1)
+
+
+def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = None) -> SwapBook:
+    return SwapBook.of(dict.fromkeys(models, 1), budget, ttl=ttl)
+
+
+def test_a_model_is_started_by_the_first_request_and_serves_all_that_wait_for_it() -> None:
+    book = book_of("a")
+    book >> "a1 asks" << "start a"
+    book >> "a2 asks"
+    book >> "a loaded" << "serve a1" << "serve a2"
+    book >> "a3 asks" << "serve a3"
+    book.end()
+
+
+def test_models_that_fit_together_stay_together() -> None:
+    book = SwapBook.of({"a": 4, "b": 4}, Budget(memory=8))
+    book.load("a")
+    book >> "b1 asks" << "start b"
+    book >> "a1 asks" << "serve a1"
+    book.end()
+
+
+def test_without_a_budget_everything_fits() -> None:
+    book = SwapBook.of({"a": 10**12, "b": 10**12}, Budget())
+    book.load("a").load("b").end()
+
+
+def test_an_idle_model_makes_room_and_the_newcomer_waits_until_it_has_gone() -> None:
+    book = book_of("ab").load("a")
+    book >> "b1 asks" << "stop a"
+    book >> "a stopped" << "start b"
+    book >> "b loaded" << "serve b1"
+    book.end()
+
+
+def test_the_model_that_was_not_used_for_longest_goes_first() -> None:
+    book = book_of("abc", Budget(models=2)).load("a").load("b")
+    book >> "a1 asks" << "serve a1"
+    book >> "a1 leaves"
+    book >> "c1 asks" << "stop b"
+    book.end()
+
+
+def test_no_more_goes_than_has_to() -> None:
+    book = SwapBook.of({"small": 1, "large": 6, "new": 6}, Budget(memory=8))
+    book.load("small").load("large")
+    book >> "new1 asks" << "stop large"
+    book >> "large stopped" << "start new"
+    book.end()
+
+
+def test_several_go_where_one_is_not_enough() -> None:
+    book = SwapBook.of({"a": 3, "b": 3, "c": 2, "new": 6}, Budget(memory=8))
+    book.load("a").load("b").load("c")
+    book >> "new1 asks" << "stop a" << "stop b"
+    book >> "b stopped"
+    book >> "a stopped" << "start new"
+    book.end()
+
+
+def test_a_model_larger_than_the_budget_runs_alone() -> None:
+    book = SwapBook.of({"a": 3, "huge": 99}, Budget(memory=8)).load("a")
+    book >> "huge1 asks" << "stop a"
+    book >> "a stopped" << "start huge"
+    book.end()
+
+
+def test_what_a_request_uses_is_never_taken_away() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book >> "b1 asks"
+    book >> "a1 leaves" << "stop a"
+    book.end()
+
+
+def test_nothing_is_stopped_until_all_that_has_to_go_is_idle() -> None:
+    book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8)).load("a")
+    book >> "b1 asks" << "start b"
+    book >> "b loaded" << "serve b1"
+    book >> "new1 asks"
+    book >> "b1 leaves" << "stop a" << "stop b"
+    book.end()
+
+
+def test_an_idle_model_goes_before_a_busy_one_that_was_used_earlier() -> None:
+    book = book_of("abc", Budget(models=2))
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book.load("b")
+    book >> "c1 asks" << "stop b"
+    book.end()
+
+
+def test_a_model_in_steady_use_cannot_keep_another_one_out() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book >> "b1 asks"
+    book >> "a2 asks"
+    assert (book.ahead("b1"), book.ahead("a2"), book.ahead("a1")) == (0, 1, 0)
+    book >> "a1 leaves" << "stop a"
+    book >> "a stopped" << "start b"
+    book >> "b loaded" << "serve b1"
+    book >> "b1 leaves" << "stop b"
+    book >> "b stopped" << "start a"
+    book >> "a loaded" << "serve a2"
+    book.end()
+
+
+def test_a_swap_is_paid_once_for_all_who_wait_for_it() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "b1 asks"
+    book >> "a2 asks"
+    book >> "a loaded" << "serve a1" << "serve a2"
+    book >> "a3 asks"
+    book >> "a1 leaves"
+    book >> "a2 leaves" << "stop a"
+    book.end()
+
+
+def test_a_model_that_is_not_in_the_way_serves_on() -> None:
+    book = SwapBook.of({"a": 2, "b": 6, "c": 6}, Budget(memory=8)).load("a")
+    book >> "b1 asks" << "start b"
+    book >> "b loaded" << "serve b1"
+    book >> "c1 asks"
+    book >> "a1 asks" << "serve a1"
+    book >> "b2 asks"
+    book.end()
+
+
+def test_only_the_oldest_may_make_room() -> None:
+    book = book_of("abc")
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book >> "b1 asks"
+    book >> "c1 asks"
+    book >> "a1 leaves" << "stop a"
+    book >> "a stopped" << "start b"
+    book >> "b loaded" << "serve b1"
+    book >> "b1 leaves" << "stop b"
+    book >> "b stopped" << "start c"
+    book.end()
+
+
+def test_a_model_that_is_asked_for_while_it_stops_comes_back_in_its_turn() -> None:
+    book = book_of("abc").load("a")
+    book >> "b1 asks" << "stop a"
+    book >> "a1 asks"
+    book >> "b1 leaves"
+    book >> "c1 asks"
+    book >> "a stopped" << "start a"
+    book.end()
+
+
+def test_whoever_leaves_the_line_makes_room_for_others() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book >> "b1 asks"
+    book >> "a2 asks"
+    book >> "b1 leaves" << "serve a2"
+    book.end()
+
+
+def test_a_load_that_nobody_waits_for_any_more_gives_way() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "a1 leaves"
+    book >> "b1 asks" << "stop a"
+    book >> "a stopped" << "start b"
+    book.end()
+
+
+def test_a_load_that_others_wait_for_does_not() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "b1 asks"
+    book.end()
+
+
+def test_who_waits_for_a_model_that_cannot_be_loaded_is_refused() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "b1 asks"
+    book >> "a failed" << "refuse a1" << "stop a"
+    book >> "a1 leaves"
+    book >> "a stopped" << "start b"
+    book.end()
+
+
+def test_a_failure_is_not_repeated_at_once_and_evicts_nobody() -> None:
+    book = book_of("ab")
+    book >> "a1 asks" << "start a"
+    book >> "a failed" << "refuse a1" << "stop a"
+    book >> "a stopped"
+    book.load("b")
+    assert book.swapping.has_failed("a", book.now)
+    book >> "a2 asks" << "refuse a2"
+    book >> "10 seconds later"
+    assert not book.swapping.has_failed("a", book.now)
+    book >> "a3 asks" << "stop b"
+    book >> "b stopped" << "start a"
+    book >> "a loaded" << "serve a3"
+    book.end()
+
+
+def test_a_model_that_is_gone_for_good_is_stopped_and_its_users_leave_as_they_come() -> None:
+    book = book_of("a")
+    book >> "a1 asks" << "start a"
+    book >> "a loaded" << "serve a1"
+    book >> "a failed" << "stop a"
+    book >> "a stopped"
+    book >> "a1 leaves"
+    book.end()
+
+
+def test_an_idle_model_stops_after_its_ttl() -> None:
+    book = book_of("ab", Budget(), ttl=60)
+    assert book.swapping.next_look() is None
+    book.load("a")
+    assert book.swapping.next_look() == book.now + 60
+    book >> "59 seconds later"
+    book >> "1 seconds later" << "stop a"
+    assert book.swapping.next_look() is None
+    book.end()
+
+
+def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> None:
+    book = book_of("a", ttl=60).load("a")
+    book >> "a1 asks" << "serve a1"
+    assert book.swapping.next_look() is None
+    book >> "600 seconds later"
+    book >> "a1 leaves"
+    book >> "59 seconds later"
+    book >> "1 seconds later" << "stop a"
+    book.end()
+
+
+def test_a_model_without_a_ttl_stays() -> None:
+    book = book_of("a").load("a")
+    assert book.swapping.next_look() is None
+    book >> "1000000 seconds later"
+    book.end()
+
+
+def test_a_model_that_others_wait_for_does_not_stop_for_its_age() -> None:
+    book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8), ttl=60).load("a")
+    book >> "b1 asks" << "start b"
+    book >> "b loaded" << "serve b1"
+    book >> "new1 asks"
+    book >> "a1 asks"
+    book >> "600 seconds later"
+    book.end()
+
+
+@pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
+def test_what_was_not_ordered_cannot_be_reported(event: str) -> None:
+    with pytest.raises(AssertionError):
+        book_of("a") >> event
+
+
+MEMORY = {"a": 1, "b": 3, "c": 4, "d": 9}
+BUDGET = Budget(memory=6, models=2)
+
+
+class World:
+    """Everybody around the policy, doing things in any order that chance likes."""
+
+    def __init__(self) -> None:
+        self.swapping = Swapping([Model(name, size, 5.0) for name, size in MEMORY.items()], BUDGET)
+        self.now = 0.0
+        self.starting: list[str] = []
+        self.stopping: list[str] = []
+        self.places: list[Place] = []
+
+    def obey(self, orders: Orders) -> None:
+        for name in orders.stop:
+            assert not [one for one in self.places if one.model == name and one.is_served]
+            if name in self.starting:
+                self.starting.remove(name)
+        self.stopping += orders.stop
+        self.starting += orders.start
+        present = [one for one in MEMORY if self.swapping.presence(one) is not Presence.STOPPED]
+        assert len(present) == 1 or sum(MEMORY[one] for one in present) <= 6
+        assert len(present) <= 2
+
+    def do(self, choice: int) -> None:
+        """Do one of all the things that can happen now."""
+        things = list(self.possible())
+        kind, which = things[choice % len(things)]
+        self.now += 0.5
+        match kind:
+            case "ask":
+                place, orders = self.swapping.ask("abcd"[which], self.now)
+                self.places.append(place)
+                self.obey(orders)
+            case "leave":
+                self.obey(self.swapping.leave(self.places.pop(which), self.now))
+            case "loaded":
+                self.obey(self.swapping.loaded(self.starting.pop(which), self.now))
+            case "stopped":
+                self.obey(self.swapping.stopped(self.stopping.pop(which), self.now))
+            case _:
+                self.obey(self.swapping.look(self.now))
+
+    def possible(self) -> Iterator[tuple[str, int]]:
+        yield from (("ask", which) for which in range(4))
+        yield from (("leave", which) for which in range(len(self.places)))
+        yield from (("loaded", which) for which in range(len(self.starting)))
+        yield from (("stopped", which) for which in range(len(self.stopping)))
+        yield "look", 0
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=60))
+def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: list[int]) -> None:
+    world = World()
+    for choice in choices:
+        world.do(choice)
+    for _ in range(1000):  # nobody asks any more, and every request takes its time
+        if not world.places:
+            break
+        if world.starting:
+            world.obey(world.swapping.loaded(world.starting.pop(0), world.now))
+        elif world.stopping:
+            world.obey(world.swapping.stopped(world.stopping.pop(0), world.now))
+        else:
+            served = next(one for one in world.places if one.is_served)
+            world.places.remove(served)
+            world.obey(world.swapping.leave(served, world.now))
+    assert world.places == []
+    assert world.swapping.waiting == 0
