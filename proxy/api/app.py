@@ -28,6 +28,7 @@ from proxy.backends.client import Backend
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
+from proxy.processes.fleet import Fleet
 from proxy.profiles.profile import Profile
 
 _CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
@@ -67,6 +68,8 @@ class Serving:
         name: str = "",
         aliases: tuple[str, ...] = (),
         wishes: Wishes | None = None,
+        upstream: str = "",
+        fleet: Fleet | None = None,
     ) -> Service:
         """Serve the model of a backend under a name, or all that it has under their own."""
         return Service(
@@ -77,6 +80,8 @@ class Serving:
             name,
             aliases,
             self.parallel,
+            upstream,
+            fleet,
         )
 
     def alone(self, backend: Backend) -> Services:

@@ -46,6 +46,7 @@ def serving_of(settings: Settings) -> Serving:
             keep_alive=server.keep_alive_seconds,
             deadline=settings.backend.deadline_seconds,
             grace=server.grace_seconds,
+            load_wait=settings.backend.load_wait_seconds,
         ),
         context=_context(settings.context, _budget(settings)),
         profiles=profiles,
@@ -99,16 +100,22 @@ def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
     )
 
 
-def wishes_of(settings: ProfileSettings, profiles: tuple[Profile, ...]) -> Wishes:
-    """Translate what the operator decided about profiles; raises InvalidConfiguration."""
+def wishes_of(
+    settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
+) -> Wishes:
+    """Translate what the operator decided about profiles; raises InvalidConfiguration.
+
+    `setting` is the one that names the profile.
+    """
     known = {profile.name: profile for profile in (*profiles, GENERIC)}
     if settings.name is not None and settings.name not in known:
         near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
         problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
-        raise InvalidConfiguration("profile.name", f"{problem} 'temper models --known' lists all")
+        raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
     convention, replay = settings.tools_in_prompt, settings.replay
     return Wishes(
         known[settings.name] if settings.name is not None else None,
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else Replay(replay),
+        setting,
     )

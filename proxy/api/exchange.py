@@ -64,6 +64,13 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
+def identity_of(first: ReplyEvent | None, request: Request) -> Identity:
+    """Identify an answer as the backend did, as far as it has, and else in a way of our own."""
+    started = first if isinstance(first, ReplyStarted) else ReplyStarted()
+    made_id = started.id or f"chatcmpl-{secrets.token_hex(12)}"
+    return Identity.of(started, id=made_id, created=int(time.time()), model=request.model)
+
+
 class Exchange:
     """Answers one chat request; what happens to it goes into an account."""
 
@@ -83,10 +90,15 @@ class Exchange:
         self._pace = pace
         self._terms = terms or SlotTerms()
         self._account = account or Account("")
+        self._begun: ChunkEncoder | None = None
         self._is_filled = False
         self._is_seen = False
         self._is_shortened = False
         self._status_sent = 0
+
+    def resume(self, begun: ChunkEncoder | None) -> None:
+        """Go on with a stream whose beginning the client has seen, None if it has not."""
+        self._begun = begun
 
     async def answer(
         self,
@@ -201,7 +213,7 @@ class Exchange:
         try:
             async with within(self._pace.deadline, self._backend.name):
                 async for batch in batches:
-                    builder = builder or CompletionBuilder(self._identity(batch[0]))
+                    builder = builder or CompletionBuilder(identity_of(batch[0], self._request))
                     for event in batch:
                         builder.add(event)
         except TemperError as error:
@@ -212,13 +224,10 @@ class Exchange:
         return Response(body, 200, headers, "application/json")
 
     def _encoder(self, first: ReplyEvent | None) -> "_StreamEncoder":
-        chunks = ChunkEncoder(self._identity(first), self._request.include_usage)
+        chunks = self._begun or ChunkEncoder(
+            identity_of(first, self._request), self._request.include_usage
+        )
         return _StreamEncoder(chunks, lambda: self._facts)
-
-    def _identity(self, first: ReplyEvent | None) -> Identity:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        made_id = started.id or f"chatcmpl-{secrets.token_hex(12)}"
-        return Identity.of(started, id=made_id, created=int(time.time()), model=self._request.model)
 
     def _headers(self) -> dict[str, str]:
         shape = context(self._turn.facts)

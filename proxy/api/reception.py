@@ -11,6 +11,7 @@ from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
 from proxy.api.recognition import KnownModel
 from proxy.api.services import Service, Services
+from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -25,6 +26,14 @@ Choice = TypeVar("Choice", bound=Enum)
 
 # the only headers of a client that a backend ever sees
 _TRAVELLING = ("authorization", "traceparent")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request that was read, and the service of the model that it names."""
+
+    request: Request
+    service: Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +56,15 @@ class Reception:
     body: BodyLimits
     forwards_authorization: bool = False
 
-    async def receive(self, http: HttpRequest) -> Received:
+    async def read(self, http: HttpRequest) -> Asking:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
         request = decode_request(await read_body(http, self.body))
         service = self.services.find(request.model)
+        return Asking(service.addressed(request), service)
+
+    async def receive(self, http: HttpRequest, asking: Asking) -> Received:
+        """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
+        request, service = asking.request, asking.service
         known = await service.look_up(request.model)
         written = draft(request, replace(self._policy_for(http), traits=known.traits))
         wished = http.headers.get(_COMPACTION)

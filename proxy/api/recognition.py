@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.backends.client import Backend
 from proxy.guardrails.traits import Replay, Traits
-from proxy.profiles.chat_templates import traits_for
+from proxy.profiles.chat_templates import knows_thoughts, traits_for
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence, Recognition, recognise
 
@@ -26,12 +26,14 @@ class Wishes:
     """What the operator decided; None where recognition decides.
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
-    describing of tools to the chat template, whatever it does.
+    describing of tools to the chat template, whatever it does. `setting` is where the profile was
+    named.
     """
 
     profile: Profile | None = None
     convention: str | None = None
     replay: Replay | None = None
+    setting: str = "profile.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class KnownModel:
     """A model, the profile it was given and why, and the traits that follow from all of it.
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
-    them has room for; None where nobody knows. `evidence` and `wishes` are what it follows from.
+    them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
+    and `wishes` are what it follows from.
     """
 
     model: str
@@ -49,6 +52,13 @@ class KnownModel:
     window: int | None = None
     evidence: Evidence = field(default_factory=Evidence)
     wishes: Wishes = field(default_factory=Wishes)
+    senses: tuple[str, ...] = ()
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What a client may ask of it; tools work with every model here."""
+        thinking = ("thinking",) if knows_thoughts(self.evidence.template) else ()
+        return ("tools", *thinking, *self.senses)
 
 
 def introduce(
@@ -56,7 +66,7 @@ def introduce(
 ) -> KnownModel:
     """Give a model its profile and traits, by what is known of it and what the operator wishes."""
     if wishes.profile is not None:
-        recognition = Recognition(wishes.profile, "chosen by profile.name")
+        recognition = Recognition(wishes.profile, f"chosen by {wishes.setting}")
     else:
         recognition = recognise(evidence, profiles)
     traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
@@ -107,7 +117,9 @@ class KnownModels:
             described.names, described.architecture, described.template, described.takes_tools
         )
         known = introduce(model, evidence, self._profiles, self._wishes)
-        known = replace(known, slots=described.slots, window=described.window)
+        known = replace(
+            known, slots=described.slots, window=described.window, senses=described.senses
+        )
         lasting = _SOON if described.is_provisional else _FRESH
         self._remember(_Entry(known, self._clock() + lasting), entry)
         return known

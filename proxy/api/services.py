@@ -1,13 +1,20 @@
 """The models that clients can ask for: which backend answers for a name, and what it needs."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from proxy.api.admission import Admission
 from proxy.api.fitting import Fitting
 from proxy.api.recognition import KnownModel, KnownModels
 from proxy.backends.client import Backend, Health, Model
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import Request
 from proxy.errors import UnknownModel
+from proxy.processes.fleet import Condition, Fleet, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +22,8 @@ class Service:
     """One model as clients see it.
 
     Without a `name` it is whatever its backend serves. `parallel` requests are put to the backend
-    at once, as many as it has slots where that is None.
+    at once, as many as it has slots where that is None. `upstream` is the model's name there, where
+    it has another one. A model of a `fleet` is loaded for those who hold it.
     """
 
     backend: Backend
@@ -25,6 +33,19 @@ class Service:
     name: str = ""
     aliases: tuple[str, ...] = ()
     parallel: int | None = None
+    upstream: str = ""
+    fleet: Fleet | None = None
+
+    def hold(self) -> AbstractContextManager[Hold | None]:
+        """Claim the model while a block runs; raises `QueueFull`. None if it never waits."""
+        return nullcontext() if self.fleet is None else self.fleet.hold(self.name)
+
+    def addressed(self, request: Request) -> Request:
+        """Name the model as its backend does; it need not know our aliases."""
+        name = self.upstream or self.name or request.model
+        if name == request.model:
+            return request
+        return replace(request, fields={**request.fields, "model": json.dump(name)})
 
     @property
     def title(self) -> str:
@@ -36,10 +57,47 @@ class Service:
         return await self.models.look_up(self.name or model)
 
     async def offers(self) -> tuple[Model, ...]:
-        """List what can be asked for here; raises `BackendFailed` if only the backend knows."""
-        if not self.name:
-            return await self.backend.models()
-        return (Model(self.name, {"aliases": [*self.aliases]} if self.aliases else {}),)
+        """List what can be asked for here and how it does; nothing is loaded for it.
+
+        Raises `BackendFailed` if only the backend could tell.
+        """
+        if self.name:
+            told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
+            condition = await self.condition()
+            told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
+            return (Model(self.name, {**told, **await self._known(self.name)}),)
+        served = await self.backend.models()
+        if len(served) != 1:  # a catalogue, in which every entry would cost a question
+            return served
+        only = served[0]
+        return (Model(only.id, {**await self._known(only.id), **only.details}),)
+
+    async def condition(self) -> Condition:
+        """Tell how far the model is from answering."""
+        if self.fleet is not None:
+            return self.fleet.condition(self.name)
+        return _CONDITIONS[await self.backend.health()]
+
+    async def health(self) -> Health:
+        """Tell whether a request would be answered, be it after a load."""
+        if self.fleet is None:
+            return await self.backend.health()
+        has_failed = self.fleet.condition(self.name) is Condition.FAILED
+        return Health.UNREACHABLE if has_failed else Health.READY
+
+    async def _known(self, model: str) -> JsonObject:
+        known = await self.models.look_up(model)
+        told: JsonObject = {"capabilities": [*known.capabilities]}
+        if known.window is not None:
+            told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
+        return told
+
+
+_CONDITIONS = {
+    Health.READY: Condition.LOADED,
+    Health.LOADING: Condition.LOADING,
+    Health.UNREACHABLE: Condition.FAILED,
+}
 
 
 class Services:
@@ -68,7 +126,8 @@ class Services:
 
     async def models(self) -> tuple[Model, ...]:
         """List the models that can be asked for; loads none."""
-        return tuple([model for one in self._services for model in await one.offers()])
+        offered = await asyncio.gather(*(one.offers() for one in self._services))
+        return tuple(chain.from_iterable(offered))
 
     async def show(self, model: str) -> Model:
         """Return one model by its name or alias; raises `UnknownModel`."""
@@ -81,5 +140,5 @@ class Services:
 
     async def health(self) -> Health:
         """Tell how the best of the backends feels; never raises."""
-        felt = [await service.backend.health() for service in self._services]
+        felt = await asyncio.gather(*(service.health() for service in self._services))
         return next((state for state in Health if state in felt), Health.UNREACHABLE)

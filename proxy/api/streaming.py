@@ -45,12 +45,14 @@ class Pace:
     """How long things may take, in seconds.
 
     After `keep_alive` of silence the client gets a sign of life, `deadline` bounds all attempts
-    together, and `grace` is what open streams are given when the server is told to stop.
+    together, and `grace` is what open streams are given when the server is told to stop. A model
+    that has to be loaded is waited for no longer than `load_wait`.
     """
 
     keep_alive: float = 10.0
     deadline: float = 1800.0
     grace: float = 10.0
+    load_wait: float = 60.0
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:

@@ -37,7 +37,8 @@ class Description:
     its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
     on at once, `window` the tokens that one of them has room for, prompt and answer together; None
     where nobody knows. `takes_tools` tells whether tools can be offered to it as such, None where
-    only the template tells. With `is_provisional` there may be more to know in a moment.
+    only the template tells. `senses` are what it takes beside text, "vision" or "audio". With
+    `is_provisional` there may be more to know in a moment.
     """
 
     names: tuple[str, ...]
@@ -47,6 +48,7 @@ class Description:
     window: int | None = None
     is_provisional: bool = False
     takes_tools: bool | None = None
+    senses: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

@@ -164,6 +164,7 @@ class LlamaServer:
             template if isinstance(template, str) else "",
             slots if isinstance(slots, int) and slots > 0 else None,
             _window(found),
+            senses=_senses(found),
         )
 
     async def properties(self) -> Properties:
@@ -185,6 +186,14 @@ def _window(properties: JsonObject) -> int | None:
     settings = properties.get("default_generation_settings")
     n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
     return n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
+
+
+def _senses(properties: JsonObject) -> tuple[str, ...]:
+    """Tell what the model takes beside text: {"modalities": {"vision": true, "audio": false}}."""
+    told = properties.get("modalities")
+    return (
+        tuple(sense for sense, has in told.items() if has is True) if isinstance(told, dict) else ()
+    )
 
 
 def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:

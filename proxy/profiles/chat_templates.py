@@ -16,6 +16,7 @@ _OPENER = re.compile("|".join(map(re.escape, _CLOSERS)))
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 _REFUSAL = re.compile(r"raise_exception\(\s*(?:'([^']*)|\"([^\"]*))")
 _TOOLS = re.compile(r"(?<![\w.])tools\b")
+_THOUGHTS = re.compile(r"enable_thinking|reasoning_content|<think>|\[THINK\]|<\|channel\|>")
 _DEVELOPER = re.compile(r"['\"]developer['\"]")
 
 _ALTERNATION = re.compile(r"roles must alternate")
@@ -54,6 +55,11 @@ def traits_for(profile: Profile, template: str, *, takes_tools: bool | None = No
 def renders_tools(template: str) -> bool:
     """Tell whether a chat template uses its variable `tools`; the word in its prose is nothing."""
     return any(_TOOLS.search(_LITERAL.sub("''", code)) for code in _code(template))
+
+
+def knows_thoughts(template: str) -> bool:
+    """Tell whether a chat template has a place for thoughts."""
+    return _THOUGHTS.search(template) is not None
 
 
 def template_traits(template: str, profile_template: Template) -> Template:

@@ -16,7 +16,10 @@ REPORT = "x-temper"
 
 @dataclass
 class Answer:
-    """An answer; `report` holds Temper's facts, `chunks` the chunks of a stream as they came."""
+    """An answer; `report` holds Temper's facts, `chunks` the chunks of a stream as they came.
+
+    `news` are the other comments in it.
+    """
 
     status: int
     headers: httpx.Headers
@@ -30,6 +33,7 @@ class Answer:
     error: JsonObject | None = None
     report: dict[str, str] = field(default_factory=dict)
     chunks: list[JsonObject] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)
     is_done: bool = False
 
     @property
@@ -93,6 +97,8 @@ def _read_stream(answer: Answer) -> None:
             answer.report = dict(fact.split("=", 1) for fact in facts)
         elif event.startswith(f": {REPORT}-context "):
             answer.report["context"] = event.removeprefix(f": {REPORT}-context ")
+        elif event.startswith(": "):
+            answer.news.append(event.removeprefix(": "))
         elif event == "data: [DONE]":
             answer.is_done = True
         else:

@@ -32,6 +32,7 @@ class ScriptedBackend:
     description: Description | None = None
     name: str = "scripted"
     state: Health = Health.READY
+    catalogue: tuple[str, ...] = ("one",)
 
     async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         self.questions.append(question)
@@ -54,7 +55,7 @@ class ScriptedBackend:
         return tuple(len(text.split()) for text in texts) if self.counts else None
 
     async def models(self) -> tuple[Model, ...]:
-        return (Model("one", {"id": "one", "owned_by": "someone"}),)
+        return tuple(Model(name, {"id": name, "owned_by": "someone"}) for name in self.catalogue)
 
     async def describe(self, model: str) -> Description:
         self.described.append(model)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from proxy.api.app import Serving, create_app
+from proxy.api.services import Services
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import Connection, Timeouts
@@ -92,19 +93,31 @@ async def in_front_of(
     """Run Temper in front of an engine, which is closed at the end."""
     serves = serving or Serving()
     try:
-        async with (
-            listening(create_app(serves.alone(engine), serves, observers)) as server,
-            httpx.AsyncClient(
-                base_url=server.url,
-                transport=plain_transport(),
-                trust_env=False,
-                timeout=10,
-                headers=_JSON,
-            ) as client,
-        ):
-            yield Front(client, backend, server)
+        async with serving_all(serves.alone(engine), serves, backend, observers) as front:
+            yield front
     finally:
         await engine.close()
+
+
+@asynccontextmanager
+async def serving_all(
+    services: Services,
+    serving: Serving,
+    backend: ScriptedBackend,
+    observers: Observers | None = None,
+) -> AsyncGenerator[Front, None]:
+    """Run Temper in front of several models."""
+    async with (
+        listening(create_app(services, serving, observers)) as server,
+        httpx.AsyncClient(
+            base_url=server.url,
+            transport=plain_transport(),
+            trust_env=False,
+            timeout=10,
+            headers=_JSON,
+        ) as client,
+    ):
+        yield Front(client, backend, server)
 
 
 TOOLS: list[JsonValue] = [

@@ -129,7 +129,7 @@ async def test_models_are_those_of_the_backend() -> None:
         front.backend.models = {"object": "list", "data": [MODEL]}
         listed = (await front.client.get("/v1/models")).json()
         shown = (await front.client.get("/v1/models/org/tiny:q4")).json()
-    expected = {**MODEL, "object": "model", "owned_by": "temper"}
+    expected = {"capabilities": ["tools"], **MODEL, "object": "model", "owned_by": "temper"}
     assert listed == {"object": "list", "data": [expected]}
     assert shown == expected
 

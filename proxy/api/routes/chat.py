@@ -13,6 +13,7 @@ from proxy.api.exchange import Exchange, SlotTerms
 from proxy.api.reception import Received, Reception, request_id
 from proxy.api.streaming import Pace
 from proxy.api.taping import Tape
+from proxy.api.waiting import Opening
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
@@ -37,26 +38,41 @@ class ChatCompletions:
             await self._answer(http, send, ticket)
 
     async def _answer(self, http: HttpRequest, send: Send, ticket: Ticket) -> None:
-        visit = self._open_visit(http, ticket)
-        account, tape = visit.account, visit.tape
+        visit, opening = self._open_visit(http, ticket), Opening(send, self.pace)
+        account = visit.account
         try:
-            visit.received = received = await self.reception.receive(http)
-            exchange = await self._begin(received, visit)
-            try:
-                await exchange.answer(http.scope, http.receive, send, received.headers, tape=tape)
-            finally:
-                exchange.close()
+            await self._serve(visit, opening)
         except ClientDisconnect:
             return
         except TemperError as error:
             problem = describe(error)
             account.status = problem.status
-            await problem.response()(http.scope, http.receive, send)
+            await problem.response()(http.scope, http.receive, opening.outlet)
         except Exception:
             account.status = 500
             raise
         finally:
             self._close(visit)
+
+    async def _serve(self, visit: "_Visit", opening: Opening) -> None:
+        """Answer as soon as the model is loaded, and keep it loaded until then."""
+        http = visit.http
+        asking = await self.reception.read(http)
+        request, service = asking.request, asking.service
+        asked = Asked(request.model, service.title, service.backend.name, request.stream)
+        visit.account.asked = asked
+        with service.hold() as hold:
+            if hold is not None:
+                await opening.wait_for(hold, request, http.receive)
+            visit.received = received = await self.reception.receive(http, asking)
+            exchange = await self._begin(received, visit)
+            exchange.resume(opening.chunks)
+            try:
+                await exchange.answer(
+                    http.scope, http.receive, opening.outlet, received.headers, tape=visit.tape
+                )
+            finally:
+                exchange.close()
 
     def _open_visit(self, http: HttpRequest, ticket: Ticket) -> "_Visit":
         observers = self.observers
@@ -75,11 +91,9 @@ class ChatCompletions:
 
     async def _begin(self, received: Received, visit: "_Visit") -> Exchange:
         reception, service, known = self.reception, received.service, received.known
-        request, name = received.draft.request, service.title
-        account, ticket = visit.account, visit.ticket
+        request, ticket = received.draft.request, visit.ticket
         backend = service.fitting.learning(known.model, known.window)
         backend = visit.tape.behind(backend) if visit.tape is not None else backend
-        account.asked = Asked(request.model, name, backend.name, request.stream)
         service.admission.resize(self._capacity(service.parallel or known.slots))
         service.fitting.watch_prefix(known.model, received.draft)
 
@@ -91,10 +105,10 @@ class ChatCompletions:
             service.admission.slot(_asker(visit.http)),
             known.window,
             (known.window or 0) * (known.slots or 1),
-            self.observers.load(name),
+            self.observers.load(service.title),
             shorter,
         )
-        return Exchange(request, turn, backend, self.pace, terms=terms, account=account)
+        return Exchange(request, turn, backend, self.pace, terms=terms, account=visit.account)
 
     def _capacity(self, everywhere: int | None) -> int | None:
         """Return this worker's part of what the backend works on at once."""
@@ -122,7 +136,8 @@ class InputTokens:
         """Answer one request."""
         http = HttpRequest(scope, receive)
         try:
-            tokens = await self.reception.count(await self.reception.receive(http))
+            asking = await self.reception.read(http)
+            tokens = await self.reception.count(await self.reception.receive(http, asking))
         except ClientDisconnect:
             return
         except TemperError as error:

@@ -31,6 +31,10 @@ def reception(backend: ScriptedBackend, *, forwards: bool = False) -> Reception:
     return Reception(Serving().alone(backend), Policy(), BodyLimits(), forwards)
 
 
+async def prepared(reception: Reception, http: HttpRequest) -> Received:
+    return await reception.receive(http, await reception.read(http))
+
+
 def received(
     body: JsonObject,
     headers: dict[str, str] | None = None,
@@ -40,8 +44,7 @@ def received(
 ) -> Received:
     client = HandMadeClient(json.dump(body), "POST", headers=headers or {})
     http = HttpRequest(client.scope, client.receive)
-    taken = reception(backend or ScriptedBackend(), forwards=forwards)
-    return asyncio.run(taken.receive(http))
+    return asyncio.run(prepared(reception(backend or ScriptedBackend(), forwards=forwards), http))
 
 
 def question(turn: Turn | None) -> Question:
@@ -94,7 +97,7 @@ def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> Non
     async def scene() -> None:
         taken = reception(ScriptedBackend())
         client = HandMadeClient(json.dump(LONG), "POST")
-        request = await taken.receive(HttpRequest(client.scope, client.receive))
+        request = await prepared(taken, HttpRequest(client.scope, client.receive))
         whole = question(await taken.turn(request, lambda: True))
         assert len(whole.messages) == 61
         overflow = ContextOverflow("too long", 9000, 4096)
@@ -113,7 +116,7 @@ def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
     async def count(backend: ScriptedBackend) -> int:
         taken = reception(backend)
         client = HandMadeClient(json.dump(HELLO), "POST")
-        return await taken.count(await taken.receive(HttpRequest(client.scope, client.receive)))
+        return await taken.count(await prepared(taken, HttpRequest(client.scope, client.receive)))
 
     assert asyncio.run(count(ScriptedBackend(counts=[17]))) == 17
     assert 1 < asyncio.run(count(ScriptedBackend())) < 200

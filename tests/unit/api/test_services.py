@@ -5,10 +5,17 @@ import pytest
 from proxy.api.app import Serving
 from proxy.api.recognition import Wishes
 from proxy.api.services import Services
-from proxy.backends.client import Health, Model
-from proxy.errors import UnknownModel
+from proxy.backends.client import Description, Health, Model
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import Request
+from proxy.errors import LaunchFailed, UnknownModel
+from proxy.processes.fleet import Fleet
+from proxy.processes.swapping import Model as SwappedModel
+from proxy.processes.swapping import Swapping
 from proxy.profiles.profile import GENERIC
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.servers import Server
 
 SERVING = Serving()
 
@@ -42,7 +49,8 @@ def test_a_backend_without_a_name_answers_for_every_name() -> None:
     alone = SERVING.alone(backend)
     assert alone.find("anything") is alone.find("")
     assert (alone.name, alone.find("").backend) == ("scripted", backend)
-    assert asyncio.run(alone.models()) == (Model("one", {"id": "one", "owned_by": "someone"}),)
+    details: JsonObject = {"id": "one", "owned_by": "someone", "capabilities": ["tools"]}
+    assert asyncio.run(alone.models()) == (Model("one", details),)
 
 
 def test_an_alias_is_the_model_itself() -> None:
@@ -52,11 +60,23 @@ def test_an_alias_is_the_model_itself() -> None:
     assert backend.described == ["small"]
 
 
-def test_models_are_listed_by_name_without_asking_their_backends() -> None:
-    services = two(ScriptedBackend(), ScriptedBackend())
+def test_models_are_listed_with_what_is_known_of_them() -> None:
+    template = "{% if enable_thinking %}<think>{% endif %}{{ tools }}"
+    told = Description(("small",), template=template, window=2048, senses=("vision",))
+    services = two(ScriptedBackend(description=told), ScriptedBackend(state=Health.UNREACHABLE))
     small, large = asyncio.run(services.models())
-    assert small == Model("small", {"aliases": ["tiny", "gpt-4"]})
-    assert large == Model("large", {})
+    assert (small.id, large.id) == ("small", "large")
+    assert small.details == {
+        "aliases": ["tiny", "gpt-4"],
+        "status": {"value": "loaded", "failed": False},
+        "capabilities": ["tools", "thinking", "vision"],
+        "context_window": 2048,
+        "meta": {"n_ctx": 2048},
+    }
+    assert large.details == {
+        "status": {"value": "failed", "failed": True},
+        "capabilities": ["tools"],
+    }
     assert asyncio.run(services.show("gpt-4")) == small
     assert services.name == "small, large"
     with pytest.raises(UnknownModel):
@@ -89,3 +109,53 @@ def test_the_best_backend_tells_how_all_of_it_feels(
 def test_a_model_can_have_wishes_of_its_own() -> None:
     service = SERVING.service(ScriptedBackend(), name="small", wishes=Wishes(profile=GENERIC))
     assert asyncio.run(service.look_up("small")).recognition.profile is GENERIC
+
+
+def test_a_catalogue_of_a_backend_is_listed_as_it_is() -> None:
+    backend = ScriptedBackend(catalogue=("one", "two"))
+    listed = asyncio.run(SERVING.alone(backend).models())
+    assert [model.id for model in listed] == ["one", "two"]
+    assert backend.described == []
+
+
+def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
+    async def scene() -> None:
+        server = Server()
+        fleet = Fleet({"small": server}, Swapping([SwappedModel("small")]))
+        service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
+        services = Services([service])
+        assert await services.health() is Health.READY
+        (small,) = await services.models()
+        assert small.details["status"] == {"value": "unloaded", "failed": False}
+        with service.hold() as hold:
+            assert hold is not None
+            server.finish(LaunchFailed("llama-server", "is out of memory"))
+            with pytest.raises(LaunchFailed):
+                await hold.granted()
+        (small,) = await services.models()
+        assert small.details["status"] == {"value": "failed", "failed": True}
+        assert await services.health() is Health.UNREACHABLE
+        assert server.starts == 1
+        await fleet.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "asked", "sent"),
+    [
+        ("", "small", b'"small"'),
+        ("", "tiny", b'"small"'),
+        ("org/Small-8B", "small", b'"org/Small-8B"'),
+        ("org/Small-8B", "org/Small-8B", b'"org/Small-8B"'),
+    ],
+)
+def test_a_backend_hears_the_name_that_it_knows(upstream: str, asked: str, sent: bytes) -> None:
+    service = SERVING.service(ScriptedBackend(), name="small", upstream=upstream)
+    request = Request(asked, (), {"model": json.dump(asked), "n": b"1"})
+    addressed = service.addressed(request)
+    assert addressed.fields["model"] == sent
+    assert list(addressed.fields) == list(request.fields)
+    assert addressed.model == asked
+    if asked == (upstream or "small"):
+        assert addressed is request

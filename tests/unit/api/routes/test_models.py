@@ -10,7 +10,13 @@ from proxy.errors import UnknownModel
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
-ONE = {"id": "one", "object": "model", "created": 0, "owned_by": "someone"}
+ONE = {
+    "id": "one",
+    "object": "model",
+    "created": 0,
+    "owned_by": "someone",
+    "capabilities": ["tools"],
+}
 
 
 def fetch(path: str) -> json.JsonValue:

@@ -1,0 +1,104 @@
+"""What a client sees while the model that it asked for is being loaded."""
+
+import asyncio
+from http import HTTPStatus
+
+import anyio
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Send
+
+from proxy.api.exchange import identity_of
+from proxy.api.streaming import Pace, while_connected
+from proxy.conversation.requests import Request
+from proxy.dialects import sse
+from proxy.dialects.openai_chat.encode import ChunkEncoder
+from proxy.errors import BackendUnavailable, TemperError
+from proxy.processes.fleet import Hold
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Opening:
+    """The beginning of a stream whose model is not loaded yet, if the client has seen one.
+
+    Whoever answers afterwards sends through its `outlet`, and goes on with its `chunks`.
+    """
+
+    def __init__(self, send: Send, pace: Pace) -> None:
+        self.chunks: ChunkEncoder | None = None
+        self._send = send
+        self._pace = pace
+        self._problem: bytes | None = None
+
+    @property
+    def outlet(self) -> Send:
+        """What sends the rest of the answer, the whole of it if nothing was sent."""
+        return self._send if self.chunks is None else self._continue
+
+    async def wait_for(self, hold: Hold, request: Request, receive: Receive) -> None:
+        """Wait until a model is loaded, for `pace.load_wait` seconds at most.
+
+        Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
+        """
+        if hold.is_granted:
+            return
+        failure: TemperError | None = None
+
+        async def work() -> None:
+            nonlocal failure
+            failure = await self._failure_of(hold, request)
+
+        if not await while_connected(receive, work):
+            raise ClientDisconnect
+        if failure is not None:
+            raise failure
+
+    async def _failure_of(self, hold: Hold, request: Request) -> TemperError | None:
+        """Wait, and return what went wrong: a group of tasks would raise it in a group."""
+        try:
+            async with asyncio.timeout(self._pace.load_wait):
+                while not await _is_granted_soon(hold, self._pace):
+                    if request.stream:
+                        await self._tell(_news(request.model, hold.ahead), request)
+        except TimeoutError:
+            return BackendUnavailable(request.model, "is being loaded", loading=True)
+        except TemperError as error:
+            return error
+        return None
+
+    async def _tell(self, news: str, request: Request) -> None:
+        """Send a comment, and an empty chunk: some clients do not count comments as life."""
+        if self.chunks is None:
+            self.chunks = ChunkEncoder(identity_of(None, request), request.include_usage)
+            start: Message = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+            await self._send(start)
+        body = self.chunks.comment(news) + self.chunks.keep_alive()
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _continue(self, message: Message) -> None:
+        """Send a part of the answer; what comes with another status becomes an error event."""
+        if message["type"] == "http.response.start":
+            self._problem = None if message["status"] == HTTPStatus.OK else b""
+        elif self._problem is None:
+            await self._send(message)
+        else:
+            self._problem += message.get("body", b"")
+            if not message.get("more_body", False):
+                event = sse.encode_data(self._problem)
+                await self._send({"type": "http.response.body", "body": event})
+
+
+async def _is_granted_soon(hold: Hold, pace: Pace) -> bool:
+    with anyio.move_on_after(pace.keep_alive):
+        await hold.granted()
+        return True
+    return False
+
+
+def _news(model: str, ahead: int) -> str:
+    others = f", {ahead} {'request' if ahead == 1 else 'requests'} ahead" if ahead else ""
+    return f"loading {model}{others}"

@@ -1,0 +1,154 @@
+"""Several models behind one Temper, of which one has room: who is asked, who waits, who is told."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.services import Services
+from proxy.api.streaming import Pace
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from proxy.errors import LaunchFailed
+from proxy.processes.fleet import Fleet
+from proxy.processes.swapping import Budget, Model, Swapping
+from tests.fakes import spoken
+from tests.fakes.answers import Answer
+from tests.fakes.front import Front, request, serving_all
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.servers import Server
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+GOOD = spoken.calls("get_weather", '{"city": "Paris"}')
+
+
+@dataclass(frozen=True)
+class Two:
+    """Temper in front of the models a and b; only one of them is loaded at a time."""
+
+    front: Front
+    backends: dict[str, ScriptedBackend]
+    servers: dict[str, Server]
+    fleet: Fleet
+
+    async def ask(self, model: str, *, stream: bool = False) -> Answer:
+        return await self.front.ask(request(model=model), stream=stream)
+
+
+@asynccontextmanager
+async def two_models(
+    *scripts: Script | bytes, pace: Pace | None = None
+) -> AsyncGenerator[Two, None]:
+    """Run them; both play the same scripts."""
+    serving = Serving(pace=pace or Pace())
+    servers = {name: Server() for name in "ab"}
+    fleet = Fleet(servers, Swapping([Model("a"), Model("b")], Budget(models=1)))
+    backends = {name: ScriptedBackend(*scripts) for name in "ab"}
+    services = []
+    async with AsyncExitStack() as stack:
+        for name, backend in backends.items():
+            behind = await stack.enter_async_context(listening(backend))
+            engine = LlamaServer(Connection(behind.url))
+            stack.push_async_callback(engine.close)
+            services.append(serving.service(engine, name=name, aliases=(name * 3,), fleet=fleet))
+        front = await stack.enter_async_context(
+            serving_all(Services(services), serving, backends["a"])
+        )
+        yield Two(front, backends, servers, fleet)
+        await fleet.close()
+
+
+async def test_the_model_of_a_request_chooses_and_an_alias_is_translated(*, stream: bool) -> None:
+    async with two_models(GOOD) as two:
+        two.servers["b"].finish()
+        answer = await two.ask("bbb", stream=stream)
+        assert answer.report["outcome"] == "clean"
+        assert two.backends["a"].questions == []
+        assert two.backends["b"].questions[0].fields["model"] == "b"
+
+
+async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) -> None:
+    async with two_models() as two:
+        answer = await two.ask("gpt-4", stream=stream)
+        assert answer.status == 404
+        assert answer.error is not None
+        assert (answer.error["code"], answer.error["param"]) == ("model_not_found", "model")
+        assert answer.error["message"] == "The model 'gpt-4' does not exist. Available: a, b."
+        assert two.servers["a"].starts + two.servers["b"].starts == 0
+
+
+async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    async with two_models(Script((gate, GOOD)), GOOD) as two:
+        for server in two.servers.values():
+            server.finish()
+        first = asyncio.create_task(two.ask("a", stream=stream))
+        await two.backends["a"].asked()
+        second = asyncio.create_task(two.ask("b", stream=stream))
+        third = asyncio.create_task(two.ask("a", stream=stream))
+        await two.front.client.get("/v1/models")
+        assert (two.servers["a"].stops, two.servers["b"].starts) == (0, 0)
+        gate.set()
+        answers = await asyncio.gather(first, second, third)
+        assert [answer.report["outcome"] for answer in answers] == ["clean"] * 3
+        assert [len(backend.questions) for backend in two.backends.values()] == [2, 1]
+
+
+async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> None:
+    async with two_models(GOOD, pace=Pace(keep_alive=0.01)) as two:
+        with two.fleet.hold("b"):
+            asking = asyncio.create_task(two.ask("a", stream=True))
+            await two.servers["b"].wanted.wait()
+            await asyncio.sleep(0.05)
+        two.servers["a"].finish()
+        answer = await asking
+        assert answer.news[0] == "loading a, 1 request ahead"
+        assert answer.called == [("get_weather", {"city": "Paris"})]
+        assert answer.report["outcome"] == "clean"
+
+
+async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool) -> None:
+    async with two_models(pace=Pace(load_wait=0.01)) as two:
+        answer = await two.ask("a", stream=stream)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert answer.error is not None
+        assert answer.error["code"] == "model_loading"
+        assert two.fleet.condition("a").value == "loading"
+
+
+async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
+    async with two_models(pace=Pace(keep_alive=0.01, load_wait=0.05)) as two:
+        answer = await two.ask("a", stream=True)
+        assert answer.status == 200
+        assert answer.error is not None
+        assert answer.error["code"] == "model_loading"
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: bool) -> None:
+    async with two_models(GOOD) as two:
+        two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
+        two.servers["b"].finish()
+        answer = await two.ask("a", stream=stream)
+        assert answer.status == 503
+        assert answer.error is not None
+        assert "is out of memory" in str(answer.error["message"])
+        assert (await two.ask("b", stream=stream)).report["outcome"] == "clean"
+
+
+async def test_models_are_listed_without_loading_one() -> None:
+    async with two_models() as two:
+        listed = (await two.front.client.get("/v1/models")).json()
+        assert [(one["id"], one["status"]["value"]) for one in listed["data"]] == [
+            ("a", "unloaded"),
+            ("b", "unloaded"),
+        ]
+        shown: JsonObject = (await two.front.client.get("/v1/models/aaa")).json()
+        assert (shown["id"], shown["aliases"]) == ("a", ["aaa"])
+        assert (await two.front.client.get("/readyz")).status_code == 200
+        assert two.servers["a"].starts + two.servers["b"].starts == 0
