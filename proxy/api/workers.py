@@ -30,7 +30,7 @@ from proxy.settings import Settings
 logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
-_SOON = 5.0  # a worker that dies so soon was never any good
+_SOON = 30.0  # a worker that dies so soon was never any good; a busy machine needs 8 s to import
 _MOST_FAILURES = 3  # in a row
 _PATIENCE = 5.0  # behind the grace that a worker gives its own requests
 
