@@ -13,7 +13,7 @@ the model of `--model`, and compares estimates for made-up histories with what t
 #   round      a message with one call, and its result
 #   pair       one more call and its result in the same round
 #
-# Four forms differ in what they take as known:
+# Five forms differ in what they take as known:
 #
 #   whole      nothing: the start of a prompt, with and without a system message, is learned as
 #              well, and a tool counts as much as its JSON and a constant
@@ -21,6 +21,7 @@ the model of `--model`, and compares estimates for made-up histories with what t
 #   head       the exact count of system, tools and the first user message: one question to the
 #              server for each conversation
 #   anchored   the exact count of everything but the last round, as the reply before told it
+#   usage      the same and no text at all: what Temper does where a backend cannot count
 
 import argparse
 import asyncio
@@ -36,6 +37,7 @@ from pathlib import Path
 from benchmarks.token_material import TEMPLATES, Histories, Words, build_silent_model, spoken_words
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
+from proxy.context.tokens import TokenBook
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -45,7 +47,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.processes.llama_server import LaunchPlan, embedded_program, start_llama_server
 
 _CONTEXT_TOKENS = 32768
-FORMS = ("whole", "offered", "head", "anchored")
+FORMS = ("whole", "offered", "head", "anchored", "usage")
 
 
 class CannotCount(Exception):
@@ -75,6 +77,7 @@ class Counting:
 
     server: LlamaServer
     known: dict[str, int] = field(default_factory=dict)
+    book: TokenBook = field(default_factory=TokenBook)
     prompt_times: list[float] = field(default_factory=list)
     text_times: list[float] = field(default_factory=list)
 
@@ -215,11 +218,13 @@ async def estimates_for(
     last = _last_round(messages, first)
     before = await counting.exact(_cut(question, last))
     new = constants.around(messages[last:]) + counting.content(messages[last:])
+    counting.book.calibrate(messages[:last], question.tools, before)
     return {
         "whole": whole,
         "offered": offered + rest,
         "head": head + rest,
         "anchored": before + new,
+        "usage": counting.book.estimate(messages, question.tools),
     }
 
 

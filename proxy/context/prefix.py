@@ -13,9 +13,9 @@ from proxy.conversation.tools import Tool
 _OPENING = 4_000  # characters of a system message that are remembered
 _AROUND = 24
 _CAUSES = (
-    (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "it may contain a time"),
-    (re.compile(r"[0-9a-fA-F]{8}"), "it may contain an id that is made anew"),
-    (re.compile(r"\d"), "it may contain a number that counts"),
+    (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
+    (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made anew"),
+    (re.compile(r"\d"), "a number that counts"),
 )
 
 
@@ -98,4 +98,5 @@ def _reason_in_text(role: str, old: str, new: str) -> str:
     around = new[max(0, position - _AROUND) : position + _AROUND]
     causes = (cause for pattern, cause in _CAUSES if pattern.search(around))
     cause = next(causes, "")
-    return f"{changed}: {cause}" if cause else changed
+    guess = f" (it seems to contain {cause})" if cause else ""
+    return f"{changed}{guess}: nothing after that can be cached"

@@ -4,13 +4,18 @@ import pytest
 
 from proxy.context.compaction import Fitted
 from proxy.conversation import json
-from proxy.conversation.messages import Message, user_message
+from proxy.conversation.messages import (
+    Message,
+    assistant_message,
+    tool_result,
+    user_message,
+)
 from proxy.conversation.replies import ReplyFinished, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import Tool, ToolUse
+from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
-from proxy.facts import Healed, Unchecked
+from proxy.facts import Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay, Template, Traits
 from proxy.inference.preparation import Policy, begin, draft
@@ -159,3 +164,27 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]
     assert Unchecked("x", "y") in turn.facts
+
+
+def test_guards_read_the_history_from_before_the_cut() -> None:
+    class Forgetful:
+        def fit(
+            self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+        ) -> Fitted:
+            return Fitted(messages[:1])
+
+    def facts_of(policy: Policy) -> list[type]:
+        rounds = [
+            message
+            for number in range(4)
+            for message in (
+                assistant_message("", (ToolCall(f"c{number}", "get_time", "{}"),)),
+                tool_result(f"c{number}", "noon"),
+            )
+        ]
+        request = make_request(user_message("When?"), *rounds)
+        turn = begin(draft(request, policy), CountedIds(), lambda: True, Forgetful())
+        return [type(fact) for fact in turn.facts]
+
+    assert LoopNoticed in facts_of(Policy())
+    assert RoundsExceeded in facts_of(Policy(most_rounds=4))
