@@ -36,7 +36,8 @@ from benchmarks.context_recorder import Recorder, Sent
 from benchmarks.context_results import Recall, Run, TurnFound, goals, table
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.processes.llama_server import LaunchPlan, embedded_program, start_llama_server
+from proxy.processes.launch import LaunchPlan, embedded_program
+from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import Process, python_module
 
 STRATEGIES = ("tiered", "sliding", "none", "off")

@@ -44,7 +44,8 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import Tool
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.processes.llama_server import LaunchPlan, embedded_program, start_llama_server
+from proxy.processes.launch import LaunchPlan, embedded_program
+from proxy.processes.llama_server import start_llama_server
 
 _CONTEXT_TOKENS = 32768
 FORMS = ("whole", "offered", "head", "anchored", "usage")

@@ -38,7 +38,8 @@ Flags: TypeAlias = dict[str, dict[str, object]]
 
 _FAILED = 1
 _READINESS_SECONDS = 30.0
-_BACKEND_PROBLEM = "the backend %s is %s: requests wait or fail; start it or correct its address"
+_BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
+_BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 _CONFIG = click.option(
@@ -279,9 +280,11 @@ async def _look_at_backend(address: "Address") -> None:
     async with httpx.AsyncClient(timeout=_READINESS_SECONDS, trust_env=False) as client:
         with contextlib.suppress(httpx.TransportError):  # Temper ends already
             answer = await client.get(f"{address.url}/readyz")
-            if answer.is_error:
-                state = answer.json()["status"]
+            state = answer.json()["status"]
+            if state == "unreachable":
                 logger.warning(_BACKEND_PROBLEM, address.backend, state)
+            elif state == "loading":
+                logger.info(_BACKEND_LOADS, address.backend)
 
 
 async def _demonstrate(console: Console, port: int, *, once: bool, as_json: bool) -> bool:
@@ -344,7 +347,7 @@ def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
 
 
 def _show_stage(stage: "Stage") -> None:
-    _say(f"llama-server: {stage.value} ...")
+    _say(f"llama-server: {stage.value}")
 
 
 def _show_examples(console: Console, seen: "Seen", port: int) -> None:

@@ -141,10 +141,24 @@ class BackendFailed(TemperError):
 
 
 class BackendUnavailable(BackendFailed):
-    """No connection, or it broke; `loading` if the backend said it is still loading its model."""
+    """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
-    def __init__(self, backend: str, problem: str, *, loading: bool = False) -> None:
+    One that `is_managed` is a server of ours; it is there again in `retry_after` seconds, or stays
+    down where that is None.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        problem: str,
+        *,
+        loading: bool = False,
+        is_managed: bool = False,
+        retry_after: int | None = None,
+    ) -> None:
         self.loading = loading
+        self.is_managed = is_managed
+        self.retry_after = retry_after
         super().__init__(backend, problem)
 
 

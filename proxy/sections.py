@@ -16,6 +16,8 @@ from pydantic import (
     StringConstraints,
 )
 
+from proxy.launching import Arguments, CacheType, Layers, ValueCacheType, usable_repository
+
 
 def _not_a_truth_value(value: object) -> object:
     """Refuse true and false where a number is due; pydantic would read them as 1 and 0."""
@@ -92,6 +94,9 @@ Collector = Annotated[
 ]
 File = Annotated[
     Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(_none_if_empty)
+]
+Repository = Annotated[
+    Annotated[str, AfterValidator(usable_repository)] | None, BeforeValidator(_none_if_empty)
 ]
 Name = Annotated[
     Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
@@ -225,6 +230,37 @@ class Model(_Section):
         default=600, description="limit for loading the model, in seconds"
     )
     alias: Name = Field(default=None, description="name under which clients see the model")
+    hf_repo: Repository = Field(
+        default=None,
+        description="instead of path: repository of Hugging Face to download, owner/name:Q4_K_M",
+    )
+    gpu_layers: Layers = Field(
+        default="auto", description="layers that are put on the GPU: auto, or a number"
+    )
+    flash_attention: Literal["auto", "on", "off"] = Field(
+        default="auto", description="whether the server uses flash attention: auto, on or off"
+    )
+    cache_type_k: CacheType = Field(
+        default="f16", description="how keys are kept in the cache: f16, q8_0, q4_0, ..."
+    )
+    cache_type_v: ValueCacheType = Field(
+        default="f16", description="the same for values; what is quantised needs flash attention"
+    )
+    port: Count = Field(
+        default=0, ge=0, le=65535, description="port of the model's server; 0 takes a free one"
+    )
+    server: File = Field(
+        default=None,
+        description="llama-server to use instead of the one on the PATH or the embedded one",
+    )
+    extra_arguments: Arguments = Field(
+        default=[], description="further arguments for the server, put last"
+    )
+
+    @property
+    def source(self) -> Path | str | None:
+        """The file, or else the repository to download."""
+        return self.path or self.hf_repo
 
 
 class Guardrails(_Section):

@@ -143,23 +143,19 @@ def _worded(found: ErrorDetails) -> str:
 
 
 def _shown(name: str, given: Given) -> str:
-    may_hold_a_secret = name in _CONFIDENTIAL or given.is_confidential or "@" in str(given.value)
-    return "" if may_hold_a_secret else f", not {given.value!r}"
+    is_secret = name in _CONFIDENTIAL or name.endswith("extra_arguments")
+    may_hold_one = is_secret or given.is_confidential or "@" in str(given.value)
+    return "" if may_hold_one else f", not {given.value!r}"
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Find settings that are fine alone and wrong together; the first name gets the blame."""
-    if settings.backend.url is not None and settings.model.path is not None:
+    if settings.model.source is not None:
+        yield from _two_servers(settings)
+    if settings.model.path is not None and settings.model.hf_repo is not None:
         yield (
-            ("backend.url", "model.path"),
-            "cannot be combined with model.path: Temper either uses a running server or starts "
-            "one for a model; remove one of the two",
-        )
-    if settings.ollama.model is not None and settings.model.path is not None:
-        yield (
-            ("ollama.model", "model.path"),
-            "cannot be combined with model.path: Temper either uses an Ollama or starts a server "
-            "for a model; remove one of the two",
+            ("model.hf_repo", "model.path"),
+            "cannot be combined with model.path: name a file or a repository to download",
         )
     if settings.context.low >= settings.context.high:
         yield (
@@ -178,6 +174,18 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             f"{settings.server.host} can be reached from other machines, so a key is required: "
             f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
+
+
+def _two_servers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Find what names another server beside the one that is started for a model."""
+    named = "model.path" if settings.model.path is not None else "model.hf_repo"
+    rule = f"cannot be combined with {named}: Temper either uses"
+    if settings.backend.url is not None:
+        problem = f"{rule} a running server or starts one for a model; remove one of the two"
+        yield ("backend.url", named), problem
+    if settings.ollama.model is not None:
+        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
+        yield ("ollama.model", named), problem
 
 
 def is_loopback(host: str) -> bool:

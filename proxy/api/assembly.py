@@ -79,7 +79,7 @@ def _hosts(settings: ServerSettings) -> frozenset[str] | None:
 
 def _budget(settings: Settings) -> BudgetMode:
     """Decide how much of a running server's window counts; one we start is given what it gets."""
-    is_ours = settings.model.path is not None
+    is_ours = settings.model.source is not None
     return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
 
 

@@ -121,6 +121,8 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
     match error:
         case errors.BackendUnavailable(loading=True):
             return _unavailable("Loading model", "model_loading")
+        case errors.BackendUnavailable(is_managed=True):
+            return _recovery(error)
         case errors.BackendUnavailable():
             return Problem(502, "server_error", str(error), "backend_unavailable")
         case errors.BackendTimedOut():
@@ -129,6 +131,13 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
             return _refusal(error)
         case _:
             return Problem(502, "server_error", str(error), "backend_protocol_error")
+
+
+def _recovery(error: errors.BackendUnavailable) -> Problem:
+    """Say when a server of ours is there again; no client can do anything about one that is not."""
+    later = error.retry_after
+    headers = _NO_RETRY if later is None else {"retry-after": str(later)}
+    return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)
 
 
 def _unavailable(message: str, code: str) -> Problem:

@@ -1,14 +1,14 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
 from proxy.api.assembly import wishes_of
-from proxy.api.opening import introduce_file, nothing_to_serve, open_backend, server_url
+from proxy.api.opening import nothing_to_serve, open_backend, server_url
+from proxy.api.own_server import introduce_file, model_file
 from proxy.api.recognition import KnownModel, KnownModels
 from proxy.api.windows import usable_by
 from proxy.errors import LaunchFailed
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import Prospect
-from proxy.processes.llama_server import check_model_file, find_program
-from proxy.processes.model_file import read_model_file
+from proxy.processes.launch import check_model_file, find_program
 from proxy.profiles.files import load_profiles
 from proxy.profiles.recognition import Recognition
 from proxy.settings import Settings
@@ -20,10 +20,12 @@ async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
     Raises `InvalidConfiguration`, `LaunchFailed` and `BackendFailed` kinds of errors.
     """
     if server_url(settings) is None:
-        if settings.model.path is None:
+        own = settings.model
+        if own.source is None:
             raise nothing_to_serve()
-        check_model_file(settings.model.path)
-        return (introduce_file(settings, read_model_file(settings.model.path)),)
+        if own.path is not None:
+            check_model_file(own.path)
+        return (introduce_file(settings, own, model_file(own)),)
     profiles = load_profiles(settings.profile.folder)
     wishes = wishes_of(settings.profile, profiles)
     async with open_backend(settings, lambda _stage: None) as backend:
@@ -36,16 +38,17 @@ def prospect_of(settings: Settings) -> Prospect | None:
 
     None where there is no file or it does not say what it needs.
     """
-    if server_url(settings) is not None or settings.model.path is None:
+    if server_url(settings) is not None:
         return None
-    shape = read_model_file(settings.model.path).shape
+    own = settings.model
+    shape = model_file(own).shape
     if shape is None:
         return None
     try:
-        program = find_program()
+        program = find_program(own.server)
     except LaunchFailed:  # nothing could be started yet
-        return Prospect(shape, snapshot(), settings.model.slots)
-    return Prospect(shape, usable_by(program, snapshot()), settings.model.slots)
+        return Prospect(shape, snapshot(), own.slots)
+    return Prospect(shape, usable_by(program, snapshot()), own.slots)
 
 
 def known_profiles(settings: Settings) -> tuple[KnownModel, ...]:

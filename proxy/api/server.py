@@ -20,6 +20,7 @@ from proxy.api.observing import observing
 from proxy.api.opening import open_services
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
+from proxy.processes.managed import Supervised
 from proxy.settings import Settings
 
 _BACKLOG = 2048
@@ -54,10 +55,12 @@ async def serve_on(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
+    *,
+    followed: Supervised | None = None,
 ) -> None:
-    """Serve on a socket until a signal ends it, see `run`."""
+    """Serve on a socket until a signal ends it, see `run` and `open_services`."""
     served = serving_of(settings)
-    async with open_services(settings, served, on_stage) as services:
+    async with open_services(settings, served, on_stage, followed=followed) as services:
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections)
         with observing(settings) as observers:
@@ -65,7 +68,8 @@ async def serve_on(
             address = Address(url_of(listening), services.name)
             async with serving(app, listening, own.grace_seconds, limits) as server:
                 on_ready(address)
-                await server
+                # a model that cannot be loaded ends it in good order
+                await asyncio.shield(server)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -15,13 +15,15 @@ from starlette.types import Message, Receive, Scope, Send
 from proxy.api.errors import describe
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
-from proxy.errors import BackendTimedOut, TemperError
+from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
+_CLIENT_LEFT = "the client has left"
+_FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
 
 
 class Encoder(Protocol):
@@ -69,7 +71,7 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
         while (await receive())["type"] != "http.disconnect":
             pass
         has_left = True
-        working.cancel()
+        working.cancel(_CLIENT_LEFT)
 
     watching = asyncio.create_task(watch())
     try:
@@ -133,6 +135,10 @@ class EventStream:
             except TemperError as error:
                 failure = error
             await self._pulse_over.wait()
+        except asyncio.CancelledError as cut:
+            if cut.args != (_CLIENT_LEFT,):
+                await self._take_leave(send)
+            raise
         finally:
             pulse.cancel()
         if failure is not None and self._encoder is None:
@@ -141,6 +147,14 @@ class EventStream:
         encoder = self._encoder or await self._begin(None, send)
         payload = encoder.end() if failure is None else encoder.fail(failure)
         await send({"type": "http.response.body", "body": payload, "more_body": False})
+
+    async def _take_leave(self, send: Send) -> None:
+        """Tell a client that is still there that the server has to end before its answer."""
+        if self._encoder is not None and not self._is_sending and self._pulse_over.is_set():
+            stopping = BackendUnavailable(self._backend, "is left, as Temper was told to stop")
+            payload = self._encoder.fail(stopping)
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await send({"type": "http.response.body", "body": payload, "more_body": False})
 
     async def _show(self, batch: Sequence[ReplyEvent], send: Send) -> None:
         """Send what came together; a sign of life that is on its way goes first."""

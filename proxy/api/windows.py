@@ -1,18 +1,23 @@
 """How large a window a model gets that Temper starts, or Ollama loads: configured, or what fits."""
 
 import logging
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from proxy.backends.ollama_models import Fitting
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
-from proxy.hardware.fit import STEP, Caching, largest_window, ollama_default_window
+from proxy.hardware.fit import (
+    STEP,
+    CacheType,
+    Caching,
+    largest_window,
+    ollama_default_window,
+)
 from proxy.hardware.memory import Memory
 from proxy.hardware.shape import shape_of
 from proxy.hardware.summary import amount
 from proxy.processes.devices import uses_devices
-from proxy.processes.llama_server import check_model_file, find_program
+from proxy.processes.launch import check_model_file, find_program
 from proxy.processes.model_file import ModelFile
 from proxy.sections import Context, Model
 from proxy.settings import Settings, is_loopback
@@ -20,15 +25,21 @@ from proxy.settings import Settings, is_loopback
 logger = logging.getLogger(__name__)
 
 
+def is_measured(context: Context) -> bool:
+    """Tell whether the window depends on the memory there is."""
+    return context.budget in {"full", "fast"}
+
+
 def planned_window(model: Model, context: Context, file: ModelFile) -> int:
     """Return the window of one slot; measures the memory only where the budget depends on it.
 
     Raises InvalidConfiguration if no window fits and LaunchFailed for what is no model at all.
     """
-    if context.budget not in {"full", "fast"}:
+    if not is_measured(context):
         return model.context_tokens
-    check_model_file(Path(file.names[0]))
-    return fitting_window(model, context, file, usable_memory(find_program()))
+    if model.path is not None:
+        check_model_file(model.path)
+    return fitting_window(model, context, file, usable_memory(find_program(model.server)))
 
 
 def usable_memory(program: tuple[str, ...]) -> Memory:
@@ -81,7 +92,8 @@ def fitting_window(model: Model, context: Context, file: ModelFile, memory: Memo
             f"{context.budget!r} needs to know what the model needs, and {file.names[0]} does not "
             "say; set model.context_tokens and budget = 'backend'",
         )
-    fit = largest_window(file.shape, memory, Caching(model.slots))
+    keys, values = CacheType[model.cache_type_k.upper()], CacheType[model.cache_type_v.upper()]
+    fit = largest_window(file.shape, memory, Caching(model.slots, keys, values))
     if not fit.window:
         raise InvalidConfiguration(
             "context.budget",

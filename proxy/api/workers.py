@@ -13,19 +13,27 @@ import multiprocessing
 import os
 import signal
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from typing import TypeAlias
 
 from proxy.api.assembly import serving_of
 from proxy.api.loop import loop_factory, settle
-from proxy.api.opening import backend_address
+from proxy.api.opening import address_of, shared_server
+from proxy.api.own_server import server_name, settled
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
+from proxy.processes.followed import Followed
 from proxy.processes.llama_server import StageListener
+from proxy.processes.supervisor import Status
 from proxy.settings import Settings
+
+# the end of a pipe through which workers are told of the server that they share
+News: TypeAlias = "Connection[Status, Status]"
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +55,11 @@ async def run_workers(
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
-        async with backend_address(settings, on_stage) as backend:
-            crew = _Crew(backend.given_to(settings), listening, counts)
-            on_ready(Address(url_of(listening), backend.url))
+        settings = settled(settings)
+        crew = _Crew(settings, listening, counts)
+        async with shared_server(settings, on_stage, crew.tell) as server:
+            backend = server.name if server is not None else address_of(settings).base_url
+            on_ready(Address(url_of(listening), backend))
             await crew.work()
 
 
@@ -60,8 +70,15 @@ class _Crew:
     settings: Settings
     listening: socket.socket
     counts: str
-    _workers: list[SpawnProcess] = field(default_factory=list)
+    _news: set[News] = field(default_factory=set)
+    _status: Status = field(default_factory=Status)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, status: Status) -> None:
+        """Tell all workers how the server does that they share."""
+        self._status = replace(status, log=())
+        for worker in self._news:
+            self._tell_one(worker)
 
     async def work(self) -> None:
         """Keep the workers going until a signal comes, and then end them."""
@@ -82,8 +99,8 @@ class _Crew:
         failures = 0
         while not self._is_over.is_set():
             begun = asyncio.get_running_loop().time()
-            worker = self._start()
-            await self._until_over(worker)
+            with self._started() as worker:
+                await self._until_over(worker)
             if self._is_over.is_set():
                 return
             is_early = asyncio.get_running_loop().time() - begun < _SOON
@@ -93,11 +110,27 @@ class _Crew:
                 raise ExitedUnexpectedly(_NAME, f"ended {failures} times, with {worker.exitcode}")
             logger.warning("%s ended with %s and is replaced", _NAME, worker.exitcode)
 
-    def _start(self) -> SpawnProcess:
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[SpawnProcess]:
+        """Start a worker, which hears the news while the block runs."""
         context = multiprocessing.get_context("spawn")
-        worker = context.Process(target=_work, args=(self.settings, self.listening), daemon=True)
-        worker.start()
-        return worker
+        ends: tuple[News, News] = context.Pipe(duplex=False)
+        hearing, telling = ends
+        arguments = (self.settings, self.listening, hearing)
+        worker = context.Process(target=_work, args=arguments, daemon=True)
+        with telling:
+            with hearing:
+                worker.start()
+            self._tell_one(telling)
+            self._news.add(telling)
+            try:
+                yield worker
+            finally:
+                self._news.discard(telling)
+
+    def _tell_one(self, worker: News) -> None:
+        with contextlib.suppress(OSError):  # it has just died
+            worker.send(self._status)
 
     async def _until_over(self, worker: SpawnProcess) -> None:
         """Wait for the end of a worker; from the signal on it has to come soon."""
@@ -130,15 +163,25 @@ def _watch(sentinel: int) -> asyncio.Future[None]:
     return ended
 
 
-def _work(settings: Settings, listening: socket.socket) -> None:
+def _work(settings: Settings, listening: socket.socket, news: News) -> None:
     """Be a worker."""
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, listening))
+        runner.run(_serve_until_orphaned(settings, listening, news))
 
 
-async def _serve_until_orphaned(settings: Settings, listening: socket.socket) -> None:
+async def _serve_until_orphaned(settings: Settings, listening: socket.socket, news: News) -> None:
+    loop = asyncio.get_running_loop()
     parent = multiprocessing.parent_process()
     if parent is not None:
-        asyncio.get_running_loop().add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
-    await serve_on(listening, settings, on_ready=lambda _address: settle())
+        loop.add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
+    followed = Followed(server_name(settings.model))
+
+    def hear() -> None:
+        try:
+            followed.note(news.recv())
+        except EOFError:  # the parent is gone, and this worker will be
+            loop.remove_reader(news.fileno())
+
+    loop.add_reader(news.fileno(), hear)
+    await serve_on(listening, settings, on_ready=lambda _address: settle(), followed=followed)

@@ -22,12 +22,8 @@ from proxy.backends.transport import Connection
 from proxy.demo.answers import Answer, Comparison, read_answer
 from proxy.demo.scenarios import SCENARIOS, SCRIPTS, request_for
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, LaunchFailed
-from proxy.processes.llama_server import (
-    NAME,
-    LaunchPlan,
-    embedded_program,
-    start_llama_server,
-)
+from proxy.processes.launch import NAME, LaunchPlan, embedded_program
+from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
 
 _CONTEXT_TOKENS = 4096

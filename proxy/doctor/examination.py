@@ -10,12 +10,14 @@ import httpx
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
-from proxy.api.opening import BackendAddress, backend_address, open_services
+from proxy.api.opening import address_of, open_services, shared_server
+from proxy.api.own_server import settled
 from proxy.doctor import exchanges, machine, server
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.patient import Patient
 from proxy.errors import TemperError
 from proxy.processes.llama_server import StageListener
+from proxy.processes.supervisor import Supervisor
 from proxy.settings import Settings
 
 _CHECK_SECONDS = 120.0
@@ -59,8 +61,9 @@ async def examine(
     """
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
-    async with backend_address(settings, on_stage) as address, AsyncExitStack() as stack:
-        patient = await _admit(settings, address, stack)
+    settings = settled(settings)
+    async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+        patient = await _admit(settings, own, stack)
         for check in CHECKS:
             found = await _made(check, patient)
             yield Examined(check.title, found, patient.model)
@@ -68,16 +71,17 @@ async def examine(
                 return
 
 
-async def _admit(settings: Settings, address: BackendAddress, stack: AsyncExitStack) -> Patient:
-    """Open the ways to a server: straight, and through all of Temper."""
-    found = address.given_to(settings)
-    serving = serving_of(found)
-    services = await stack.enter_async_context(open_services(found, serving, lambda _stage: None))
+async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Patient:
+    """Open the ways to a server, once it is ready: straight, and through all of Temper."""
+    address = await own.ready() if own is not None else address_of(settings)
+    serving = serving_of(settings)
+    opening = open_services(settings, serving, lambda _stage: None, followed=own)
+    services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
     own_key = settings.server.api_key
     headers = {"authorization": f"Bearer {own_key.get_secret_value()}"} if own_key else {}
     patience = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
-    direct = httpx.AsyncClient(base_url=address.url, timeout=patience, trust_env=False)
+    direct = httpx.AsyncClient(base_url=address.base_url, timeout=patience, trust_env=False)
     temper = httpx.AsyncClient(
         base_url="http://localhost", transport=through, timeout=patience, headers=headers
     )
@@ -85,7 +89,7 @@ async def _admit(settings: Settings, address: BackendAddress, stack: AsyncExitSt
     await stack.enter_async_context(temper)
     model = await _first_model(temper)
     known = await services.find(model).look_up(model)
-    asked = settings.model.context_tokens if settings.model.path is not None else None
+    asked = settings.model.context_tokens if own is not None else None
     wanted = settings.context.window_tokens or asked
     return Patient(settings, model, known, direct, temper, address.api_key, wanted)
 

@@ -23,6 +23,9 @@ _SAMPLING = {
 }
 
 
+_FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
+
+
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     """Read the flags, which mean what they mean for llama-server."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
@@ -32,6 +35,10 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-a", "--alias", default="")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("-ngl", "--gpu-layers", type=int)
+    parser.add_argument("-fa", "--flash-attn", choices=tuple(_FLASH_ATTENTION))
+    parser.add_argument("-ctk", "--cache-type-k")
+    parser.add_argument("-ctv", "--cache-type-v")
     for flag in _SAMPLING:
         parser.add_argument(flag, type=int if flag == "--top-k" else float)
     parser.add_argument("--slots", action="store_true")
@@ -45,7 +52,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     """Serve until SIGTERM; raises RuntimeError or ValueError if the model cannot be loaded."""
     import xllamacpp  # an extra: the flags can be read without it
 
-    wanted = {
+    wanted: dict[str, object] = {
         "hostnames": [options.host],
         "port": options.port,
         "n_ctx": options.ctx_size,
@@ -60,7 +67,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     }
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.model
-    for name, value in wanted.items():
+    for name, value in {**wanted, **tuning(options)}.items():
         if hasattr(parameters, name):  # builds differ
             setattr(parameters, name, value)
 
@@ -88,6 +95,22 @@ def list_devices() -> None:
     found = (one for one in xllamacpp.get_device_info() if one["type"] != processor)
     lines = (f"  {one['name']}: {one['description']}" for one in found)
     sys.stdout.write("\n".join([TITLE, *lines, ""]))
+
+
+def tuning(options: argparse.Namespace) -> dict[str, object]:
+    """Translate what was asked for of GPU, attention and cache."""
+    from xllamacpp import ggml_type, llama_flash_attn_type
+
+    chosen: dict[str, object] = {}
+    if options.gpu_layers is not None:
+        chosen["n_gpu_layers"] = options.gpu_layers
+    if options.flash_attn is not None:
+        word = _FLASH_ATTENTION[options.flash_attn]
+        chosen["flash_attn_type"] = getattr(llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{word}")
+    for name in ("cache_type_k", "cache_type_v"):
+        if (kind := getattr(options, name)) is not None:
+            chosen[name] = getattr(ggml_type, f"GGML_TYPE_{kind.upper()}")
+    return chosen
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # What llama.cpp writes in each case, and what it means for whoever wanted the server. All these
-# failures exit with 1, so the words are the only thing that tells them apart.
+# failures exit with 1, so the words are the only thing that tells them apart. Several complaints
+# follow one another: the first in this order is the cause.
 _MEANINGS = (
     (
         "couldn't bind HTTP server socket",
@@ -48,8 +49,23 @@ _MEANINGS = (
         "ran out of memory for the model: use a smaller model or quantisation",
     ),
     (
+        "requires flash",  # "V cache quantization requires flash_attn", and newer words
+        "needs flash attention for a quantised V cache: set flash_attention to on, or "
+        "cache_type_v to f16",
+    ),
+    (
         "error: invalid argument",
-        "did not understand one of its arguments: update llama.cpp",
+        "did not understand an argument ({said}): correct extra_arguments, or update llama.cpp",
+    ),
+    (
+        "unrecognized arguments",
+        "knows only a few arguments where it is embedded, and not these ({said}): remove them from "
+        "extra_arguments, or install llama-server",
+    ),
+    (
+        "failed to resolve commit",
+        "could not download the model: check hf_repo and the network, and HF_TOKEN for a private "
+        "repository",
     ),
 )
 
@@ -91,9 +107,11 @@ def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
 
 def _known_meaning(log_lines: Sequence[str]) -> str | None:
     for needle, meaning in _MEANINGS:
-        # several complaints follow one another; the first is the cause
-        if any(needle.lower() in line.lower() for line in log_lines):
-            return meaning
+        for line in log_lines:
+            _, found, said = line.lower().partition(needle.lower())
+            if found:
+                words = line[len(line) - len(said) :].strip(" :")
+                return meaning.replace("{said}", words)
     return None
 
 

@@ -5,38 +5,29 @@ a random key that only our child has been given: whoever insists on that key is 
 """
 
 import asyncio
-import importlib.util
+import logging
 import re
 import secrets
-import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from enum import Enum
 from http import HTTPStatus
-from pathlib import Path
 
 import httpx
 
-from proxy.errors import LaunchFailed, NeverBecameReady
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady
 from proxy.processes.failures import explain_failure
-from proxy.processes.process import LineListener, Process, RunningServer, python_module
-from proxy.profiles.profile import Sampling
+from proxy.processes.launch import HOST, NAME, LaunchPlan, check_plan
+from proxy.processes.process import LineListener, Process, RunningServer
 
-NAME = "llama-server"
-_HOST = "127.0.0.1"
+logger = logging.getLogger(__name__)
+
 _READY_SECONDS = 600.0  # a large model on a slow disk
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
-_SAMPLING_FLAGS = {
-    "temperature": "--temp",
-    "top_p": "--top-p",
-    "top_k": "--top-k",
-    "min_p": "--min-p",
-    "repeat_penalty": "--repeat-penalty",
-    "presence_penalty": "--presence-penalty",
-}
-_LISTENING = re.compile(rf"listening on http://{re.escape(_HOST)}:(\d+)\s*(?:-|$)")
+_LISTENING = re.compile(rf"listening on http://{re.escape(HOST)}:(\d+)\s*(?:-|$)")
 
 
 class Stage(Enum):
@@ -48,76 +39,6 @@ class Stage(Enum):
 
 
 StageListener = Callable[[Stage], None]
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """How to start a llama-server.
-
-    `context_tokens` is the window of each of the `slots`. `alias` is the model's name for
-    clients; `extra` are further arguments, put last.
-    """
-
-    program: tuple[str, ...]
-    model: Path
-    context_tokens: int
-    slots: int = 1
-    alias: str | None = None
-    extra: tuple[str, ...] = ()
-
-    def command(self) -> tuple[str, ...]:
-        """Return the command line; it holds no secret."""
-        # by default slots share one pool, and whoever overfills it makes all of them fail
-        size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
-        address = ("--host", _HOST, "--port", "0")
-        options = ("--jinja", "--no-webui", "--slots", "--metrics")
-        alias = ("-a", self.alias) if self.alias else ()
-        return (
-            *self.program,
-            "-m",
-            str(self.model),
-            *size,
-            *address,
-            *options,
-            *alias,
-            *self.extra,
-        )
-
-
-def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
-    """Return the flags that make published values the defaults; a client's own still win."""
-    published = asdict(sampling)
-    return tuple(
-        word
-        for name, flag in _SAMPLING_FLAGS.items()
-        if published[name] is not None
-        for word in (flag, format(published[name], "g"))
-    )
-
-
-def find_program() -> tuple[str, ...]:
-    """Return the command of the llama-server to use, or raise LaunchFailed if there is none."""
-    has_embedded = importlib.util.find_spec("xllamacpp") is not None
-    return choose_program(shutil.which(NAME), has_embedded=has_embedded)
-
-
-def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...]:
-    """Prefer the llama-server on PATH: it may have been built for the GPU."""
-    if on_path:
-        return (on_path,)
-    if has_embedded:
-        return embedded_program()
-    raise LaunchFailed(
-        NAME,
-        "cannot be started: no llama-server on PATH and the embedded one is not installed: "
-        "pip install 'temper-proxy[embedded]'",
-        is_lasting=True,
-    )
-
-
-def embedded_program() -> tuple[str, ...]:
-    """Return the command of the embedded server."""
-    return python_module("proxy.processes.embedded")
 
 
 @asynccontextmanager
@@ -133,7 +54,7 @@ async def start_llama_server(
     Raises LaunchFailed if it ends before and NeverBecameReady after `ready_seconds`; both say why
     and carry its last lines.
     """
-    check_model_file(plan.model)
+    check_plan(plan)
     on_stage(Stage.STARTING)
     api_key = secrets.token_urlsafe(32)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -149,29 +70,12 @@ async def start_llama_server(
     try:
         on_stage(Stage.LOADING)
         base_url = await _wait_until_ready(process, port, api_key, ready_seconds)
+        server = RunningServer(base_url, api_key, process)
+        await _read_back(plan, server)
         on_stage(Stage.READY)
-        yield RunningServer(base_url, api_key, process)
+        yield server
     finally:
         await process.stop()
-
-
-def check_model_file(model: Path) -> None:
-    """Raise LaunchFailed if `model` cannot be a model, before anything is started for it."""
-    try:
-        with model.open("rb") as file:
-            magic = file.read(4)
-    except FileNotFoundError:
-        problem = "does not exist: check the path"
-    except IsADirectoryError:
-        problem = "is a folder: name the .gguf file in it"
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    else:
-        if magic == b"GGUF":
-            return
-        problem = "is not a GGUF file: convert it or download the GGUF version"
-    sentence = f"was not started: the model file {model} {problem}"
-    raise LaunchFailed(NAME, sentence, is_lasting=True)
 
 
 def _environment(api_key: str) -> dict[str, str]:
@@ -204,14 +108,34 @@ async def _wait_until_ready(
         await asyncio.gather(ready, exited, return_exceptions=True)
 
 
+async def _read_back(plan: LaunchPlan, server: RunningServer) -> None:
+    """Warn if the server has less than was planned: it caps silently what the model cannot do."""
+    asked = LlamaServer(Connection(server.base_url, server.api_key))
+    try:
+        found = await asked.properties()
+    except BackendFailed as error:
+        logger.warning("%s does not tell its window: %s", NAME, error)
+        return
+    finally:
+        await asked.close()
+    if found.n_ctx < plan.context_tokens:
+        logger.warning(
+            "%s has a window of %d tokens for each slot instead of %d: %s takes no more",
+            NAME,
+            found.n_ctx,
+            plan.context_tokens,
+            plan.alias or plan.model,
+        )
+
+
 async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
-    base_url = f"http://{_HOST}:{await port}"
+    base_url = f"http://{HOST}:{await port}"
     async with httpx.AsyncClient(
         base_url=base_url, timeout=_ANSWER_SECONDS, trust_env=False
     ) as client:
         # not /v1/models: it answers 200 while the model is still loading
         while True:
-            if await _status(client, "/health", api_key) == HTTPStatus.OK:
+            if await _status(client, "/health", "") == HTTPStatus.OK:
                 break
             await asyncio.sleep(_LOOK_SECONDS)
         # /health is open to everybody; these two answers prove that it is our child

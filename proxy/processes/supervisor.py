@@ -135,7 +135,8 @@ class Supervisor:
         try:
             async with self._start() as server:
                 self._restarts.become_ready(_now())
-                self._tell(replace(self._status, address=server))
+                address = ServerAddress(server.base_url, server.api_key)
+                self._tell(replace(self._status, address=address))
                 self._settle(server)
                 exit_code = await server.process.wait()
                 # from here on it is ready for nobody, however long the rest takes
@@ -152,7 +153,8 @@ class Supervisor:
         told = replace(self._status, address=None, reason=str(failure), log=failure.log)
         self._tell(replace(told, retry_after=waiting))
         if waiting is None:
-            logger.error("%s stays down: it %s", self.name, failure.problem)
+            tried = f" after {told.restarts} restarts" if told.restarts else ""
+            logger.error("%s stays down%s: it %s", self.name, tried, failure.problem)
             self._settle(failure)
         else:
             logger.warning("%s %s: starts again in %.1f s", self.name, failure.problem, waiting)

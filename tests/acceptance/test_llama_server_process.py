@@ -14,11 +14,8 @@ import httpx
 import pytest
 
 from proxy.errors import LaunchFailed, NeverBecameReady
-from proxy.processes.llama_server import (
-    Stage,
-    sampling_flags,
-    start_llama_server,
-)
+from proxy.processes.launch import sampling_flags
+from proxy.processes.llama_server import Stage, start_llama_server
 from proxy.processes.process import RunningServer
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving

@@ -52,7 +52,8 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             (call,) = completion.choices[0].message.tool_calls or []
             assert call.type == "function"
             assert json.parse(call.function.arguments) == {"city": "Graz"}
-            assert is_listening(backend)
+            assert backend == httpx.URL("llama-server/own")
+            assert len(processes_with(str(own_model))) == 2  # Temper and the server
 
             stream = client.chat.completions.create(
                 model="own", messages=[{"role": "user", "content": "[[forever]]"}], stream=True
@@ -64,7 +65,6 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
                 list(stream)
         process.communicate()
     assert process.returncode == 0
-    assert not is_listening(backend)
     assert processes_with(str(own_model)) == []
 
 
@@ -89,10 +89,11 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
 def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "llama-server: starting ...\n"
+        told = iter(process.stderr.readline, "")
+        assert any(line == "llama-server: starting\n" for line in told)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode in (0, 130)  # after and before clients are welcome
     assert "Traceback" not in said
     assert processes_with(str(own_model)) == []
 

@@ -6,6 +6,8 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 
 LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
+RESTARTING = errors.BackendUnavailable("b", "crashed", is_managed=True, retry_after=3)
+DOWN = errors.BackendUnavailable("b", "stays down", is_managed=True)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,8 @@ LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
         (errors.NotAuthorized(), 401, "invalid_api_key", None),
         (errors.BackendUnavailable("b", "is down"), 502, "backend_unavailable", None),
         (LOADING, 503, "model_loading", None),
+        (RESTARTING, 503, "backend_unavailable", None),
+        (DOWN, 503, "backend_unavailable", None),
         (errors.BackendTimedOut("b", "is slow"), 504, "backend_timeout", None),
         (errors.BackendSpokeNonsense("b", "babbles"), 502, "backend_protocol_error", None),
         (errors.BackendFailed("b", "failed"), 502, "backend_protocol_error", None),
@@ -113,3 +117,8 @@ def test_a_wrong_method_names_the_right_one() -> None:
     problem = wrong_method("GET", "/a", "POST")
     assert isinstance(problem, Problem)
     assert (problem.status, problem.headers["allow"]) == (405, "POST")
+
+
+def test_a_client_is_told_when_a_server_of_ours_is_there_again_or_that_it_never_is() -> None:
+    assert describe(RESTARTING).headers == {"retry-after": "3"}
+    assert describe(DOWN).headers == {"x-should-retry": "false"}

@@ -4,23 +4,14 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import Serving
-from proxy.api.opening import BackendAddress, introduce_file, ollama_wishes, open_services
+from proxy.api.opening import ollama_wishes, open_services
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.processes.model_file import ModelFile
 from proxy.settings import Settings, load_settings
-
-OWN_PROFILE = """
-name = "falcon"
-title = "Falcon"
-sources = ["https://example.org/falcon"]
-[match]
-names = ["falcon-x*"]
-"""
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:
@@ -84,21 +75,3 @@ def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
 def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
     with pytest.raises(InvalidConfiguration, match="--backend-url"):
         opened(Settings())
-
-
-def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
-    (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
-    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, ModelFile(("model.gguf",)))
-    assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), ModelFile(("model.gguf",), "qwen3")).traits.syntaxes
-
-
-def test_who_finds_a_server_running_that_we_started_does_not_halve_its_window_again() -> None:
-    address = BackendAddress("http://127.0.0.1:1", "k")
-    ours = settings_of(model={"path": "some.gguf"}, context={"budget": "fast", "high": 0.8})
-    given = address.given_to(ours)
-    assert (given.backend.url, given.model.path) == ("http://127.0.0.1:1", None)
-    assert (given.context.budget, given.context.high) == ("backend", 0.8)
-    others = settings_of(backend={"url": "http://127.0.0.1:2"}, context={"budget": "fast"})
-    assert address.given_to(others).context.budget == "fast"

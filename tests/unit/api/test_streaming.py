@@ -180,6 +180,27 @@ def test_work_ends_when_the_client_leaves() -> None:
     assert ended == [True]
 
 
+def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
+    client = HandMadeClient()
+    begun = asyncio.Event()
+
+    async def endless() -> ReplyEvents:
+        yield [TextDelta("a")]
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        task = asyncio.create_task(streaming(client.scope, client.send))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scene())
+    assert client.answer == b"a!BackendUnavailable"
+
+
 def test_leaving_closes_what_is_being_streamed() -> None:
     client = HandMadeClient()
     closed: list[bool] = []

@@ -129,6 +129,9 @@ def test_the_hardware_decides_where_it_should_and_can(
 
 
 def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
-    file = ModelFile((str(tmp_path / "none.gguf"),))
+    path = tmp_path / "none.gguf"
+    full = Context.model_validate({"budget": "full"})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        planned_window(MODEL, Context.model_validate({"budget": "full"}), file)
+        planned_window(MODEL.model_copy(update={"path": path}), full, ModelFile((str(path),)))
+    with pytest.raises(InvalidConfiguration, match="does not say"):
+        planned_window(MODEL, full, ModelFile(("owner/to-download",)))

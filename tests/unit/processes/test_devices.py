@@ -5,7 +5,7 @@ import pytest
 
 from proxy.processes import devices
 from proxy.processes.devices import uses_devices
-from proxy.processes.llama_server import embedded_program
+from proxy.processes.launch import embedded_program
 
 
 def saying(text: str, code: int = 0) -> Sequence[str]:

@@ -3,9 +3,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import xllamacpp
 
-from proxy.processes.embedded import arguments
-from proxy.processes.llama_server import LaunchPlan, sampling_flags
+from proxy.processes.embedded import arguments, tuning
+from proxy.processes.launch import LaunchPlan, sampling_flags
 from proxy.profiles.profile import Sampling
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,6 +29,26 @@ def test_it_understands_the_sampling_of_every_profile() -> None:
     assert (options.temp, options.top_p, options.top_k, options.min_p) == (0.6, 0.95, 20, 0.01)
     assert (options.repeat_penalty, options.presence_penalty) == (1.05, 1.5)
     assert arguments(["-m", "m.gguf"]).temp is None
+
+
+def test_it_understands_what_is_asked_of_gpu_attention_and_cache() -> None:
+    wanted = LaunchPlan(
+        ("x",),
+        Path("m.gguf"),
+        2048,
+        gpu_layers=7,
+        flash_attention="off",
+        cache_type_k="q8_0",
+        cache_type_v="f32",
+    )
+    options = arguments(wanted.command()[1:])
+    assert tuning(options) == {
+        "n_gpu_layers": 7,
+        "flash_attn_type": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        "cache_type_k": xllamacpp.ggml_type.GGML_TYPE_Q8_0,
+        "cache_type_v": xllamacpp.ggml_type.GGML_TYPE_F32,
+    }
+    assert tuning(arguments(["-m", "m.gguf"])) == {}
 
 
 def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:

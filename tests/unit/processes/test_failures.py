@@ -16,7 +16,11 @@ from proxy.processes.failures import explain_exit, explain_failure
         ("llama_init: failed to allocate buffer for kv cache", "smaller context or fewer slots"),
         ("llama_model_load: error loading model: unable to allocate CPU buffer", "smaller model"),
         ("ggml_cuda: cudaMalloc failed: out of memory", "fewer GPU layers"),
-        ("error: invalid argument: --no-webui", "did not understand"),
+        ("init: V cache quantization requires flash_attn", "cache_type_v to f16"),
+        ("quantized V cache was requested, but this requires Flash Attention", "to f16"),
+        ("embedded llama-server: error: unrecognized arguments: -x", "not these (-x)"),
+        ("W get_repo_files: failed to resolve commit for owner/name", "check hf_repo"),
+        ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
 def test_a_known_complaint_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:

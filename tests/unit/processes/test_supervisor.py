@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import ExitedUnexpectedly, LaunchFailed, NeverBecameReady, ProcessFailed
-from proxy.processes.process import Process, RunningServer
+from proxy.processes.process import Process, RunningServer, ServerAddress
 from proxy.processes.restarts import RestartPolicy, State
 from proxy.processes.supervisor import Start, Status, Supervisor
 
@@ -111,7 +111,7 @@ def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() ->
         assert {server.process.pid for server in servers} == {servers[0].process.pid}
         assert served == list(range(200))
         assert seen.states == [State.STARTING, State.READY]
-        assert supervisor.status.address is servers[0]
+        assert supervisor.status.address == ServerAddress("http://127.0.0.1:1", "key")
         await supervisor.close()
         assert not is_running(servers[0])
 

@@ -1,0 +1,189 @@
+"""How a llama-server is started: the program, the plan, and the command line that it comes to.
+
+What cannot work is refused here, before anything is started for it.
+"""
+
+import importlib.util
+import os
+import shutil
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from proxy.errors import LaunchFailed
+from proxy.processes.process import python_module
+from proxy.profiles.profile import Sampling
+
+NAME = "llama-server"
+HOST = "127.0.0.1"
+_SAMPLING_FLAGS = {
+    "temperature": "--temp",
+    "top_p": "--top-p",
+    "top_k": "--top-k",
+    "min_p": "--min-p",
+    "repeat_penalty": "--repeat-penalty",
+    "presence_penalty": "--presence-penalty",
+}
+_EMBEDDED = "proxy.processes.embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """How to start a llama-server.
+
+    `model` is a GGUF file, or a repository of Hugging Face such as `owner/name:Q4_K_M`, which the
+    server downloads. `context_tokens` is the window of each of the `slots`. `alias` is the model's
+    name for clients. `gpu_layers` None puts as many layers on the GPU as fit, `port` 0 takes a free
+    one, and `extra` are further arguments, put last.
+    """
+
+    program: tuple[str, ...]
+    model: Path | str
+    context_tokens: int
+    slots: int = 1
+    alias: str | None = None
+    gpu_layers: int | None = None
+    flash_attention: str = "auto"
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    port: int = 0
+    extra: tuple[str, ...] = ()
+
+    def command(self) -> tuple[str, ...]:
+        """Return the command line; it holds no secret."""
+        source = ("-m", str(self.model)) if isinstance(self.model, Path) else ("-hf", self.model)
+        # by default slots share one pool, and whoever overfills it makes all of them fail
+        size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
+        address = ("--host", HOST, "--port", str(self.port))
+        options = ("--jinja", "--no-webui", "--slots", "--metrics")
+        alias = ("-a", self.alias) if self.alias else ()
+        return (
+            *self.program,
+            *source,
+            *size,
+            *self._tuning(),
+            *address,
+            *options,
+            *alias,
+            *self.extra,
+        )
+
+    def _tuning(self) -> tuple[str, ...]:
+        """Return what differs from the server's own defaults: old builds do not know every word."""
+        wanted = (
+            ("-ngl", "" if self.gpu_layers is None else str(self.gpu_layers)),
+            ("-fa", "" if self.flash_attention == "auto" else self.flash_attention),
+            ("-ctk", "" if self.cache_type_k == "f16" else self.cache_type_k),
+            ("-ctv", "" if self.cache_type_v == "f16" else self.cache_type_v),
+        )
+        return tuple(word for flag, value in wanted if value for word in (flag, value))
+
+    def __str__(self) -> str:
+        layers = "as many layers as fit" if self.gpu_layers is None else f"{self.gpu_layers} layers"
+        program = "the embedded server" if self.is_embedded else self.program[0]
+        parts = (
+            f"{self.model} on {program}",
+            f"{self.slots} x {self.context_tokens} tokens",
+            f"{layers} on the GPU",
+            f"flash attention {self.flash_attention}",
+            f"KV cache {self.cache_type_k}/{self.cache_type_v}",
+            f"port {self.port}" if self.port else "a free port",
+        )
+        return ", ".join(parts) + (f", {' '.join(self.extra)}" if self.extra else "")
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the server is the one inside xllamacpp."""
+        return self.program == embedded_program()
+
+
+def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
+    """Return the flags that make published values the defaults; a client's own still win."""
+    published = asdict(sampling)
+    return tuple(
+        word
+        for name, flag in _SAMPLING_FLAGS.items()
+        if published[name] is not None
+        for word in (flag, format(published[name], "g"))
+    )
+
+
+def find_program(own: Path | None = None) -> tuple[str, ...]:
+    """Return the command of the llama-server to use, `own` if there is one.
+
+    Raises `LaunchFailed` if there is none.
+    """
+    if own is not None:
+        if own.is_file() and os.access(own, os.X_OK):
+            return (str(own),)
+        problem = f"cannot be started: model.server {own} is not a program that this user may run"
+        raise LaunchFailed(NAME, problem, is_lasting=True)
+    has_embedded = importlib.util.find_spec("xllamacpp") is not None
+    return choose_program(shutil.which(NAME), has_embedded=has_embedded)
+
+
+def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...]:
+    """Prefer the llama-server on PATH: it may have been built for the GPU."""
+    if on_path:
+        return (on_path,)
+    if has_embedded:
+        return embedded_program()
+    raise LaunchFailed(
+        NAME,
+        "cannot be started: no llama-server on PATH and the embedded one is not installed: "
+        "pip install 'temper-proxy[embedded]'",
+        is_lasting=True,
+    )
+
+
+def embedded_program() -> tuple[str, ...]:
+    """Return the command of the embedded server."""
+    return python_module(_EMBEDDED)
+
+
+def check_plan(plan: LaunchPlan) -> None:
+    """Raise `LaunchFailed` if a plan cannot work, before anything is started for it."""
+    if isinstance(plan.model, Path):
+        check_model_file(plan.model)
+    elif plan.is_embedded:
+        raise LaunchFailed(
+            NAME,
+            f"was not started: the embedded server cannot download {plan.model}: download the GGUF "
+            "file and name it in model.path, or install llama-server",
+            is_lasting=True,
+        )
+    if plan.port:
+        _check_port(plan.port)
+
+
+def check_model_file(model: Path) -> None:
+    """Raise `LaunchFailed` if `model` cannot be a model."""
+    try:
+        with model.open("rb") as file:
+            magic = file.read(4)
+    except FileNotFoundError:
+        problem = "does not exist: check the path"
+    except IsADirectoryError:
+        problem = "is a folder: name the .gguf file in it"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    else:
+        if magic == b"GGUF":
+            return
+        problem = "is not a GGUF file: convert it or download the GGUF version"
+    sentence = f"was not started: the model file {model} {problem}"
+    raise LaunchFailed(NAME, sentence, is_lasting=True)
+
+
+def _check_port(port: int) -> None:
+    """Find a stranger on the port: some servers would share it with him, and so our requests."""
+    try:
+        with socket.create_server((HOST, port)):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        problem = (
+            f"was not started: port {port} (model.port) cannot be used ({reason}): "
+            "choose another, or 0 for a free one"
+        )
+        raise LaunchFailed(NAME, problem, is_lasting=True) from error

@@ -1,0 +1,139 @@
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import LaunchFailed
+from proxy.processes.launch import (
+    LaunchPlan,
+    check_model_file,
+    check_plan,
+    choose_program,
+    embedded_program,
+    find_program,
+    sampling_flags,
+)
+from proxy.profiles.profile import Sampling
+
+PLAN = LaunchPlan(("s",), Path("m"), 4096)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF and more")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("plan", "begin", "end"),
+    [
+        (PLAN, "-m m -np 1 -c 4096", "--metrics"),
+        (replace(PLAN, slots=3), "-m m -np 3 -c 12288", "--metrics"),
+        (replace(PLAN, model="o/n:Q8_0"), "-hf o/n:Q8_0 -np 1 -c 4096", "--metrics"),
+        (replace(PLAN, alias="qwen"), "-m m -np 1 -c 4096", "--metrics -a qwen"),
+        (replace(PLAN, extra=("-t", "4")), "-m m -np 1 -c 4096", "--metrics -t 4"),
+        (replace(PLAN, gpu_layers=0), "-m m -np 1 -c 4096 -ngl 0", "--metrics"),
+        (replace(PLAN, flash_attention="on"), "-m m -np 1 -c 4096 -fa on", "--metrics"),
+        (
+            replace(PLAN, cache_type_k="q8_0", cache_type_v="q4_0", gpu_layers=12),
+            "-m m -np 1 -c 4096 -ngl 12 -ctk q8_0 -ctv q4_0",
+            "--metrics",
+        ),
+    ],
+)
+def test_a_plan_says_everything_that_must_not_be_left_to_the_server(
+    plan: LaunchPlan, begin: str, end: str
+) -> None:
+    expected = f"s {begin} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
+    assert " ".join(plan.command()) == expected
+    own_port = " ".join(replace(plan, port=9000).command())
+    assert own_port == expected.replace("--port 0", "--port 9000")
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (
+            replace(PLAN, slots=2),
+            "m on s, 2 x 4096 tokens, as many layers as fit on the GPU, flash attention auto, "
+            "KV cache f16/f16, a free port",
+        ),
+        (
+            LaunchPlan(embedded_program(), "o/n", 1, gpu_layers=9, port=9000, extra=("-t", "4")),
+            "o/n on the embedded server, 1 x 1 tokens, 9 layers on the GPU, flash attention auto, "
+            "KV cache f16/f16, port 9000, -t 4",
+        ),
+    ],
+)
+def test_a_plan_is_one_readable_line(plan: LaunchPlan, line: str) -> None:
+    assert str(plan) == line
+
+
+def test_published_sampling_becomes_the_servers_default() -> None:
+    published = Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0, source="https://e.org")
+    assert " ".join(sampling_flags(published)) == "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0"
+    assert sampling_flags(Sampling()) == ()
+
+
+def test_a_server_on_path_is_preferred() -> None:
+    assert choose_program("/bin/llama-server", has_embedded=True) == ("/bin/llama-server",)
+
+
+def test_the_embedded_server_is_the_second_choice() -> None:
+    assert choose_program(None, has_embedded=True) == embedded_program()
+
+
+def test_without_any_server_the_remedy_is_named() -> None:
+    with pytest.raises(LaunchFailed, match=r"no llama-server on PATH .* 'temper-proxy\[embedded"):
+        choose_program(None, has_embedded=False)
+
+
+def test_the_program_is_looked_for_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llama-server"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program() == (str(program),)
+
+
+def test_a_program_of_ones_own_is_preferred_to_all_and_must_be_one(tmp_path: Path) -> None:
+    own = tmp_path / "my-llama-server"
+    own.touch(mode=0o755)
+    assert find_program(own) == (str(own),)
+    own.chmod(0o644)
+    for wrong in (own, tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(LaunchFailed, match="is not a program") as raised:
+            find_program(wrong)
+        assert raised.value.is_lasting
+
+
+def test_the_embedded_server_downloads_nothing() -> None:
+    check_plan(replace(PLAN, model="owner/name"))
+    with pytest.raises(LaunchFailed, match=r"cannot download owner/name: .* model\.path"):
+        check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
+
+
+def test_a_port_that_a_stranger_holds_is_refused(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        plan = replace(PLAN, model=model, port=stranger.getsockname()[1])
+        with pytest.raises(LaunchFailed, match=r"port \d+ \(model.port\) cannot be used") as raised:
+            check_plan(plan)
+    assert raised.value.is_lasting
+    check_plan(plan)
+
+
+def test_a_file_that_begins_like_a_model_may_be_tried(model: Path) -> None:
+    check_model_file(model)
+
+
+def test_a_file_that_cannot_be_a_model_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_text("hello")
+    for path, problem in (
+        (tmp_path / "nowhere.gguf", "does not exist"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "text.gguf", "is not a GGUF file"),
+        (tmp_path / ("long" * 100), "cannot be read"),
+    ):
+        with pytest.raises(LaunchFailed, match=problem):
+            check_model_file(path)

@@ -1,0 +1,216 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import TypeVar
+
+import httpx
+import pytest
+import respx
+
+from proxy.backends.client import Description, Health, Model
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
+from proxy.errors import BackendTimedOut, BackendUnavailable
+from proxy.processes.followed import Followed
+from proxy.processes.managed import Managed
+from proxy.processes.process import ServerAddress
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
+from tests.fakes.questions import HELLO, question
+
+FIRST = ServerAddress("http://first", "key one")
+SECOND = ServerAddress("http://second", "key two")
+PLANNED = Description(("qwen", "qwen.gguf"), "qwen3", "a template", slots=2, window=8192)
+READY = Status(State.READY, address=FIRST)
+STARTING = Status(State.STARTING, reason="it crashed")
+WAITING = Status(State.WAITING, reason="it crashed", retry_after=1.5)
+DOWN = Status(State.DOWN, reason="it crashed once too often")
+
+Result = TypeVar("Result")
+
+
+class Scene:
+    """A backend over a server whose status and answers are set by the test."""
+
+    def __init__(self, status: Status, load_wait: float = 30.0) -> None:
+        self.server = Followed("llama-server/qwen")
+        self.server.note(status)
+        self.routes = respx.MockRouter(assert_all_called=False)
+        self.connected: list[str] = []
+        self.backend = Managed(self.server, PLANNED, self._connect, load_wait=load_wait)
+
+    def _connect(self, address: ServerAddress) -> LlamaServer:
+        self.connected.append(address.base_url)
+        wire = httpx.MockTransport(self.routes.async_handler)
+        return LlamaServer(Connection(address.base_url, address.api_key, transport=wire))
+
+    def answers(self, address: ServerAddress, *, ready: bool = True) -> None:
+        chat = self.routes.post(f"{address.base_url}/v1/chat/completions")
+        chat.mock(return_value=httpx.Response(200, content=HELLO))
+        health = httpx.Response(200 if ready else 503)
+        self.routes.get(f"{address.base_url}/health").mock(return_value=health)
+
+    def breaks_off(self, error: Exception) -> None:
+        self.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=error)
+
+    async def ask(self) -> list[ReplyEvent]:
+        async with aclosing(self.backend.ask(question(), {})) as events:
+            return [event async for batch in events for event in batch]
+
+
+def run(work: Callable[[], Coroutine[None, None, Result]]) -> Result:
+    async def with_patience() -> Result:
+        async with asyncio.timeout(30):
+            return await work()
+
+    return asyncio.run(with_patience())
+
+
+def refusal(scene: Scene) -> BackendUnavailable:
+    with pytest.raises(BackendUnavailable) as raised:
+        run(scene.ask)
+    return raised.value
+
+
+def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is() -> None:
+    async def work() -> None:
+        scene = Scene(STARTING)
+        scene.answers(FIRST)
+        scene.answers(SECOND)
+        asked = asyncio.create_task(scene.ask())
+        await asyncio.sleep(0)
+        scene.server.note(READY)
+        assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
+        await scene.ask()
+        scene.server.note(Status(State.READY, address=SECOND))
+        await scene.ask()
+        assert scene.connected == [FIRST.base_url, SECOND.base_url]
+        assert scene.backend.name == "llama-server/qwen"
+        await scene.backend.close()
+
+    run(work)
+
+
+def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
+    error = refusal(Scene(STARTING, load_wait=0.0))
+    assert (error.loading, error.is_managed) == (True, False)
+
+
+def test_nobody_waits_for_a_server_that_has_just_crashed() -> None:
+    error = refusal(Scene(WAITING))
+    assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
+    assert (error.is_managed, error.retry_after) == (True, 2)
+
+
+def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
+    error = refusal(Scene(DOWN))
+    assert str(error) == "The backend llama-server/qwen is down: it crashed once too often."
+    assert (error.is_managed, error.retry_after) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("noticed", "ending", "retry_after"),
+    [
+        (READY, "broke off the connection; it is started again.", 1),
+        (WAITING, "broke off the connection; it is started again.", 2),
+        (DOWN, "and stays down: it crashed once too often.", None),
+    ],
+)
+def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
+    noticed: Status, ending: str, retry_after: int | None
+) -> None:
+    scene = Scene(READY)
+
+    def crash(_: httpx.Request) -> httpx.Response:
+        scene.server.note(noticed)
+        raise httpx.ReadError("gone")
+
+    scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=crash)
+    error = refusal(scene)
+    assert str(error).endswith(ending)
+    assert (error.is_managed, error.retry_after) == (True, retry_after)
+
+
+def test_what_is_no_crash_is_left_as_it_is() -> None:
+    scene = Scene(READY)
+    scene.breaks_off(httpx.ReadTimeout("slow"))
+    with pytest.raises(BackendTimedOut):
+        run(scene.ask)
+    sleeping = Scene(READY, load_wait=0.0)
+    loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
+    sleeping.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(return_value=loading)
+    assert refusal(sleeping).loading
+
+
+@pytest.mark.parametrize("status", [Status(), STARTING, WAITING, DOWN])
+def test_before_the_server_is_ready_the_plan_is_all_that_is_known(status: Status) -> None:
+    async def work() -> None:
+        scene = Scene(status)
+        described = await scene.backend.describe("any")
+        assert described.is_provisional
+        assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
+        assert await scene.backend.models() == (Model("qwen", {}),)
+        assert await scene.backend.count(question(), {}) is None
+        assert await scene.backend.count_texts(["a"], {}) is None
+        assert scene.connected == []
+        await scene.backend.close()
+
+    run(work)
+
+
+def test_a_server_that_is_ready_tells_more() -> None:
+    async def work() -> None:
+        scene = Scene(READY)
+        root, routes = FIRST.base_url, scene.routes
+        properties = {
+            "model_alias": "real",
+            "total_slots": 4,
+            "default_generation_settings": {"n_ctx": 4096},
+        }
+        routes.get(f"{root}/props").mock(return_value=httpx.Response(200, json=properties))
+        listed = {"data": [{"id": "real"}]}
+        routes.get(f"{root}/v1/models").mock(return_value=httpx.Response(200, json=listed))
+        counted = httpx.Response(200, json={"input_tokens": 7})
+        routes.post(f"{root}/v1/chat/completions/input_tokens").mock(return_value=counted)
+        tokens = httpx.Response(200, json={"tokens": [1, 2]})
+        asked_tokens = routes.post(f"{root}/tokenize").mock(return_value=tokens)
+        described = await scene.backend.describe("any")
+        assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
+        assert not described.is_provisional
+        assert await scene.backend.models() == (Model("real", {"id": "real"}),)
+        assert await scene.backend.count(question(), {}) == 7
+        await scene.backend.count_texts(["a"], {})
+        assert asked_tokens.called
+
+    run(work)
+
+
+def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
+    async def work() -> None:
+        scene = Scene(READY)
+        scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
+        scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
+        assert (await scene.backend.describe("any")).names == PLANNED.names
+        assert await scene.backend.models() == (Model("qwen", {}),)
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("status", "answers_health", "expected"),
+    [
+        (Status(), True, Health.LOADING),
+        (STARTING, True, Health.LOADING),
+        (WAITING, True, Health.LOADING),
+        (READY, True, Health.READY),
+        (READY, False, Health.LOADING),
+        (DOWN, True, Health.UNREACHABLE),
+    ],
+)
+def test_its_health_follows_from_its_state(
+    status: Status, answers_health: bool, expected: Health
+) -> None:
+    scene = Scene(status)
+    scene.answers(FIRST, ready=answers_health)
+    assert run(scene.backend.health) is expected
