@@ -6,6 +6,7 @@ request, what was known of the model, what the operator had decided, and each ra
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -136,13 +137,15 @@ class Recording:
         self._is_over = True
 
 
-def read_recording(path: Path) -> list[RecordedExchange]:
-    """Read a recording; raises `InvalidConfiguration` that names the line that is wrong."""
+def read_recording(path: Path) -> Iterator[RecordedExchange]:
+    """Read a recording line by line; raises `InvalidConfiguration` that names a wrong line."""
     try:
-        lines = path.read_bytes().splitlines()
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _exchange(path, number, line)
     except OSError as error:
         raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
-    return [_exchange(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange:

@@ -125,7 +125,7 @@ async def test_what_was_never_understood_is_not_recorded(tmp_path: Path) -> None
     path = tmp_path / "recording.jsonl"
     async with temper(observers=recording_to(path)) as front:
         await front.send(b"{")
-    assert read_recording(path) == []
+    assert list(read_recording(path)) == []
 
 
 async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
     count = 8
     async with temper(*[GOOD] * count, observers=recording_to(path)) as front:
         await asyncio.gather(*[front.client.post(CHAT, json=request()) for _ in range(count)])
-    kept = read_recording(path)
+    kept = list(read_recording(path))
     assert len({one.id for one in kept}) == count
     assert all(one.changes == () for one in replay_file(path, None))
     assert all(len(one.generations) == 1 for one in kept)

@@ -37,7 +37,7 @@ def test_an_exchange_is_one_line_that_can_be_read_back(tmp_path: Path) -> None:
     recording.write(EXCHANGE)
     recording.close()
     assert path.read_bytes().count(b"\n") == 2
-    assert read_recording(path) == [EXCHANGE, EXCHANGE]
+    assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
 
 
 def test_secrets_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
@@ -104,15 +104,15 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, problem: str) -
     path = tmp_path / "recording.jsonl"
     path.write_text(f"{EXCHANGE.model_dump_json()}\n{line}\n")
     with pytest.raises(InvalidConfiguration, match=problem):
-        read_recording(path)
+        list(read_recording(path))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
-        read_recording(tmp_path / "nothing")
+        list(read_recording(tmp_path / "nothing"))
 
 
 def test_empty_lines_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"\n{EXCHANGE.model_dump_json()}\n\n")
-    assert read_recording(path) == [EXCHANGE]
+    assert list(read_recording(path)) == [EXCHANGE]
