@@ -1,4 +1,4 @@
-"""Canary keys wherever keys can be, and none of them in anything that leaves Temper (F40, F41)."""
+"""F40 and F41: keys wherever keys can be, and what would forge a line or steer a terminal."""
 
 import json
 import logging
@@ -99,6 +99,7 @@ async def watched(
     recording.close()
 
 
+@pytest.mark.fault("F40")
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_no_key_leaves_temper_whatever_happens(
@@ -127,6 +128,7 @@ async def test_no_key_leaves_temper_whatever_happens(
     assert [canary for canary in CANARIES if canary in left] == []
 
 
+@pytest.mark.fault("F41")
 async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(
     tmp_path: Path,
 ) -> None:
@@ -145,6 +147,7 @@ async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(
     assert recorded.request["model"] == HOSTILE
 
 
+@pytest.mark.fault("F41")
 async def test_a_line_of_json_stays_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
