@@ -84,13 +84,27 @@ class Account:
         self._clock = clock
         self._begun = clock()
         self._begun_at = time.time()
-        self._joined = 0.0
+        self._joined: float | None = None
+        self._loaded: float | None = None
         self._admitted: float | None = None
         self._first_token: float | None = None
         self._attempts: list[_Attempt] = []
         self._load: Load | None = None
         self._share = 0.0
         self._waits = False
+
+    @contextmanager
+    def loading(self, load: Load | None) -> Generator[None, None, None]:
+        """Note that the request waits for its model to be loaded while the block runs."""
+        begun = self._clock()
+        if load is not None:
+            load.wait(1)
+        try:
+            yield
+        finally:
+            self._loaded = self._clock() - begun
+            if load is not None:
+                load.wait(-1)
 
     def wait(self, load: Load | None) -> None:
         """Note that the request waits for a slot."""
@@ -127,18 +141,18 @@ class Account:
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
         self._settle()
-        asked = self.asked
+        asked, now = self.asked, self._clock()
         return RequestRecord(
             id=self._id,
             begun_at=self._begun_at,
-            seconds=self._clock() - self._begun,
+            seconds=now - self._begun,
             status=self.status,
             model=asked.model if asked is not None else None,
             service=asked.service if asked is not None else None,
             backend=asked.backend if asked is not None else None,
             stream=asked.stream if asked is not None else None,
-            queued=_between(self._joined, self._admitted),
-            first_token=_between(self._begun, self._first_token),
+            queued=self._queued(now),
+            first_token=None if self._first_token is None else self._first_token - self._begun,
             tokens=_tokens(self.usage),
             finish_reason=self.finish_reason,
             attempts=self._tried(),
@@ -157,6 +171,12 @@ class Account:
             load.wait(-1)
         elif self._admitted is not None:
             load.run(-1, -self._share)
+
+    def _queued(self, now: float) -> float | None:
+        """Add up what was spent waiting, also by those who were never admitted."""
+        if self._joined is None:
+            return self._loaded
+        return (self._loaded or 0.0) + (self._admitted or now) - self._joined
 
     def _tried(self) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was begun anew lost its first try."""
@@ -189,10 +209,6 @@ def word_for(error: TemperError) -> str:
     if isinstance(error, BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")
-
-
-def _between(begun: float, ended: float | None) -> float | None:
-    return None if ended is None else ended - begun
 
 
 def _tokens(reported: UsageReported | None) -> Tokens:

@@ -56,7 +56,7 @@ QUEUED = Metric(
     "temper_queue_duration_seconds",
     "histogram",
     ("model",),
-    "time that a request waited for a slot of the backend",
+    "time that a request waited for a slot of the backend, or for its model to be loaded",
     _SECONDS,
 )
 ATTEMPTS = Metric(
@@ -140,7 +140,7 @@ WAITING = Metric(
     "temper_requests_waiting",
     "gauge",
     ("model",),
-    "requests that wait for a slot now",
+    "requests that wait for a slot or a model now",
 )
 RUNNING = Metric(
     "temper_requests_running",

@@ -53,10 +53,10 @@ class Tokens:
 class RequestRecord:
     """One request; None where it was not reached or not told.
 
-    `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot,
-    `first_token` came so long after the request. `model` is the client's word, `service` the
-    configured name that it stands for. `outcome` is known of requests that were answered, `left`
-    of those whose client did not wait for it.
+    `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot
+    or for the model to be loaded, `first_token` came so long after the request. `model` is the
+    client's word, `service` the configured name that it stands for. `outcome` is known of requests
+    that were answered, `left` of those whose client did not wait for it.
     """
 
     id: str

@@ -63,7 +63,8 @@ class ChatCompletions:
         visit.account.asked = asked
         with service.hold() as hold:
             if hold is not None:
-                await opening.wait_for(hold, request, http.receive)
+                with visit.account.loading(self.observers.load(service.title)):
+                    await opening.wait_for(hold, request, http.receive)
             visit.received = received = await self.reception.receive(http, asking)
             exchange = await self._begin(received, visit)
             exchange.resume(opening.chunks)

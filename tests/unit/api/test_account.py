@@ -128,6 +128,30 @@ def test_the_crowd_is_followed_and_left_from_wherever_one_stands() -> None:
     assert (crowd.waiting, crowd.running) == (0, 0)
 
 
+def test_waiting_for_the_model_is_waiting_as_well() -> None:
+    crowd = Crowd()
+    account = an_account()
+    with account.loading(crowd):
+        assert crowd.waiting == 1
+    account.wait(crowd)
+    account.admit(0.0)
+    assert account.record().queued == 2.0
+    assert (crowd.waiting, crowd.running) == (0, 0)
+
+
+def test_whoever_was_never_admitted_waited_to_the_end() -> None:
+    loading = an_account()
+    with suppress(BackendTimedOut), loading.loading(None):
+        raise BackendTimedOut("b", "was slow")
+    record = loading.record()
+    assert (record.queued, record.seconds, record.overhead) == (1.0, 3.0, 2.0)
+    queueing = an_account()
+    queueing.wait(None)
+    record = queueing.record()
+    assert (record.queued, record.seconds, record.overhead) == (1.0, 2.0, 1.0)
+    assert an_account().record().queued is None
+
+
 def test_headers_travel_as_they_are_unless_there_is_a_trace() -> None:
     with an_account().attempt({"traceparent": "theirs"}) as headers:
         assert headers == {"traceparent": "theirs"}
