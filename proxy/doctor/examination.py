@@ -36,7 +36,11 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {"open files": machine.descriptors, "Temper's address": machine.reachability}
+MACHINE = {
+    "open files": machine.descriptors,
+    "memory": machine.memory,
+    "Temper's address": machine.reachability,
+}
 CHECKS = (
     Check("readiness", server.readiness, is_vital=True),
     Check("version", server.version, is_vital=True),

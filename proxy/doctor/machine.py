@@ -3,10 +3,14 @@
 import resource
 
 from proxy.doctor.finding import Finding, doubtful, fine
+from proxy.hardware.memory import Memory
+from proxy.hardware.snapshot import snapshot
+from proxy.hardware.summary import amount
 from proxy.settings import Settings, is_loopback
 
 _STREAM_DESCRIPTORS = 2  # the client's socket and the backend's
 _OWN_DESCRIPTORS = 64
+_LEAST_MEMORY = 1 << 30
 
 
 def descriptors(settings: Settings) -> Finding:
@@ -24,6 +28,21 @@ def judge_descriptors(limit: int, needed: int) -> Finding:
         f"only {limit} open files are allowed, and full queues need {needed}",
         f"ulimit -n {needed}, or lower server.max_waiting",
     )
+
+
+def memory(_: Settings) -> Finding:
+    """Measure what is left for models."""
+    return judge_memory(snapshot())
+
+
+def judge_memory(found: Memory) -> Finding:
+    """Tell whether anything is left; a device that a model fills is as it should be."""
+    parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
+    parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
+    told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
+    if found.free < _LEAST_MEMORY:
+        return doubtful(told, "end other programs, or use a smaller model or window")
+    return fine(told)
 
 
 def reachability(settings: Settings) -> Finding:
