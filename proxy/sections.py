@@ -19,7 +19,7 @@ from pydantic import (
 from proxy.launching import Arguments, CacheType, Layers, ValueCacheType, usable_repository
 
 
-def _not_a_truth_value(value: object) -> object:
+def not_a_truth_value(value: object) -> object:
     """Refuse true and false where a number is due; pydantic would read them as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("should be a number")
@@ -80,9 +80,9 @@ def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 Origin = Annotated[str, AfterValidator(_origin)]
-Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
-Seconds = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, le=1)]
+Count = Annotated[int, BeforeValidator(not_a_truth_value)]
+Seconds = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, le=1)]
 Key = Annotated[
     Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(_none_if_empty)
 ]
@@ -98,21 +98,22 @@ File = Annotated[
 Repository = Annotated[
     Annotated[str, AfterValidator(usable_repository)] | None, BeforeValidator(_none_if_empty)
 ]
-Name = Annotated[
-    Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
-    | None,
-    BeforeValidator(_none_if_empty),
+RequiredName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)
 ]
+Name = Annotated[RequiredName | None, BeforeValidator(_none_if_empty)]
 
 _UNIT = r"\d+(\.\d+)?(ms|s|m|h)"
 Duration = Annotated[str, StringConstraints(pattern=rf"^(-?\d+|({_UNIT})+)?$")]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Some settings that belong together: known names only, and never changed."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Server(_Section):
+class Server(Section):
     """Where Temper listens and how it treats its clients."""
 
     host: str = Field(
@@ -152,7 +153,7 @@ class Server(_Section):
     max_waiting: Count = Field(
         default=256, ge=1, description="requests that may wait for a slot; more get a 429"
     )
-    grace_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
+    grace_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
         default=10,
         ge=0,
         allow_inf_nan=False,
@@ -164,8 +165,8 @@ class Server(_Section):
     )
 
 
-class Backend(_Section):
-    """The running server that Temper talks to, and how long it waits for it."""
+class Address(Section):
+    """A running server, and how Temper speaks to it."""
 
     url: Url = Field(
         default=None,
@@ -182,6 +183,11 @@ class Backend(_Section):
     parallel_requests: Count = Field(
         default=0, ge=0, description="requests put to it at once; 0 means one for each of its slots"
     )
+
+
+class Backend(Address):
+    """The running server that Temper talks to, and how long it waits for it."""
+
     connect_seconds: Seconds = Field(
         default=5, description="limit for opening a connection, in seconds"
     )
@@ -191,7 +197,7 @@ class Backend(_Section):
     idle_seconds: Seconds = Field(
         default=120, description="longest silence inside a reply, in seconds"
     )
-    load_wait_seconds: Annotated[float, BeforeValidator(_not_a_truth_value)] = Field(
+    load_wait_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
         default=60,
         ge=0,
         allow_inf_nan=False,
@@ -202,7 +208,7 @@ class Backend(_Section):
     )
 
 
-class Ollama(_Section):
+class Ollama(Section):
     """What is asked of an Ollama; without backend.url it is looked for where OLLAMA_HOST says."""
 
     model: Name = Field(
@@ -216,7 +222,7 @@ class Ollama(_Section):
     )
 
 
-class Model(_Section):
+class Model(Section):
     """The model that Temper starts a server for."""
 
     path: File = Field(default=None, description="GGUF file to start a llama-server with")
@@ -263,7 +269,7 @@ class Model(_Section):
         return self.path or self.hf_repo
 
 
-class Guardrails(_Section):
+class Guardrails(Section):
     """How replies are judged, and what happens to those that fail."""
 
     mode: Literal["on", "observe", "off"] = Field(
@@ -294,7 +300,7 @@ class Guardrails(_Section):
     )
 
 
-class Context(_Section):
+class Context(Section):
     """How a conversation that grows is kept inside the window of the model."""
 
     compaction: Literal["auto", "report", "off"] = Field(
@@ -325,7 +331,7 @@ class Context(_Section):
     )
 
 
-class Profile(_Section):
+class Profile(Section):
     """What is known about the model; `temper models` shows what was recognised, and why."""
 
     name: Name = Field(
@@ -348,7 +354,7 @@ class Profile(_Section):
     )
 
 
-class Logging(_Section):
+class Logging(Section):
     """What is written to standard error, one line per request."""
 
     format: Literal["text", "json"] = Field(
@@ -360,14 +366,14 @@ class Logging(_Section):
     )
 
 
-class Metrics(_Section):
+class Metrics(Section):
     """What `/metrics` shows, for Prometheus and inference gateways."""
 
     enabled: bool = Field(default=True, description="count requests and serve /metrics")
     open: bool = Field(default=False, description="serve /metrics without the api_key as well")
 
 
-class Tracing(_Section):
+class Tracing(Section):
     """Where OpenTelemetry spans go; needs the extra `otel`."""
 
     url: Collector = Field(
@@ -375,7 +381,7 @@ class Tracing(_Section):
     )
 
 
-class Recording(_Section):
+class Recording(Section):
     """What is written down for `temper replay`: requests with all they say, and raw replies."""
 
     path: File = Field(

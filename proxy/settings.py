@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from proxy import sources
+from proxy import served_models, sources
 from proxy.dialects.openai_chat.schema import WorkflowRules
 from proxy.errors import InvalidConfiguration
 from proxy.sections import (
@@ -28,6 +28,7 @@ from proxy.sections import (
     Server,
     Tracing,
 )
+from proxy.served_models import Contradiction, ServedModel, Swapping
 from proxy.sources import Given, Layer, Names
 
 DEFAULT_FILE = Path("temper.toml")
@@ -49,6 +50,7 @@ class Settings(BaseSettings):
     backend: Backend = Backend()
     ollama: Ollama = Ollama()
     model: Model = Model()
+    swapping: Swapping = Swapping()
     guardrails: Guardrails = Guardrails()
     context: Context = Context()
     profile: Profile = Profile()
@@ -56,6 +58,9 @@ class Settings(BaseSettings):
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
+    models: dict[str, ServedModel] = Field(
+        default={}, description="several models, each in a section of its own, by name"
+    )
     workflows: dict[str, WorkflowRules] = Field(
         default={}, description="rules of order for the tools of a model, by the model's name"
     )
@@ -78,7 +83,7 @@ _FIELDS = {
     for section, values in Settings()
     if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
-}
+} | {f"models.*.{name}": field for name, field in ServedModel.model_fields.items()}
 _CONFIDENTIAL = tuple(
     name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)
 )
@@ -87,6 +92,7 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows",),
+    tables=("models",),
 )
 
 
@@ -123,10 +129,10 @@ def load_settings(
 def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return what is sound of the settings; what is not becomes a problem."""
     try:
-        return Settings.model_validate(sources.nested(given))
+        return Settings.model_validate(sources.nested(given, _NAMES))
     except ValidationError as error:
         wrong = {
-            ".".join(str(part) for part in found["loc"][:2]): _worded(found)
+            ".".join(map(str, found["loc"][: _depth(found)])): _worded(found)
             for found in error.errors(include_input=False, include_context=False)
         }
     for name, message in wrong.items():
@@ -138,17 +144,22 @@ def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
 def _worded(found: ErrorDetails) -> str:
     """Say what is wrong with a value, and where within it."""
     message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
-    within = ".".join(str(part) for part in found["loc"][2:])
+    within = ".".join(map(str, found["loc"][_depth(found) :]))
     return f"{within}: {message}" if within else message
 
 
+def _depth(found: ErrorDetails) -> int:
+    """Tell how many parts of an error's place are the name of a setting."""
+    return 3 if found["loc"][0] in _NAMES.tables else 2
+
+
 def _shown(name: str, given: Given) -> str:
-    is_secret = name in _CONFIDENTIAL or name.endswith("extra_arguments")
+    is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     may_hold_one = is_secret or given.is_confidential or "@" in str(given.value)
     return "" if may_hold_one else f", not {given.value!r}"
 
 
-def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Find settings that are fine alone and wrong together; the first name gets the blame."""
     if settings.model.source is not None:
         yield from _two_servers(settings)
@@ -157,6 +168,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
             ("model.hf_repo", "model.path"),
             "cannot be combined with model.path: name a file or a repository to download",
         )
+    yield from served_models.contradictions(settings.models, settings.swapping)
+    yield from _rivals_of_models(settings)
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -186,6 +199,21 @@ def _two_servers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if settings.ollama.model is not None:
         problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
         yield ("ollama.model", named), problem
+
+
+def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
+    if not settings.models:
+        return
+    for rival, is_given in (
+        ("backend.url", settings.backend.url is not None),
+        ("model.path", settings.model.source is not None),
+    ):
+        if is_given:
+            problem = "cannot be combined with [models.NAME]: give it a section of its own there"
+            yield (rival, "models"), problem
+    if settings.server.workers > 1:
+        problem = "must be 1 with [models.NAME]: workers cannot agree on what to load"
+        yield ("server.workers", "models"), problem
 
 
 def is_loopback(host: str) -> bool:

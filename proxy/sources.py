@@ -29,23 +29,39 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 class Names:
     """Every name there is: `sections`, `settings` as `section.name`, and which are `secrets`.
 
-    In the sections that are `open` the operator chooses the names.
+    In the sections that are `open` the operator chooses the names. Those that are `tables` hold
+    sections under names that the operator chooses: such a setting is called `section.*.name` here.
     """
 
     sections: tuple[str, ...]
     settings: tuple[str, ...]
     secrets: tuple[str, ...]
     open: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
         """Tell whether there is such a setting."""
         section, _, own = name.partition(".")
-        return name in self.settings or (section in self.open and own != "")
+        return self.generic(name) in self.settings or (section in self.open and own != "")
+
+    def generic(self, name: str) -> str:
+        """Return the name that a setting has here, whatever name the operator chose."""
+        section, owner, own = parts(name)
+        return f"{section}.*.{own}" if section in self.tables and owner else name
+
+    def is_secret(self, name: str) -> bool:
+        """Tell whether nobody may see the value."""
+        return self.generic(name) in self.secrets
+
+    def secret_of(self, name: str) -> str | None:
+        """Return the secret that is in the file that a setting names, None if it names none."""
+        secret = name.removesuffix("_file")
+        return secret if secret != name and self.is_secret(secret) else None
 
     @property
-    def secret_files(self) -> dict[str, str]:
-        """Map the names that hold the path of a secret's file to the secrets."""
-        return {f"{name}_file": name for name in self.secrets}
+    def secret_files(self) -> tuple[str, ...]:
+        """The names that hold the path of a secret's file."""
+        return tuple(f"{name}_file" for name in self.secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +105,8 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
     for name_of_variable, text in os.environ.items():
         if text and name_of_variable.startswith(PREFIX):
             name = name_of_variable.removeprefix(PREFIX).lower().replace("__", ".")
-            if not _is_service_address(name_of_variable, text):
+            is_decoded = any(known.startswith(f"{name}.") for known in values)
+            if not is_decoded and not _is_service_address(name_of_variable, text):
                 values.setdefault(name, text)
     return {
         name: Given(value, f"environment variable {variable(name)}")
@@ -111,25 +128,39 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
     found: Layer = {}
     for name, given in layer.items():
         try:
-            if not names.has(name) and name not in names.secret_files:
+            secret = names.secret_of(name)
+            if secret is None and not names.has(name):
                 raise _unknown(name, given, names)
             plain = _expanded(name, given)
-            if names.has(name):
+            if secret is None:
                 found.setdefault(name, plain)
             elif plain.value != "":
-                found[names.secret_files[name]] = _secret_from_file(name, plain)
+                found[secret] = _secret_from_file(name, plain)
         except InvalidConfiguration as problem:
             problems.append(problem)
     return found
 
 
-def nested(layer: Layer) -> dict[str, dict[str, object]]:
-    """Return the bare values, by section."""
+def nested(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
+    """Return the bare values, by section, and by the operator's name within a table."""
     values: dict[str, dict[str, object]] = {}
+    tables: dict[str, dict[str, object]] = {}
     for name, given in layer.items():
-        section, _, setting = name.partition(".")
-        values.setdefault(section, {})[setting] = given.value
+        section, owner, own = parts(name)
+        if section in names.tables:
+            table = tables.setdefault(f"{section}.{owner}", {})
+            table[own] = given.value
+            values.setdefault(section, {})[owner] = table
+        else:
+            values.setdefault(section, {})[name.removeprefix(f"{section}.")] = given.value
     return values
+
+
+def parts(name: str) -> tuple[str, str, str]:
+    """Split a name into its section, what stands between, which may have dots, and the rest."""
+    section, _, rest = name.partition(".")
+    owner, _, own = rest.rpartition(".")
+    return section, owner, own
 
 
 def variable(name: str) -> str:
@@ -141,7 +172,11 @@ def _flattened(sections: Mapping[str, object], names: Names) -> Iterator[tuple[s
     """Name each value `section.setting`; what is in no known section stays in one piece."""
     for section, values in sections.items():
         if section in names.sections and isinstance(values, Mapping):
-            yield from ((f"{section}.{name}", value) for name, value in values.items())
+            for name, value in values.items():
+                if section in names.tables and isinstance(value, Mapping) and value:
+                    yield from ((f"{section}.{name}.{own}", one) for own, one in value.items())
+                else:
+                    yield f"{section}.{name}", value
         else:
             yield section, values
 
@@ -153,15 +188,18 @@ def _is_service_address(name: str, text: str) -> bool:
 def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
     if name in names.sections:
         return given.problem(name, "is a section, not a setting")
+    section, owner, last = parts(name)
+    if section in names.tables and not owner:
+        return given.problem(name, "should be a section with settings of its own")
     known = (*names.settings, *names.secret_files, *names.sections)
-    last = name.rpartition(".")[2]
     namesakes = [one for one in names.settings if one.endswith(f".{last}")]
-    near = difflib.get_close_matches(name, known, 1, 0.75) or namesakes
+    near = difflib.get_close_matches(names.generic(name), known, 1, 0.75) or namesakes
     near = near or difflib.get_close_matches(name, known, 1)
     if not near:
         return given.problem(name, "is not a setting")
+    nearest = near[0].replace("*", owner or "NAME")
     is_variable = given.origin.startswith("environment")
-    meant = variable(near[0]) if is_variable else near[0]
+    meant = variable(nearest) if is_variable else nearest
     return given.problem(name, f"is not a setting; did you mean {meant}?")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from proxy.api.app import Serving
 from proxy.api.own_server import connection_to, kept_going, managed, settled
 from proxy.api.services import Services
+from proxy.api.several import open_models
 from proxy.api.windows import ollama_fitting
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
@@ -37,8 +38,13 @@ async def open_services(
     A server that has to be started is being started meanwhile, unless another process looks after
     it: then it is `followed`.
     """
-    async with open_backend(settled(settings), on_stage, followed=followed) as backend:
-        yield serving.alone(backend)
+    if settings.models:
+        several = open_models(settings, serving, lambda own: open_backend(own, on_stage))
+        async with several as services:
+            yield services
+    else:
+        async with open_backend(settled(settings), on_stage, followed=followed) as backend:
+            yield serving.alone(backend)
 
 
 @asynccontextmanager

@@ -3,14 +3,14 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from proxy import sections
+from proxy import sections, served_models
 
 SECTIONS = [
     kind
-    for kind in vars(sections).values()
-    if isinstance(kind, type) and issubclass(kind, BaseModel) and not kind.__name__.startswith("_")
+    for kind in {**vars(sections), **vars(served_models)}.values()
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
 ]
-SECTIONS.remove(BaseModel)
+SECTIONS = [kind for kind in SECTIONS if kind.model_fields]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

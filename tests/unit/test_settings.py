@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from proxy.errors import InvalidConfiguration
+from proxy.served_models import ServedModel
 from proxy.settings import Settings, is_loopback, load_settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -95,6 +96,24 @@ def test_the_rules_of_order_are_given_for_each_model(monkeypatch: pytest.MonkeyP
     assert workflows["agent"].terminal_tools == ["finish"]
 
 
+def test_several_models_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("""
+        [models."qwen2.5-coder"]
+        path = "coder.gguf"
+        aliases = ["coder", "gpt-4"]
+        [models.remote]
+        url = "http://127.0.0.1:1/"
+        api_key = "canary"
+        """)
+    monkeypatch.setenv("TEMPER_MODELS__REMOTE__KIND", "openai")
+    settings = load_settings(file)
+    assert list(settings.models) == ["qwen2.5-coder", "remote"]
+    assert settings.models["qwen2.5-coder"].aliases == ["coder", "gpt-4"]
+    remote = settings.models["remote"]
+    assert (remote.kind, remote.url) == ("openai", "http://127.0.0.1:1")
+    assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
+
+
 def test_a_flag_that_is_none_was_not_given() -> None:
     file = written("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
@@ -135,6 +154,9 @@ def test_settings_cannot_be_changed() -> None:
         ("workflows.a = 5", "workflows.a", "valid dictionary"),
         ("workflows.a.steps = ['b']", "workflows.a", "steps: there is no such option"),
         ("workflows.a.required_steps = [1]", "workflows.a", "required_steps.0: should be"),
+        ("models.a.slots = 0", "models.a.slots", "greater than or equal to 1"),
+        ("models.a.aliases = ['a b']", "models.a.aliases", "0: String should match"),
+        ("models.a.ttl_seconds = -1", "models.a.ttl_seconds", "greater than or equal to 0"),
         ("guardrails.max_attempts = 4", "guardrails.max_attempts", "less than or equal to 3"),
         ("guardrails.strict = 'maybe'", "guardrails.strict", "boolean"),
         ("logging.level = 'all'", "logging.level", "'debug'"),
@@ -177,6 +199,19 @@ def test_a_url_and_a_model_exclude_each_other() -> None:
     error = refusal("backend.url = 'http://127.0.0.1:1'\nmodel.path = 'a.gguf'\n")
     assert error.setting == "backend.url"
     assert "model.path" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("backend.url = 'http://127.0.0.1:1'\nmodels.a.path = 'a.gguf'", "backend.url"),
+        ("model.path = 'b.gguf'\nmodels.a.path = 'a.gguf'", "model.path"),
+        ("server.workers = 2\nmodels.a.path = 'a.gguf'", "server.workers"),
+        ("models.a.slots = 1", "models.a.path"),
+    ],
+)
+def test_what_several_models_exclude_is_refused(text: str, setting: str) -> None:
+    assert refusal(text).setting == setting
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
@@ -243,6 +278,7 @@ def test_a_secret_is_in_no_representation_and_no_error() -> None:
         ("backend.headers = {x = 'canary '}", "visible ASCII"),
         ("backend.headers = {x = ['canary']}", "x: should be a valid string"),
         ("backend.headers = 'canary'", "valid dictionary"),
+        ("models.a = {url = 'http://h', api_key = 'canary canary'}", "visible ASCII"),
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
@@ -291,5 +327,17 @@ def test_every_setting_is_explained_in_the_example_and_in_the_readme(setting: st
     assert f"| `{setting}` | `{default}` | {description} |\n" in README
 
 
+OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
+
+
+@pytest.mark.parametrize("name", OF_A_MODEL)
+def test_every_setting_of_a_model_is_explained_as_well(name: str) -> None:
+    description, default = ServedModel.model_fields[name].description, getattr(ServedModel(), name)
+    assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
+    assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in README
+
+
 def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
     assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", README, flags=re.MULTILINE) == NAMES
+    listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", README, flags=re.MULTILINE)
+    assert listed == OF_A_MODEL

@@ -20,6 +20,14 @@ class Door(BaseModel):
     guests: list[str] = []
 
 
+class Cat(BaseModel):
+    """A section of which there are many."""
+
+    age: int = 0
+    chip: str = ""
+    toys: list[str] = []
+
+
 class House(BaseSettings):
     """Settings to read variables for."""
 
@@ -28,13 +36,15 @@ class House(BaseSettings):
     )
 
     door: Door = Door()
+    cats: dict[str, Cat] = {}
 
 
 NAMES = Names(
-    sections=("door", "roof", "rooms"),
-    settings=("door.width", "door.key", "door.guests", "roof.colour"),
-    secrets=("door.key",),
+    sections=("door", "roof", "rooms", "cats"),
+    settings=("door.width", "door.key", "door.guests", "roof.colour", "cats.*.age", "cats.*.chip"),
+    secrets=("door.key", "cats.*.chip"),
     open=("rooms",),
+    tables=("cats",),
 )
 
 
@@ -45,9 +55,14 @@ def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def written(text: str) -> Path:
+    file = Path("house.toml")
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
 def usable(text: str) -> tuple[dict[str, object], list[str]]:
-    Path("house.toml").write_text(text, encoding="utf-8")
-    return judged(sources.file_layer(Path("house.toml"), NAMES))
+    return judged(sources.file_layer(written(text), NAMES))
 
 
 def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
@@ -67,6 +82,40 @@ def test_the_operator_chooses_the_names_in_an_open_section() -> None:
     assert values == {"rooms.kitchen": {"size": 1}, "rooms.the a.b": {"size": 2}}
     assert problems == []
     assert usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
+
+
+def test_a_table_holds_sections_under_names_of_the_operators_choice() -> None:
+    layer = sources.file_layer(written("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
+    assert judged(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
+    assert sources.nested(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("cats.tom.aeg = 3", "cats.tom.aeg: is not a setting; did you mean cats.tom.age?"),
+        ("cats.tom.width = 3", "cats.tom.width: is not a setting; did you mean door.width?"),
+        ("cats.tom = 3", "cats.tom: should be a section with settings of its own"),
+        ("[cats.tom]", "cats.tom: should be a section with settings of its own"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_told_by_its_whole_name(text: str, problem: str) -> None:
+    values, problems = usable(text)
+    assert values == {}
+    assert problems[0].startswith(problem)
+
+
+def test_a_table_has_secrets_files_references_and_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("chip").write_text("canary\n", encoding="utf-8")
+    monkeypatch.setenv("CHIP", "sparrow")
+    text = "[cats.tom]\nchip_file = 'chip'\n[cats.kit]\nchip = '${CHIP}'\n"
+    assert usable(text) == ({"cats.tom.chip": "canary", "cats.kit.chip": "sparrow"}, [])
+    monkeypatch.setenv("TEMPER_CATS__TOM__AGE", "5")
+    monkeypatch.setenv("TEMPER_CATS__KIT", '{"age": 6, "toys": ["a"]}')
+    values = {name: one.value for name, one in sources.environment_layer(House, NAMES).items()}
+    assert values == {"cats.tom.age": "5", "cats.kit.age": 6, "cats.kit.toys": ["a"]}
 
 
 def test_a_file_that_is_not_there_is_an_error() -> None:

@@ -1,0 +1,116 @@
+"""Several models: each opened as it is configured, and those with a file sharing the memory."""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from proxy.api.app import Serving
+from proxy.api.assembly import wishes_of
+from proxy.api.own_server import managed, supervisor
+from proxy.api.recognition import Wishes
+from proxy.api.services import Services
+from proxy.backends.client import Backend
+from proxy.errors import InvalidConfiguration
+from proxy.processes.fleet import Fleet
+from proxy.processes.supervisor import Supervisor
+from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.sections import Address
+from proxy.served_models import ServedModel
+from proxy.settings import Settings
+
+OpenBackend: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Backend]]
+
+_MB = 2**20
+_SPLIT = re.compile(r"-00001-of-(\d{5})\.gguf$")
+
+
+@asynccontextmanager
+async def open_models(
+    settings: Settings, serving: Serving, open_backend: OpenBackend
+) -> AsyncGenerator[Services, None]:
+    """Open every model of `[models.NAME]`; those with a file are loaded when they are asked for.
+
+    Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served anyway.
+    """
+    each = {name: settings_of(settings, name) for name in settings.models}
+    servers = {
+        name: supervisor(own, own.model)
+        for name, own in each.items()
+        if own.model.source is not None
+    }
+    fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
+    services = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(fleet.close)
+        for name, own in each.items():
+            served, server = settings.models[name], servers.get(name)
+            kind = open_backend(own) if server is None else managed(own, own.model, server)
+            service = serving.service(
+                await stack.enter_async_context(kind),
+                name=name,
+                aliases=tuple(served.aliases),
+                wishes=_wishes(own, served, name, serving),
+                upstream=served.upstream_model or "",
+                fleet=None if server is None else fleet,
+            )
+            services.append(replace(service, parallel=served.parallel_requests or service.parallel))
+        yield Services(services)
+
+
+def settings_of(settings: Settings, name: str) -> Settings:
+    """Return the settings of somebody who serves one of several models alone."""
+    served = settings.models[name]
+    address = {field: getattr(served, field) for field in Address.model_fields}
+    profile = {"name": served.profile or settings.profile.name}
+    changed = {
+        "backend": settings.backend.model_copy(update=address),
+        "model": served.model_copy(update={"alias": name}),
+        "profile": settings.profile.model_copy(update=profile),
+        "models": {},
+    }
+    return settings.model_copy(update=changed)
+
+
+def memory_of(served: ServedModel) -> int:
+    """Return a model's memory in bytes: what the operator says, or else the size of its file."""
+    if served.memory_mb:
+        return served.memory_mb * _MB
+    return sum(map(_size, _files(served.path))) if served.path is not None else 0
+
+
+def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping:
+    budget = settings.swapping
+    memory = {name: memory_of(settings.models[name]) for name in servers}
+    for name, needed in memory.items():
+        if 0 < budget.memory_mb * _MB < needed:
+            problem = (
+                f"its file has {needed // _MB} MB, and swapping.memory_mb is {budget.memory_mb}: "
+                f"raise that, or say with models.{name}.memory_mb what it really takes"
+            )
+            raise InvalidConfiguration(f"models.{name}.path", problem)
+    models = [
+        Model(name, memory[name], settings.models[name].ttl_seconds or None) for name in servers
+    ]
+    return Swapping(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))
+
+
+def _wishes(own: Settings, served: ServedModel, name: str, serving: Serving) -> Wishes:
+    setting = f"models.{name}.profile" if served.profile is not None else "profile.name"
+    return wishes_of(own.profile, serving.profiles, setting)
+
+
+def _files(path: Path) -> list[Path]:
+    """List the files of a model: a large one may be split."""
+    split = _SPLIT.search(path.name)
+    if split is None:
+        return [path]
+    stem = path.name.removesuffix(split[0])
+    parts = range(1, int(split[1]) + 1)
+    return [path.with_name(f"{stem}-{part:05}-of-{split[1]}.gguf") for part in parts]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

@@ -1,0 +1,106 @@
+"""Several models: their settings, and what can be wrong with them together."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from proxy.sections import Address, Count, Model, Name, RequiredName, Section, not_a_truth_value
+
+Contradiction: TypeAlias = tuple[tuple[str, ...], str]  # the first name gets the blame
+
+
+class ServedModel(Address, Model):
+    """One of several models: loaded when it is wanted, or on a running server."""
+
+    upstream_model: Name = Field(
+        default=None, description="name that the model has at the url, if it is another one"
+    )
+    aliases: list[RequiredName] = Field(
+        default=[], description="further names under which clients may ask for the model"
+    )
+    profile: Name = Field(
+        default=None, description="profile to use instead of the one that is recognised"
+    )
+    ttl_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
+        default=0,
+        ge=0,
+        allow_inf_nan=False,
+        description="idle time after which the model is unloaded, in seconds; 0 means never",
+    )
+    memory_mb: Count = Field(
+        default=0, ge=0, description="memory that it takes, in MB; 0 means the size of its file"
+    )
+
+
+class Swapping(Section):
+    """Which of the models in [models.NAME] are loaded at the same time."""
+
+    max_loaded: Count = Field(
+        default=1, ge=0, description="models that stay loaded at once; 0 means any number"
+    )
+    memory_mb: Count = Field(
+        default=0, ge=0, description="memory for all that are loaded, in MB; 0 means no limit"
+    )
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+
+
+def contradictions(
+    models: Mapping[str, ServedModel], swapping: Swapping
+) -> Iterator[Contradiction]:
+    """Find what is wrong with models that are fine as far as each setting goes."""
+    for name, model in models.items():
+        yield from _contradictions_within(f"models.{name}", name, model)
+        if 0 < swapping.memory_mb < model.memory_mb:
+            yield (
+                (f"models.{name}.memory_mb", "swapping.memory_mb"),
+                f"{model.memory_mb} MB is more than all models may take together: "
+                f"swapping.memory_mb is {swapping.memory_mb}",
+            )
+    yield from _shared_names(models)
+    yield from _shared_ports(models)
+
+
+def _contradictions_within(section: str, name: str, model: ServedModel) -> Iterator[Contradiction]:
+    path, url, ttl = f"{section}.path", f"{section}.url", f"{section}.ttl_seconds"
+    if model.alias is not None:
+        problem = f"is {name!r} already, by the name of the section; use {section}.aliases for more"
+        yield (f"{section}.alias",), problem
+    if not _NAME.fullmatch(name):
+        yield (section,), "is no name for a model: use letters, digits and any of . _ : / -"
+    if model.source is None and model.url is None:
+        yield (path, url), f"is missing: name a GGUF file, or a running server as {url}"
+    if model.source is not None and model.url is not None:
+        yield (
+            (url, path),
+            f"cannot be combined with {path}: Temper either uses a running server or starts one "
+            "for a file; remove one of the two",
+        )
+    if model.url is not None and model.ttl_seconds:
+        yield (ttl, url), f"needs {path}: Temper cannot unload what it has not started"
+
+
+def _shared_names(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
+    owners = {name: name for name in models}
+    for name, model in models.items():
+        for alias in model.aliases:
+            owner = owners.setdefault(alias, name)
+            if owner != name:
+                yield (
+                    (f"models.{name}.aliases", f"models.{owner}.aliases"),
+                    f"{alias!r} leads to models.{owner} already; remove it here or there",
+                )
+
+
+def _shared_ports(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
+    owners: dict[int, str] = {}
+    for name, model in models.items():
+        owner = owners.setdefault(model.port, name)
+        if model.port and owner != name:
+            yield (
+                (f"models.{name}.port", f"models.{owner}.port"),
+                f"{model.port} is the port of models.{owner} already; 0 takes a free one",
+            )

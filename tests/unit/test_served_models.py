@@ -1,0 +1,56 @@
+import pytest
+
+from proxy.served_models import ServedModel, Swapping, contradictions
+
+FILE: dict[str, object] = {"path": "a.gguf"}
+URL: dict[str, object] = {"url": "http://127.0.0.1:1"}
+
+
+def found(memory: int = 0, **models: dict[str, object]) -> list[tuple[str, str]]:
+    made = {name: ServedModel.model_validate(model) for name, model in models.items()}
+    wrong = contradictions(made, Swapping(memory_mb=memory))
+    return [(names[0], problem) for names, problem in wrong]
+
+
+def test_models_with_files_and_addresses_go_together() -> None:
+    assert found(9, a={**FILE, "aliases": ["c"], "port": 1, "memory_mb": 9}, b=URL) == []
+    assert found(a=FILE, b=FILE) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "words"),
+    [
+        ({}, "models.a.path", "or a running server as models.a.url"),
+        ({**FILE, **URL}, "models.a.url", "remove one of the two"),
+        ({**FILE, "alias": "b"}, "models.a.alias", "use models.a.aliases for more"),
+        ({**URL, "ttl_seconds": 5}, "models.a.ttl_seconds", "needs models.a.path"),
+        ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb is 9"),
+    ],
+)
+def test_what_is_wrong_with_one_model_is_named(
+    model: dict[str, object], setting: str, words: str
+) -> None:
+    ((blamed, problem),) = found(9, a=model)
+    assert blamed == setting
+    assert words in problem
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])
+def test_a_name_that_no_client_can_send_is_refused(name: str) -> None:
+    ((blamed, problem),) = found(0, **{name: FILE})
+    assert blamed == f"models.{name}"
+    assert "letters, digits" in problem
+
+
+def test_a_name_leads_to_one_model() -> None:
+    ((blamed, problem),) = found(a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]})
+    assert blamed == "models.b.aliases"
+    assert "'x' leads to models.a already" in problem
+    assert [blamed for blamed, _ in found(a={**FILE, "aliases": ["b"]}, b=FILE)] == [
+        "models.a.aliases"
+    ]
+
+
+def test_a_port_belongs_to_one_model() -> None:
+    ((blamed, problem),) = found(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
+    assert (blamed, "models.a" in problem) == ("models.b.port", True)
