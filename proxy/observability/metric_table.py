@@ -161,6 +161,13 @@ UP = Metric(
     "1 if the backend would answer now, else 0; asked when metrics are read",
 )
 
+RESTARTS = Metric(
+    "temper_backend_restarts",
+    "gauge",
+    ("model",),
+    "times that a server of ours was started again since it was wanted, 0 for any other",
+)
+
 METRICS = (
     REQUESTS,
     DURATION,
@@ -183,4 +190,5 @@ METRICS = (
     RUNNING,
     CACHE,
     UP,
+    RESTARTS,
 )

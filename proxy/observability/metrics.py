@@ -23,6 +23,7 @@ from proxy.observability.record import AttemptRecord, RequestRecord
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
+_FOUND = (table.UP, table.RESTARTS)  # by whoever looks; anybody finds the same
 
 
 @contextmanager
@@ -87,9 +88,10 @@ class Metrics:
         """Return what follows the load of a service."""
         return self._loads[service]
 
-    def find(self, service: str, *, is_up: bool) -> None:
-        """Note whether the backend of a service would answer now."""
+    def find(self, service: str, *, is_up: bool, restarts: int) -> None:
+        """Note whether a service's backend would answer now, and how often it was restarted."""
         self._gauges[table.UP.name].labels(service).set(int(is_up))
+        self._gauges[table.RESTARTS.name].labels(service).set(restarts)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
@@ -122,7 +124,7 @@ class Metrics:
                     meaning,
                     labels,
                     registry=registry,
-                    multiprocess_mode="livemostrecent" if metric is table.UP else "livesum",
+                    multiprocess_mode="livemostrecent" if metric in _FOUND else "livesum",
                 )
             case "histogram":
                 self._histograms[name] = Histogram(

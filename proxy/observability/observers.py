@@ -18,8 +18,8 @@ class Meter(Sink, Protocol):
     def load(self, service: str) -> Load:
         """Return what follows the load of a service."""
 
-    def find(self, service: str, *, is_up: bool) -> None:
-        """Note whether the backend of a service would answer now."""
+    def find(self, service: str, *, is_up: bool, restarts: int) -> None:
+        """Note whether a service's backend would answer now, and how often it was restarted."""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""

@@ -54,6 +54,11 @@ class Managed:
         """What the server is called: its address may change."""
         return self._server.name
 
+    @property
+    def restarts(self) -> int:
+        """How often the server was started again since it was wanted."""
+        return self._server.status.restarts
+
     async def close(self) -> None:
         """Close every connection; the server is somebody else's."""
         if self._connected is not None:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from proxy.api.services import Service, Services
 from proxy.backends.client import Health
 from proxy.observability.observers import Meter
+from proxy.processes.managed import Managed
 
 METRICS_PATH = "/metrics"
 _PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten
@@ -43,4 +44,5 @@ class _Metrics:
                 felt = await service.backend.health()
         except TimeoutError:
             pass
-        self.meter.find(service.title, is_up=felt is Health.READY)
+        restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
+        self.meter.find(service.title, is_up=felt is Health.READY, restarts=restarts)

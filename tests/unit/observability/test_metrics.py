@@ -131,9 +131,10 @@ def test_a_backend_is_up_or_not() -> None:
     metrics = Metrics()
     metrics.follow(["a"])
     for is_up in (True, False):
-        metrics.find("a", is_up=is_up)
+        metrics.find("a", is_up=is_up, restarts=2)
         seen = Exposition.read(metrics.exposition("")[0].decode())
         assert seen.value("temper_backend_up", model="a") == is_up
+        assert seen.value("temper_backend_restarts", model="a") == 2
 
 
 def test_prometheus_gets_the_format_it_asks_for() -> None:

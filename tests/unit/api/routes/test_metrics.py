@@ -7,15 +7,21 @@ from proxy.api.app import Serving, create_app
 from proxy.api.limits import Access
 from proxy.api.routes import metrics as route
 from proxy.api.routes.metrics import METRICS_PATH
-from proxy.backends.client import Health
+from proxy.backends.client import Backend, Description, Health
+from proxy.backends.llama_server import LlamaServer
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
+from proxy.processes.followed import Followed
+from proxy.processes.managed import Managed
+from proxy.processes.process import ServerAddress
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.exposition import Exposition
 
 
-def ask(backend: ScriptedBackend, serving: Serving, observers: Observers) -> HandMadeClient:
+def ask(backend: Backend, serving: Serving, observers: Observers) -> HandMadeClient:
     client = HandMadeClient(path=METRICS_PATH)
     asyncio.run(client.call(create_app(serving.alone(backend), serving, observers)))
     return client
@@ -53,3 +59,18 @@ def test_without_metrics_there_is_no_such_route() -> None:
 def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
     serving = Serving(access=Access({"us": "key"}), has_open_metrics=is_open)
     assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status
+
+
+def _never(address: ServerAddress) -> LlamaServer:
+    raise AssertionError(address)
+
+
+def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
+    server = Followed("llama-server/m")
+    server.note(Status(State.WAITING, restarts=2))
+    managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
+    client = ask(managed, Serving(), Observers(meter=Metrics()))
+    seen = Exposition.read(client.answer.decode())
+    assert seen.value("temper_backend_restarts", model="default") == 2
+    plain = ask(ScriptedBackend(), Serving(), Observers(meter=Metrics()))
+    assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0
