@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.whole_replies import completion_of
 
 
 class Ending(Enum):
@@ -121,11 +122,25 @@ class ScriptedBackend:
         number = len(self.questions)
         is_scripted = number <= len(self._scripts)
         script = self._scripts[number - 1] if is_scripted else refuses(418, "not in the script")
+        if asked.raw.get("stream") != b"true":
+            script = _as_whole(script)
         self._arrivals.put_nowait(asked)
         async with anyio.create_task_group() as group:
             group.start_soon(_watch, receive, asked, group.cancel_scope)
             await _play(script, send)
             group.cancel_scope.cancel()
+
+
+def _as_whole(script: Script) -> Script:
+    """Make of a stream what a server answers to who did not ask for one."""
+    said = completion_of(b"".join(step for step in script.steps if isinstance(step, bytes)))
+    if script.status != 200 or said is None:
+        return script
+    if not isinstance(said, bytes):
+        code = said.get("code")
+        return refuses(code if isinstance(code, int) else 500, said)
+    others = tuple(step for step in script.steps if not isinstance(step, bytes))
+    return Script((said, *others), headers={"content-type": "application/json"})
 
 
 async def _body(receive: Receive) -> bytes:

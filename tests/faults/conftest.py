@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.fronts import TEMPER
 from tests.faults.report import Report
 from tests.faults.rows import ROWS
-
-TEMPER = "temper"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,20 +21,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[REPORT] = Report(config.getoption("--fault-subject", TEMPER))
+    config.pluginmanager.register(Noting())
 
 
 REPORT = pytest.StashKey[Report]()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    result = yield
-    if call.when == "call" or result.failed:
-        for mark in item.iter_markers("fault"):
-            item.config.stash[REPORT].note(str(mark.args[0]), passed=result.passed)
-    return result
+class Noting:
+    """Notes what becomes of each marked test; as a plugin it hears of other folders as well."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        result = yield
+        if not result.skipped and (call.when == "call" or result.failed):
+            for mark in item.iter_markers("fault"):
+                item.config.stash[REPORT].note(str(mark.args[0]), passed=result.passed)
+        return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

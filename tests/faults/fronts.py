@@ -1,10 +1,12 @@
 """Temper, or a peer in its place, in front of a scripted backend: what fault tests speak to."""
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import httpx
@@ -12,47 +14,119 @@ import httpx
 from benchmarks.load.candidates import LAUNCHES, Situation
 from benchmarks.load.peers import default_folder
 from benchmarks.load.processes import free_port, started
+from proxy.api.app import Serving
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama
+from proxy.backends.transport import Connection, Timeouts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from tests.fakes.answers import Answer, read_answer
-from tests.fakes.front import CHAT, plain_transport, temper
+from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_before
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
+from tests.fakes.toxic_backend import Toxic, ToxicBackend, toxic_backend
+from tests.faults.reading import read_loosely
+
+TEMPER = "temper"
 
 _LOOKS = 200
 _LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a test speaks to: a client of the proxy, and the backend behind it."""
+# plainer than the requests of other tests, so that a peer fails a row for nothing else
+PLAIN: JsonObject = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
+}
+WITH_TOOLS: JsonObject = {**PLAIN, "tools": [TOOLS[0]]}
 
+
+class Wire(Enum):
+    """The language of a backend; peers are tested with OpenAI's alone."""
+
+    OPENAI = "openai"
+    OLLAMA = "ollama"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A proxy that runs: a client of it, and the process in which it is."""
+
+    name: str
     client: httpx.AsyncClient
-    backend: ScriptedBackend
+    pid: int
 
     async def send(self, body: bytes) -> Answer:
         """Post a body as it is to the chat endpoint."""
-        return read_answer(await self.client.post(CHAT, content=body))
+        response = await self.client.post(CHAT, content=body)
+        return read_answer(response) if self.name == TEMPER else read_loosely(response)
+
+    async def ask(self, asked: JsonObject, *, stream: bool = False) -> Answer:
+        """Ask for a chat completion and read the whole answer."""
+        return await self.send(json.dump({**asked, "stream": stream}))
+
+
+@dataclass(frozen=True)
+class Subject(Standing):
+    """What a test speaks to, and the backend behind it."""
+
+    backend: ScriptedBackend
+
+
+@dataclass(frozen=True)
+class Poisoned(Standing):
+    """What a test speaks to, and the toxic backend behind it."""
+
+    backend: ToxicBackend
 
 
 @asynccontextmanager
 async def before(name: str, *scripts: Script | bytes) -> AsyncGenerator[Subject, None]:
     """Run Temper, or the peer of that name, before a backend that plays `scripts`."""
-    if name == "temper":
-        async with temper(*scripts) as front:
-            yield Subject(front.client, front.backend)
-        return
     backend = ScriptedBackend(*scripts)
-    with tempfile.TemporaryDirectory() as folder:
-        async with listening(backend) as behind, _peer(name, behind.url, Path(folder)) as client:
-            yield Subject(client, backend)
+    async with listening(backend) as behind, before_url(name, behind.url) as standing:
+        yield Subject(standing.name, standing.client, standing.pid, backend)
 
 
 @asynccontextmanager
-async def _peer(name: str, backend: str, folder: Path) -> AsyncGenerator[httpx.AsyncClient, None]:
+async def poisoned(
+    *toxics: Toxic,
+    name: str = TEMPER,
+    wire: Wire = Wire.OPENAI,
+    timeouts: Timeouts | None = None,
+    serving: Serving | None = None,
+) -> AsyncGenerator[Poisoned, None]:
+    """Run Temper, or a peer, before a backend that answers with toxics; peers have own limits."""
+    async with toxic_backend(*toxics) as backend:
+        if name == TEMPER:
+            connection = Connection(backend.url, timeouts=timeouts)
+            engine = LlamaServer(connection) if wire is Wire.OPENAI else Ollama(connection)
+            async with in_front_of(engine, serving, ScriptedBackend()) as front:
+                yield Poisoned(name, front.client, os.getpid(), backend)
+        else:
+            async with before_url(name, backend.url) as standing:
+                yield Poisoned(name, standing.client, standing.pid, backend)
+
+
+@asynccontextmanager
+async def before_url(name: str, url: str) -> AsyncGenerator[Standing, None]:
+    """Run Temper, or the peer of that name, before whatever there is at `url`."""
+    if name == TEMPER:
+        async with temper_before(url) as front:
+            yield Standing(name, front.client, os.getpid())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        async with _peer(name, url, Path(folder)) as standing:
+            yield standing
+
+
+@asynccontextmanager
+async def _peer(name: str, backend: str, folder: Path) -> AsyncGenerator[Standing, None]:
     port = free_port()
     launch = LAUNCHES[name](Situation(backend, port, "respond", folder, default_folder()))
     command = launch.command
     log = folder / "peer.log"
-    with started(command, folder=folder, environment=launch.environment, log=log):
+    with started(command, folder=folder, environment=launch.environment, log=log) as process:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             transport=plain_transport(),
@@ -61,7 +135,7 @@ async def _peer(name: str, backend: str, folder: Path) -> AsyncGenerator[httpx.A
             headers={"content-type": "application/json"},
         ) as client:
             await _until_it_listens(port)
-            yield client
+            yield Standing(name, client, process.pid)
 
 
 async def _until_it_listens(port: int) -> None:

@@ -1,0 +1,53 @@
+"""Answers written as streams, for askers that did not ask for a stream: some peers never do."""
+
+from typing import cast
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+_OF_THE_WHOLE = frozenset({"id", "created", "model", "usage"})
+
+
+def completion_of(stream: bytes) -> bytes | JsonObject | None:
+    """Return what a stream says as one body, the error in it, or None if it is no stream.
+
+    The body lacks its end if the stream does.
+    """
+    message: JsonObject = {"role": "assistant", "content": None}
+    whole: JsonObject = {"object": "chat.completion"}
+    reason: JsonValue = None
+    for event in stream.split(b"\n\n"):
+        if not event or event == b"data: [DONE]":
+            continue
+        try:
+            chunk = json.parse(event.removeprefix(b"data: "))
+        except ValueError:
+            return None
+        if not isinstance(chunk, dict) or not event.startswith(b"data: "):
+            return None
+        if isinstance(error := chunk.get("error"), dict):
+            return error
+        whole |= {
+            name: chunk[name] for name in ("id", "created", "model", "usage") if name in chunk
+        }
+        for part in cast("list[JsonObject]", chunk.get("choices") or []):
+            reason = part.get("finish_reason") or reason
+            _add(message, cast("JsonObject", part.get("delta") or {}))
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
+    body = json.dump({**whole, "choices": [choice]})
+    return body if reason else body[:-10]
+
+
+def _add(message: JsonObject, delta: JsonObject) -> None:
+    for name in ("content", "reasoning_content"):
+        if isinstance(piece := delta.get(name), str):
+            message[name] = f"{message.get(name) or ''}{piece}"
+    for piece in cast("list[JsonObject]", delta.get("tool_calls") or []):
+        calls = cast("list[JsonValue]", message.setdefault("tool_calls", []))
+        function = cast("JsonObject", piece.get("function") or {})
+        if piece.get("index") == len(calls):
+            call = {name: value for name, value in piece.items() if name != "index"}
+            calls.append({**call, "function": {**function}})
+        else:
+            last = cast("JsonObject", cast("JsonObject", calls[-1])["function"])
+            last["arguments"] = f"{last['arguments']}{function.get('arguments') or ''}"
