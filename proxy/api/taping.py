@@ -4,6 +4,7 @@ Nobody wraps anything where no recording was asked for. What is kept of one exch
 """
 
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from proxy.api.account import word_for
 from proxy.api.recognition import KnownModel
@@ -41,11 +42,23 @@ _GROWING = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20
 
 
+@dataclass(slots=True)
+class _Stretch:
+    """A piece that may still grow; joined once, or a long text would cost its square."""
+
+    head: Piece
+    texts: list[str]
+
+    @property
+    def piece(self) -> Piece:
+        return [*self.head, "".join(self.texts)]
+
+
 class Tape:
     """What is heard of one exchange."""
 
     def __init__(self) -> None:
-        self._generations: list[list[Piece]] = []
+        self._generations: list[list[_Stretch]] = []
         self._text: list[str] = []
         self._calls: list[RecordedCall] = []
         self._finish_reason: str | None = None
@@ -69,15 +82,15 @@ class Tape:
 
     def note(self, piece: Piece) -> None:
         """Keep a piece of the generation; what continues a text becomes part of it."""
-        *head, last = piece
-        self._characters += len(last) if isinstance(last, str) else 0
-        if self._characters > _MOST_CHARACTERS:
+        head, text = piece[:-1], str(piece[-1])
+        self._characters += len(text)
+        if not self.is_whole:
             return
-        pieces = self._generations[-1]
-        if pieces and isinstance(last, str) and pieces[-1][:-1] == head and head[0] in _GROWING:
-            pieces[-1][-1] = f"{pieces[-1][-1]}{last}"
+        stretches = self._generations[-1]
+        if stretches and head[0] in _GROWING and stretches[-1].head == head:
+            stretches[-1].texts.append(text)
         else:
-            pieces.append(piece)
+            stretches.append(_Stretch(head, [text]))
 
     def exchange(self, known: KnownModel, draft: Draft, record: RequestRecord) -> RecordedExchange:
         """Return all of it, once the exchange is over."""
@@ -87,7 +100,9 @@ class Tape:
             model=_model(known),
             policy=_policy(draft.policy, draft.request.model),
             request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
-            generations=tuple(map(tuple, self._generations)),
+            generations=tuple(
+                tuple(stretch.piece for stretch in generation) for generation in self._generations
+            ),
             answer=RecordedAnswer(
                 text="".join(self._text),
                 calls=tuple(self._calls),
