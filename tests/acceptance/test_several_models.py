@@ -1,0 +1,57 @@
+"""Two models of which one has room, on real servers: swapped under load, unloaded when idle."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import httpx
+
+from proxy.api.app import Serving, create_app
+from proxy.api.opening import open_services
+from proxy.settings import load_settings
+from tests.fakes.front import plain_transport
+from tests.fakes.sockets import listening
+
+ORDER = ["a", "b", "x", "b", "a", "b", "a", "a", "b", "b"]
+
+
+async def ask(client: httpx.AsyncClient, model: str, *, stream: bool) -> int:
+    message = {"role": "user", "content": "Hi"}
+    body = {"model": model, "stream": stream, "max_tokens": 5, "messages": [message]}
+    return (await client.post("/v1/chat/completions", json=body)).status_code
+
+
+async def statuses(client: httpx.AsyncClient) -> dict[str, str]:
+    listed = (await client.get("/v1/models")).json()["data"]
+    return {one["id"]: one["status"]["value"] for one in listed}
+
+
+def test_two_models_take_turns_under_load_and_an_idle_one_stops(
+    scripted_model: Path, tmp_path: Path
+) -> None:
+    other = shutil.copy(scripted_model, tmp_path / "b.gguf")
+    models = {
+        "a": {"path": str(scripted_model), "aliases": ["x"], "ttl_seconds": 0.5},
+        "b": {"path": str(other), "ttl_seconds": 0.5},
+    }
+    serving = Serving()
+
+    async def scene() -> None:
+        settings = load_settings(None, {"models": models})
+        async with (
+            asyncio.timeout(60),
+            open_services(settings, serving, lambda _: None) as services,
+            listening(create_app(services, serving)) as server,
+            httpx.AsyncClient(
+                base_url=server.url, transport=plain_transport(), trust_env=False, timeout=60
+            ) as client,
+        ):
+            assert await statuses(client) == {"a": "unloaded", "b": "unloaded"}
+            asking = [ask(client, model, stream=model == "b") for model in ORDER]
+            assert await asyncio.gather(*asking) == [200] * len(ORDER)
+            assert "loaded" in (await statuses(client)).values()
+            while "loaded" in (await statuses(client)).values():  # noqa: ASYNC110 - as a client sees it
+                await asyncio.sleep(0.1)
+            assert await ask(client, "a", stream=False) == 200
+
+    asyncio.run(scene())
