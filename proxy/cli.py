@@ -28,6 +28,7 @@ from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from proxy.api.reloading import Reload
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
     from proxy.processes.llama_server import Stage
@@ -101,7 +102,8 @@ def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Pat
     given["model"]["slots"] = flags["slots"]
     settings = _load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
-    _run(_serve(settings, as_json=as_json), as_json=as_json)
+    serving = _serve(settings, lambda: load_settings(config, given), as_json=as_json)
+    _run(serving, as_json=as_json)
 
 
 @main.command()
@@ -208,7 +210,7 @@ def _served(flags: Mapping[str, object]) -> Flags:
     }
 
 
-async def _serve(settings: Settings, *, as_json: bool) -> bool:
+async def _serve(settings: Settings, reload: "Reload", *, as_json: bool) -> bool:
     """Serve until a signal ends it, and look once whether the backend is there."""
     from proxy.api.server import run
     from proxy.api.workers import run_workers
@@ -224,7 +226,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> bool:
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
     serve_all = run if settings.server.workers == 1 else run_workers
-    await serve_all(settings, _show_stage, show_address)
+    await serve_all(settings, _show_stage, show_address, reload=reload)
     return True
 
 

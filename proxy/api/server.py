@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.observing import observing
 from proxy.api.opening import open_services
+from proxy.api.reloading import Current, Reload, Renewal, on_hangup, renewed
 from proxy.errors import InvalidConfiguration
+from proxy.observability.logs import configure_logging
 from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
 from proxy.settings import Settings
@@ -39,15 +41,18 @@ async def run(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
+    *,
+    reload: Reload | None = None,
 ) -> None:
     """Serve until a signal ends it; everything that was started is stopped.
 
-    `on_stage` follows the start of a model, `on_ready` is called when clients are welcome.
-    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    `on_stage` follows the start of a model, `on_ready` is called when clients are welcome, and
+    `reload` reads the configuration again. Raises `InvalidConfiguration` and `ProcessFailed` kinds
+    of errors.
     """
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening):
-        await serve_on(listening, settings, on_stage, on_ready)
+        await serve_on(listening, settings, on_stage, on_ready, reload=reload)
 
 
 async def serve_on(
@@ -57,6 +62,7 @@ async def serve_on(
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
     followed: Supervised | None = None,
+    reload: Reload | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
     served = serving_of(settings)
@@ -64,12 +70,23 @@ async def serve_on(
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections)
         with observing(settings) as observers:
-            app = create_app(services, served, observers)
+            app = Current(create_app(services, served, observers))
+            renewal = Renewal(reload or (lambda: settings), settings, settings)
+
+            def renew() -> None:
+                if renewal.renew():
+                    logs = renewal.serving.logging
+                    configure_logging(logs.format, logs.level)
+                    terms = serving_of(renewal.serving)
+                    again = renewed(services, renewal.serving, terms)
+                    app.replace(create_app(again, terms, observers))
+
             address = Address(url_of(listening), services.name)
             async with serving(app, listening, own.grace_seconds, limits) as server:
                 on_ready(address)
-                # a model that cannot be loaded ends it in good order
-                await asyncio.shield(server)
+                with on_hangup(renew) if reload is not None else contextlib.nullcontext():
+                    # a model that cannot be loaded ends it in good order
+                    await asyncio.shield(server)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -95,7 +112,7 @@ def url_of(listening: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(
-    app: FastAPI,
+    app: ASGIApp,
     listening: socket.socket,
     grace: float,
     limits: ConnectionLimits = DEFAULT_LIMITS,

@@ -52,7 +52,7 @@ async def open_models(
                 await stack.enter_async_context(kind),
                 name=name,
                 aliases=tuple(served.aliases),
-                wishes=_wishes(own, served, name, serving),
+                wishes=wishes_for(settings, name, serving),
                 upstream=served.upstream_model or "",
                 fleet=None if server is None else fleet,
             )
@@ -72,6 +72,13 @@ def settings_of(settings: Settings, name: str) -> Settings:
         "models": {},
     }
     return settings.model_copy(update=changed)
+
+
+def wishes_for(settings: Settings, name: str, serving: Serving) -> Wishes:
+    """Return what the operator decided about the profile of one model."""
+    has_own = settings.models[name].profile is not None
+    setting = f"models.{name}.profile" if has_own else "profile.name"
+    return wishes_of(settings_of(settings, name).profile, serving.profiles, setting)
 
 
 def memory_of(served: ServedModel) -> int:
@@ -95,11 +102,6 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping
         Model(name, memory[name], settings.models[name].ttl_seconds or None) for name in servers
     ]
     return Swapping(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))
-
-
-def _wishes(own: Settings, served: ServedModel, name: str, serving: Serving) -> Wishes:
-    setting = f"models.{name}.profile" if served.profile is not None else "profile.name"
-    return wishes_of(own.profile, serving.profiles, setting)
 
 
 def _files(path: Path) -> list[Path]:

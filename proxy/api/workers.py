@@ -23,6 +23,7 @@ from proxy.api.assembly import serving_of
 from proxy.api.loop import loop_factory, settle
 from proxy.api.opening import address_of, shared_server
 from proxy.api.own_server import server_name, settled
+from proxy.api.reloading import Reload, Renewal, on_hangup
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
@@ -47,20 +48,30 @@ async def run_workers(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
+    *,
+    reload: Reload | None = None,
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
+    `reload` reads the configuration again; the workers are replaced then, one after the other.
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
-        settings = settled(settings)
+        renewal = Renewal(reload or (lambda: settings), settled(settings), settings)
+        settings = renewal.serving
         crew = _Crew(settings, listening, counts)
+
+        def renew() -> None:
+            if renewal.renew():
+                crew.replace(renewal.serving)
+
         async with shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else address_of(settings).base_url
             on_ready(Address(url_of(listening), backend))
-            await crew.work()
+            with on_hangup(renew) if reload is not None else contextlib.nullcontext():
+                await crew.work()
 
 
 @dataclass(slots=True)
@@ -70,6 +81,7 @@ class _Crew:
     settings: Settings
     listening: socket.socket
     counts: str
+    _wanted: set[SpawnProcess] = field(default_factory=set)
     _news: set[News] = field(default_factory=set)
     _status: Status = field(default_factory=Status)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -79,6 +91,13 @@ class _Crew:
         self._status = replace(status, log=())
         for worker in self._news:
             self._tell_one(worker)
+
+    def replace(self, settings: Settings) -> None:
+        """Go on with other settings: every worker ends what it does, and another one begins."""
+        self.settings = settings
+        for worker in self._wanted:
+            worker.terminate()
+        self._wanted.clear()
 
     async def work(self) -> None:
         """Keep the workers going until a signal comes, and then end them."""
@@ -100,9 +119,14 @@ class _Crew:
         while not self._is_over.is_set():
             begun = asyncio.get_running_loop().time()
             with self._started() as worker:
+                self._wanted.add(worker)
                 await self._until_over(worker)
             if self._is_over.is_set():
                 return
+            if worker not in self._wanted:
+                failures = 0
+                continue
+            self._wanted.discard(worker)
             is_early = asyncio.get_running_loop().time() - begun < _SOON
             failures = failures + 1 if is_early else 1
             if failures == _MOST_FAILURES:
@@ -164,7 +188,9 @@ def _watch(sentinel: int) -> asyncio.Future[None]:
 
 
 def _work(settings: Settings, listening: socket.socket, news: News) -> None:
-    """Be a worker."""
+    """Be a worker; a closed terminal, or a new configuration, is the parent's business."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve_until_orphaned(settings, listening, news))

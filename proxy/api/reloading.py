@@ -1,0 +1,151 @@
+"""Reads the configuration again while Temper serves (SIGHUP); a wrong one changes nothing.
+
+What guards, limits and recognises takes effect with the next request, and requests that are being
+answered end as they began. What processes, sockets and files hang on waits for a restart.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.app import Serving
+from proxy.api.assembly import serving_of
+from proxy.api.services import Service, Services
+from proxy.api.several import wishes_for
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Reload: TypeAlias = Callable[[], Settings]
+
+_SECTIONS = (
+    "backend",
+    "ollama",
+    "model",
+    "models",
+    "swapping",
+    "metrics",
+    "tracing",
+    "recording",
+)
+_FIELDS = {
+    "server": (
+        "host",
+        "port",
+        "workers",
+        "max_waiting",
+        "max_connections",
+        "header_seconds",
+        "grace_seconds",
+    ),
+    "context": ("budget",),  # the window was chosen when the model was loaded
+}
+
+
+class Current:
+    """ASGI application: the one that answers now; those that are answering go on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a connection on."""
+        await self._app(scope, receive, send)
+
+    def replace(self, app: ASGIApp) -> None:
+        """Have another one answer from now on."""
+        self._app = app
+
+
+def merged(serving: Settings, asked: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """Take over what can change now, and name what was changed but needs a restart.
+
+    `serving` are the settings in use, made of those that were `asked` for before.
+    """
+    waiting = [name for name in _SECTIONS if getattr(asked, name) != getattr(new, name)]
+    kept: dict[str, object] = {name: getattr(serving, name) for name in _SECTIONS}
+    for section, fields in _FIELDS.items():
+        before, after = getattr(asked, section), getattr(new, section)
+        waiting += [
+            f"{section}.{name}" for name in fields if getattr(before, name) != getattr(after, name)
+        ]
+        used = getattr(serving, section)
+        kept[section] = after.model_copy(update={name: getattr(used, name) for name in fields})
+    return new.model_copy(update=kept), tuple(waiting)
+
+
+@dataclass(slots=True)
+class Renewal:
+    """The configuration in use, `serving`, made of what was `asked`; `reload` reads it again."""
+
+    reload: Reload
+    serving: Settings
+    asked: Settings
+
+    def renew(self) -> bool:
+        """Take over what can change; False, and the log says why, where something is wrong."""
+        try:
+            new = self.reload()
+            serving, waiting = merged(self.serving, self.asked, new)
+            serving_of(serving)
+        except InvalidConfiguration as error:
+            logger.error("the configuration stays as it was: the new one is wrong: %s", error)
+            return False
+        self.serving, self.asked = serving, new
+        logger.info("the configuration was read again")
+        if waiting:
+            logger.warning("changes of %s need a restart", ", ".join(waiting))
+        return True
+
+
+def renewed(services: Services, settings: Settings, serving: Serving) -> Services:
+    """Serve the same backends, with their queues, under new terms."""
+
+    def again(service: Service) -> Service:
+        wishes = wishes_for(settings, service.name, serving) if service.name else None
+        new = serving.service(service.backend, name=service.name, wishes=wishes)
+        return replace(service, models=new.models, fitting=new.fitting)
+
+    return Services([again(service) for service in services])
+
+
+@contextmanager
+def on_hangup(act: Callable[[], None]) -> Iterator[None]:
+    """Act on each SIGHUP while the block runs, where there is such a signal.
+
+    A terminal that is closed sends the same signal: it means the end, as if Temper did not mind it.
+    """
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    had_terminal = _has_terminal()
+
+    def heard() -> None:
+        if had_terminal and not _has_terminal():
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            act()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, heard)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError as error:
+        return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
+    return True

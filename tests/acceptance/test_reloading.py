@@ -1,0 +1,84 @@
+"""SIGHUP at a `temper serve`, alone and with workers, in front of a real llama-server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.processes.process import RunningServer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+
+PATIENCE_SECONDS = 60
+
+
+@contextmanager
+def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
+    """Run `temper serve` with a configuration; yields its process and its address."""
+    command = [sys.executable, "-m", "proxy", "serve", "--json", "--config", str(config)]
+    with (
+        log.open("wb") as written,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=written) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            announced = json.parse(process.stdout.readline())
+            assert isinstance(announced, dict)
+            yield process.pid, str(announced["url"])
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def status(url: str, key: str) -> int:
+    """Ask for the models with a key; 0 while nobody answers."""
+    try:
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.get(f"{url}/v1/models", headers=headers, trust_env=False).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    """Look until it is so, for a while."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
+    llama_server: RunningServer, tmp_path: Path, workers: int
+) -> None:
+    config = tmp_path / "temper.toml"
+
+    def configure(key: str, more: str = "") -> None:
+        config.write_text(
+            f"[server]\nport = 0\nworkers = {workers}\napi_key = '{key}'\n{more}\n"
+            f"[backend]\nurl = '{llama_server.base_url}'\napi_key = '{llama_server.api_key}'\n",
+            encoding="utf-8",
+        )
+
+    log = tmp_path / "log"
+    configure("first")
+    with serving(config, log) as (pid, url):
+        assert eventually(lambda: status(url, "first") == 200)
+        configure("second", "unheard_of = 1")
+        os.kill(pid, signal.SIGHUP)
+        assert eventually(lambda: "server.unheard_of" in log.read_text(encoding="utf-8"))
+        assert status(url, "first") == 200
+        configure("third")
+        os.kill(pid, signal.SIGHUP)
+        assert eventually(lambda: status(url, "third") == 200)
+        assert eventually(lambda: status(url, "first") == 401)

@@ -1,0 +1,106 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.assembly import serving_of
+from proxy.api.reloading import Current, Renewal, merged, renewed
+from proxy.api.services import Services
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings, load_settings
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+
+OLD = Settings()
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> None:
+    new = settings_of(
+        guardrails={"strict": True},
+        server={"port": 1, "max_body_bytes": 4096},
+        backend={"url": "http://127.0.0.1:1"},
+        context={"high": 0.8, "budget": "full"},
+    )
+    serving, waiting = merged(OLD, OLD, new)
+    assert serving.guardrails.strict
+    assert (serving.server.max_body_bytes, serving.server.port) == (4096, OLD.server.port)
+    assert (serving.context.high, serving.context.budget) == (0.8, OLD.context.budget)
+    assert serving.backend == OLD.backend
+    assert waiting == ("backend", "server.port", "context.budget")
+
+
+def test_what_was_made_of_a_setting_at_the_start_is_kept() -> None:
+    asked = settings_of(context={"budget": "full"})
+    used = asked.model_copy(
+        update={"context": asked.context.model_copy(update={"budget": "backend"})}
+    )
+    serving, waiting = merged(used, asked, asked)
+    assert serving == used
+    assert waiting == ()
+
+
+def test_a_new_configuration_takes_effect_and_tells_what_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.api.reloading")
+    new = settings_of(guardrails={"strict": True}, server={"workers": 2})
+    renewal = Renewal(lambda: new, OLD, OLD)
+    assert renewal.renew()
+    assert renewal.serving.guardrails.strict
+    assert renewal.asked == new
+    assert "server.workers" in caplog.text
+
+
+@pytest.mark.parametrize("profile", [None, "unheard-of"])
+def test_a_wrong_configuration_changes_nothing_and_says_why(
+    caplog: pytest.LogCaptureFixture, profile: str | None
+) -> None:
+    def reload() -> Settings:
+        if profile is None:
+            raise InvalidConfiguration("server.port", "is wrong")
+        return settings_of(profile={"name": profile})
+
+    renewal = Renewal(reload, OLD, OLD)
+    assert not renewal.renew()
+    assert (renewal.serving, renewal.asked) == (OLD, OLD)
+    assert "stays as it was" in caplog.text
+    assert "server.port" in caplog.text or "unheard-of" in caplog.text
+
+
+def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> None:
+    file = tmp_path / "one.gguf"
+    file.write_bytes(b"GGUF")
+    settings = settings_of(models={"one": {"path": str(file), "profile": "qwen3"}})
+    serving = serving_of(settings)
+    before = Services(
+        [serving.service(ScriptedBackend(), name="one"), Serving().service(ScriptedBackend())]
+    )
+    after = renewed(before, settings, serving)
+    for old, new in zip(before, after, strict=True):
+        assert (new.backend, new.admission, new.name) == (old.backend, old.admission, old.name)
+        assert new.models is not old.models
+
+
+async def _answer(status: int, client: HandMadeClient) -> None:
+    await client.send({"type": "http.response.start", "status": status, "headers": []})
+
+
+@pytest.mark.anyio
+async def test_another_application_answers_from_now_on() -> None:
+    async def first(*_: object) -> None:
+        await _answer(200, client)
+
+    async def second(*_: object) -> None:
+        await _answer(201, client)
+
+    client = HandMadeClient()
+    current = Current(first)
+    await client.call(current)
+    current.replace(second)
+    await client.call(current)
+    assert [message["status"] for message in client.got] == [200, 201]
