@@ -71,7 +71,12 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--backend-url", help="A running llama-server, e.g. http://127.0.0.1:9931.")
+@click.option(
+    "--backend-url",
+    "backend_urls",
+    multiple=True,
+    help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
+)
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
@@ -85,24 +90,30 @@ def main() -> None:
 @click.option("--log-format", help="text or json.")
 @_CONFIG
 @_JSON
-def serve(config: Path | None, *, as_json: bool, **flags: str | int | bool | Path | None) -> None:
+@click.option("--look-at", multiple=True, hidden=True, help="Where to look for a running server.")
+def serve(
+    config: Path | None,
+    *,
+    as_json: bool,
+    backend_urls: tuple[str, ...],
+    look_at: tuple[str, ...],
+    **flags: str | int | bool | Path | None,
+) -> None:
     """Serve an OpenAI-compatible API in front of a model."""
     given: Flags = {
-        **_served(flags),
-        "server": {
-            "host": flags["host"],
-            "port": flags["port"],
-            "workers": flags["workers"],
-        },
+        **_served({**flags, "backend_url": None}),
+        "server": {name: flags[name] for name in ("host", "port", "workers")},
         "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
     }
+    urls = [*backend_urls]
+    given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
     settings = _load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
-    serving = _serve(settings, lambda: load_settings(config, given), as_json=as_json)
+    serving = _serve(settings, lambda: load_settings(config, given), look_at, as_json=as_json)
     _run(serving, as_json=as_json)
 
 
@@ -210,11 +221,17 @@ def _served(flags: Mapping[str, object]) -> Flags:
     }
 
 
-async def _serve(settings: Settings, reload: "Reload", *, as_json: bool) -> bool:
-    """Serve until a signal ends it, and look once whether the backend is there."""
+async def _serve(
+    settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool
+) -> bool:
+    """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
+    from proxy.api.discovery import find_backend, with_backend
     from proxy.api.server import run
     from proxy.api.workers import run_workers
 
+    found = await find_backend(settings, places)
+    if found is not None:
+        _say(f"Found a server at {found.url} ({found.kind.value}).")
     looking: set[asyncio.Task[None]] = set()
 
     def show_address(address: "Address") -> None:
@@ -226,7 +243,8 @@ async def _serve(settings: Settings, reload: "Reload", *, as_json: bool) -> bool
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
     serve_all = run if settings.server.workers == 1 else run_workers
-    await serve_all(settings, _show_stage, show_address, reload=reload)
+    named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
+    await serve_all(named, _show_stage, show_address, reload=again)
     return True
 
 

@@ -55,14 +55,11 @@ def _usable_key(key: SecretStr) -> SecretStr:
 
 
 # what makes a message, and what Temper sends itself
-_OWN_HEADERS = frozenset(
-    (
-        "accept-encoding", "connection", "content-encoding", "content-length", "content-type",
-        "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
-        "traceparent", "trailer", "transfer-encoding", "upgrade", "x-request-id",
-        "x-temper-prefix",
-    )
-)  # fmt: skip
+_OWN_HEADERS = re.compile(
+    "accept-encoding|connection|content-(encoding|length|type)|expect|host|keep-alive|"
+    "proxy-authenticate|proxy-authorization|te|traceparent|trailer|transfer-encoding|upgrade|"
+    "x-request-id|x-temper-prefix"
+)
 
 
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
@@ -72,7 +69,7 @@ def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
             raise ValueError(f"{name!r} is not the name of a header")
         if name.lower() == "authorization":
             raise ValueError("Authorization belongs into api_key")
-        if name.lower() in _OWN_HEADERS:
+        if _OWN_HEADERS.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
@@ -86,7 +83,8 @@ Share = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, le=1)]
 Key = Annotated[
     Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(_none_if_empty)
 ]
-Url = Annotated[Annotated[str, AfterValidator(_usable_url)] | None, BeforeValidator(_none_if_empty)]
+OneUrl = Annotated[str, AfterValidator(_usable_url)]
+Url = Annotated[OneUrl | None, BeforeValidator(_none_if_empty)]
 Collector = Annotated[
     Annotated[str, AfterValidator(partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS"))]
     | None,
@@ -172,6 +170,9 @@ class Address(Section):
         default=None,
         description="address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080",
     )
+    urls: list[OneUrl] = Field(
+        default=[], description="several servers of the same model, instead of one url"
+    )
     kind: Literal["auto", "llama-server", "ollama", "openai"] = Field(
         default="auto",
         description="what it is: llama-server, ollama, openai for any other server, or auto",
@@ -183,6 +184,11 @@ class Address(Section):
     parallel_requests: Count = Field(
         default=0, ge=0, description="requests put to it at once; 0 means one for each of its slots"
     )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All servers that are named; they serve the same model."""
+        return tuple(dict.fromkeys(self.urls)) if self.url is None else (self.url,)
 
 
 class Backend(Address):

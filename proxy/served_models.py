@@ -71,15 +71,17 @@ def _contradictions_within(section: str, name: str, model: ServedModel) -> Itera
         yield (f"{section}.alias",), problem
     if not _NAME.fullmatch(name):
         yield (section,), "is no name for a model: use letters, digits and any of . _ : / -"
-    if model.source is None and model.url is None:
+    if model.source is None and not model.addresses:
         yield (path, url), f"is missing: name a GGUF file, or a running server as {url}"
-    if model.source is not None and model.url is not None:
+    if model.url is not None and model.urls:
+        yield (f"{section}.urls", url), f"cannot be combined with {url}: name all servers here"
+    if model.source is not None and model.addresses:
         yield (
             (url, path),
             f"cannot be combined with {path}: Temper either uses a running server or starts one "
             "for a file; remove one of the two",
         )
-    if model.url is not None and model.ttl_seconds:
+    if model.addresses and model.ttl_seconds:
         yield (ttl, url), f"needs {path}: Temper cannot unload what it has not started"
 
 

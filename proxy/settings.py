@@ -161,6 +161,11 @@ def _shown(name: str, given: Given) -> str:
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Find settings that are fine alone and wrong together; the first name gets the blame."""
+    if settings.backend.url is not None and settings.backend.urls:
+        yield (
+            ("backend.urls", "backend.url"),
+            "cannot be combined with backend.url: name all servers here, or only one there",
+        )
     if settings.model.source is not None:
         yield from _two_servers(settings)
     if settings.model.path is not None and settings.model.hf_repo is not None:
@@ -193,7 +198,7 @@ def _two_servers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Find what names another server beside the one that is started for a model."""
     named = "model.path" if settings.model.path is not None else "model.hf_repo"
     rule = f"cannot be combined with {named}: Temper either uses"
-    if settings.backend.url is not None:
+    if settings.backend.addresses:
         problem = f"{rule} a running server or starts one for a model; remove one of the two"
         yield ("backend.url", named), problem
     if settings.ollama.model is not None:
@@ -205,7 +210,7 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
     if not settings.models:
         return
     for rival, is_given in (
-        ("backend.url", settings.backend.url is not None),
+        ("backend.url", bool(settings.backend.addresses)),
         ("model.path", settings.model.source is not None),
     ):
         if is_given:

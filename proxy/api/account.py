@@ -6,7 +6,7 @@ It is told of turning points only and never of tokens, so it costs nothing where
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.conversation import json
 from proxy.conversation.replies import UsageReported
@@ -105,6 +105,11 @@ class Account:
             self._loaded = self._clock() - begun
             if load is not None:
                 load.wait(-1)
+
+    def served_by(self, backend: str) -> None:
+        """Note which of several backends it was."""
+        if self.asked is not None:
+            self.asked = replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:
         """Note that the request waits for a slot."""

@@ -17,6 +17,7 @@ from proxy.api.account import Account
 from proxy.api.errors import describe
 from proxy.api.streaming import EventStream, Pace, while_connected, within
 from proxy.api.taping import Tape
+from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
@@ -94,6 +95,7 @@ class Exchange:
         self._is_filled = False
         self._is_seen = False
         self._is_shortened = False
+        self._prefix = ""
         self._status_sent = 0
 
     def resume(self, begun: ChunkEncoder | None) -> None:
@@ -116,6 +118,7 @@ class Exchange:
         batches = self._watched(headers)
         if tape is not None:
             batches = tape.before(batches)
+        self._prefix = headers.get(PREFIX_HEADER, "")
 
         async def work() -> None:
             if self._request.stream:
@@ -124,7 +127,7 @@ class Exchange:
                     self._encoder,
                     self._pace,
                     backend=self._backend.name,
-                    headers=self._headers(),
+                    headers=self._headers,
                 )
                 await streaming(scope, noted_send)
             else:
@@ -148,6 +151,7 @@ class Exchange:
     def close(self) -> None:
         """Hand over to the account what became of the turn."""
         self._account.facts = self._facts
+        self._account.served_by(self._backend.name)
         if self._turn.state is State.DONE:
             self._account.outcome = outcome(self._account.facts)
 
@@ -232,7 +236,8 @@ class Exchange:
     def _headers(self) -> dict[str, str]:
         shape = context(self._turn.facts)
         told = {"x-temper-context": shape} if shape else {}
-        return {"x-temper-backend": self._backend.name, **told}
+        prefix = {PREFIX_HEADER: self._prefix} if self._prefix else {}
+        return {"x-temper-backend": self._backend.name, **prefix, **told}
 
 
 class _StreamEncoder:

@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.pool import seated
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
@@ -149,7 +150,7 @@ class Fitting:
         Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
         make it fit into the window.
         """
-        return _Learning(self._backend, self._book(model), window)
+        return _Learning(seated(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, written: Draft) -> None:
         """Warn where a session's prompt does not go on from the one before it."""
@@ -194,12 +195,16 @@ class _Learning:
         self._backend = backend
         self._book = book
         self._window = window
-        self.name = backend.name
         self.models = backend.models
         self.describe = backend.describe
         self.health = backend.health
         self.count = backend.count
         self.count_texts = backend.count_texts
+
+    @property
+    def name(self) -> str:
+        """The backend's name, which may tell more once it has answered."""
+        return self._backend.name
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""

@@ -1,7 +1,7 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
 from proxy.api.assembly import wishes_of
-from proxy.api.opening import nothing_to_serve, open_backend, server_url
+from proxy.api.opening import nothing_to_serve, open_backend, server_urls
 from proxy.api.own_server import introduce_file, model_file
 from proxy.api.recognition import KnownModel, KnownModels
 from proxy.api.windows import usable_by
@@ -19,7 +19,7 @@ async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
 
     Raises `InvalidConfiguration`, `LaunchFailed` and `BackendFailed` kinds of errors.
     """
-    if server_url(settings) is None:
+    if not server_urls(settings):
         own = settings.model
         if own.source is None:
             raise nothing_to_serve()
@@ -38,7 +38,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
 
     None where there is no file or it does not say what it needs.
     """
-    if server_url(settings) is not None:
+    if server_urls(settings):
         return None
     own = settings.model
     shape = model_file(own).shape

@@ -1,8 +1,8 @@
 """Opens what the settings name: each kind of backend in a function of its own."""
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from proxy.api.app import Serving
@@ -16,6 +16,7 @@ from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind, ollama_url
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.pool import Pool, PoolPace
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
@@ -52,8 +53,11 @@ async def open_backend(
     settings: Settings, on_stage: StageListener, *, followed: Supervised | None = None
 ) -> AsyncGenerator[Backend, None]:
     """Connect to the server that is configured, or look after one for the model that is."""
-    if server_url(settings) is not None:
-        kind = _running_server(settings)
+    urls = server_urls(settings)
+    if len(urls) == 1:
+        kind = _running_server(settings, urls[0])
+    elif urls:
+        kind = _running_servers(settings, urls)
     elif settings.model.source is None:
         raise nothing_to_serve()
     elif followed is not None:
@@ -64,12 +68,17 @@ async def open_backend(
         yield backend
 
 
-def server_url(settings: Settings) -> str | None:
-    """Return where the running server is, None if there is none; an Ollama is somewhere always."""
+def server_urls(settings: Settings) -> tuple[str, ...]:
+    """Return where the running servers are, if there are any; an Ollama is somewhere always."""
     is_ollama = settings.backend.kind == Kind.OLLAMA.value or settings.ollama.model is not None
-    if settings.backend.url is None and is_ollama:
-        return ollama_url(os.environ.get("OLLAMA_HOST", ""))
-    return settings.backend.url
+    if is_ollama and not settings.backend.addresses:
+        return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
+    return settings.backend.addresses
+
+
+def names_nothing(settings: Settings) -> bool:
+    """Tell whether an operator has named nothing to serve."""
+    return not (server_urls(settings) or settings.models or settings.model.source)
 
 
 @asynccontextmanager
@@ -79,7 +88,7 @@ async def shared_server(
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor | None, None]:
     """Look after a server that several use together; None where it is somebody else's."""
-    if server_url(settings) is not None:
+    if server_urls(settings):
         yield None
     elif settings.model.source is not None:
         async with kept_going(settings, settings.model, on_stage, on_change) as server:
@@ -88,11 +97,11 @@ async def shared_server(
         raise nothing_to_serve()
 
 
-def address_of(settings: Settings) -> ServerAddress:
-    """Return where a server is that somebody else looks after."""
-    url, key = server_url(settings), settings.backend.api_key
-    assert url is not None  # noqa: S101 - otherwise the server is our own
-    return ServerAddress(url, key.get_secret_value() if key is not None else "")
+def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
+    """Return where a server is that somebody else looks after, the first one or that at `url`."""
+    key = settings.backend.api_key
+    where = url or server_urls(settings)[0]
+    return ServerAddress(where, key.get_secret_value() if key is not None else "")
 
 
 def nothing_to_serve() -> InvalidConfiguration:
@@ -106,12 +115,26 @@ def nothing_to_serve() -> InvalidConfiguration:
 
 
 @asynccontextmanager
-async def _running_server(settings: Settings) -> AsyncGenerator[Backend, None]:
+async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Connect to a server that somebody else looks after."""
     named = settings.backend.kind
     kind = None if named == "auto" else Kind(named)
-    async with _connected(settings, address_of(settings), kind) as backend:
+    async with _connected(settings, address_of(settings, url), kind) as backend:
         yield backend
+
+
+@asynccontextmanager
+async def _running_servers(
+    settings: Settings, urls: Sequence[str]
+) -> AsyncGenerator[Backend, None]:
+    """Connect to several servers of one model; while one loads, another may be ready."""
+    impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
+    alone = settings.model_copy(update={"backend": impatient})
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
+        pace = PoolPace(load_wait=settings.backend.load_wait_seconds)
+        pool = Pool(members, pace, sharers=settings.server.workers)
+        yield await stack.enter_async_context(pool.watched())
 
 
 @asynccontextmanager

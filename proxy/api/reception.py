@@ -11,6 +11,7 @@ from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
 from proxy.api.recognition import KnownModel
 from proxy.api.services import Service, Services
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
@@ -69,7 +70,9 @@ class Reception:
         written = draft(request, replace(self._policy_for(http), traits=known.traits))
         wished = http.headers.get(_COMPACTION)
         mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None
-        return Received(written, service, known, self._upstream_headers(http), mode)
+        headers = self._upstream_headers(http)
+        headers[PREFIX_HEADER] = conversation_key(request, http.headers)
+        return Received(written, service, known, headers, mode)
 
     async def turn(self, received: Received, may_retry: MayRetry) -> Turn:
         """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""

@@ -100,7 +100,8 @@ class EventStream:
 
     The status is sent with the first event, so that early failures carry their own; silence of
     more than `pace.keep_alive` sends it all the same. `make_encoder` gets the first event, or
-    None after silence. A slow client slows the reading of the backend down.
+    None after silence; `headers` are asked for at the same moment. A slow client slows the reading
+    of the backend down.
     """
 
     def __init__(
@@ -110,13 +111,13 @@ class EventStream:
         pace: Pace,
         *,
         backend: str,
-        headers: Mapping[str, str],
+        headers: Callable[[], Mapping[str, str]],
     ) -> None:
         self._batches = batches
         self._make_encoder = make_encoder
         self._pace = pace
         self._backend = backend
-        self._headers = {**_HEADERS, **headers}
+        self._make_headers = headers
         self._encoder: Encoder | None = None
         self._is_silent = True
         self._is_sending = False
@@ -168,7 +169,8 @@ class EventStream:
 
     async def _begin(self, first: ReplyEvent | None, send: Send) -> Encoder:
         self._encoder = encoder = self._make_encoder(first)
-        headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
+        told = {**_HEADERS, **self._make_headers()}
+        headers = [(name.encode(), value.encode()) for name, value in told.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         return encoder
 

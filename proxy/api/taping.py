@@ -185,12 +185,16 @@ class _Taped:
     def __init__(self, backend: Backend, tape: Tape) -> None:
         self._backend = backend
         self._tape = tape
-        self.name = backend.name
         self.models = backend.models
         self.describe = backend.describe
         self.health = backend.health
         self.count = backend.count
         self.count_texts = backend.count_texts
+
+    @property
+    def name(self) -> str:
+        """The backend's name, which may tell more once it has answered."""
+        return self._backend.name
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from proxy.api.assembly import serving_of
 from proxy.api.loop import loop_factory, settle
-from proxy.api.opening import address_of, shared_server
+from proxy.api.opening import server_urls, shared_server
 from proxy.api.own_server import server_name, settled
 from proxy.api.reloading import Reload, Renewal, on_hangup
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
@@ -68,7 +68,7 @@ async def run_workers(
                 crew.replace(renewal.serving)
 
         async with shared_server(settings, on_stage, crew.tell) as server:
-            backend = server.name if server is not None else address_of(settings).base_url
+            backend = server.name if server is not None else ", ".join(server_urls(settings))
             on_ready(Address(url_of(listening), backend))
             with on_hangup(renew) if reload is not None else contextlib.nullcontext():
                 await crew.work()

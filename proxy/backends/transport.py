@@ -16,6 +16,7 @@ from typing import Protocol
 import httpx
 
 from proxy.backends.address import root_of
+from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.wire import KEEP_ALIVE, NotHttp, NotReached, Place, Wire, WireError
 from proxy.errors import (
     BackendFailed,
@@ -27,7 +28,7 @@ from proxy.errors import (
 
 # A client's header outside this list could change what the backend does: llama-server lets a
 # stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
-FORWARDED_HEADERS = frozenset({"authorization", "traceparent", "x-request-id"})
+FORWARDED_HEADERS = frozenset({"authorization", "traceparent", "x-request-id", PREFIX_HEADER})
 
 STREAM_LIMIT = 32 * 1024 * 1024
 DOCUMENT_LIMIT = 1024 * 1024

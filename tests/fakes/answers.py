@@ -12,6 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 REPORT = "x-temper"
+_NO_FACTS = ("x-temper-backend", "x-temper-prefix")
 
 
 @dataclass
@@ -83,7 +84,7 @@ def _read_body(answer: Answer) -> None:
     answer.report = {
         name.removeprefix(f"{REPORT}-"): value
         for name, value in answer.headers.items()
-        if name.startswith(REPORT) and name != "x-temper-backend"
+        if name.startswith(REPORT) and name not in _NO_FACTS
     }
     answer.is_done = True
 

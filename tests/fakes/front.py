@@ -9,6 +9,7 @@ import httpx
 
 from proxy.api.app import Serving, create_app
 from proxy.api.services import Services
+from proxy.backends.client import Backend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import Connection, Timeouts
@@ -85,18 +86,19 @@ async def temper_before(
 
 @asynccontextmanager
 async def in_front_of(
-    engine: LlamaServer | Ollama,
+    engine: Backend,
     serving: Serving | None,
     backend: ScriptedBackend,
     observers: Observers | None = None,
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of an engine, which is closed at the end."""
+    """Run Temper in front of an engine; an adapter is closed at the end."""
     serves = serving or Serving()
     try:
         async with serving_all(serves.alone(engine), serves, backend, observers) as front:
             yield front
     finally:
-        await engine.close()
+        if isinstance(engine, LlamaServer | Ollama):
+            await engine.close()
 
 
 @asynccontextmanager

@@ -145,6 +145,7 @@ async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
         "traceparent",
         "user-agent",
         "x-request-id",
+        "x-temper-prefix",
     }
 
 

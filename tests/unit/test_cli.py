@@ -172,7 +172,7 @@ def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]
 
 
 def test_serving_nothing_says_what_there_is_to_serve() -> None:
-    result = temper("serve", "--port", "0")
+    result = temper("serve", "--port", "0", "--look-at", URL)
     assert result.exit_code == 1
     for way_out in ("--backend-url", "--ollama", "--model", "temper demo"):
         assert way_out in result.stderr
@@ -213,7 +213,7 @@ def test_the_demonstration_refuses_a_port_that_cannot_be() -> None:
 
 def test_signals_are_given_back_when_a_command_has_ended() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert temper("serve", "--port", "0").exit_code == 1
+    assert temper("serve", "--port", "0", "--look-at", URL).exit_code == 1
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 

@@ -248,6 +248,16 @@ def test_what_ollama_takes_for_no_duration_is_refused(duration: str) -> None:
     assert refusal(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
 
 
+def test_several_backends_are_named_once_each_and_instead_of_one() -> None:
+    several = load_settings(written("backend.urls = ['http://a', 'http://b/']"))
+    assert several.backend.addresses == ("http://a", "http://b")
+    assert load_settings(written("backend.urls = ['http://a', 'http://a/']")).backend.addresses == (
+        "http://a",
+    )
+    both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
+    assert (both.setting, "backend.url:" in both.problem) == ("backend.urls", True)
+
+
 def test_a_backend_address_loses_its_last_slash() -> None:
     assert load_settings(written("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
 

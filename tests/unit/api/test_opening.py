@@ -10,6 +10,7 @@ from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.pool import Pool
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 
@@ -40,6 +41,14 @@ def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> 
     backend = opened(settings_of(backend={"url": url, "kind": kind, "api_key": "k"}))
     assert isinstance(backend, adapter)
     assert backend.name == "http://127.0.0.1:1"
+
+
+def test_several_addresses_are_a_pool() -> None:
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
+    backend = opened(settings_of(backend={"urls": urls}))
+    assert isinstance(backend, Pool)
+    assert backend.name == "http://127.0.0.1:1, http://127.0.0.1:2"
+    assert not isinstance(opened(settings_of(backend={"urls": urls[:1]})), Pool)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def stream(
     pace: Pace | None = None,
     make: Callable[[ReplyEvent | None], Encoder] = lambda _: Letters(),
 ) -> None:
-    streaming = EventStream(given, make, pace or Pace(), backend="b", headers={"x-own": "1"})
+    streaming = EventStream(
+        given, make, pace or Pace(), backend="b", headers=lambda: {"x-own": "1"}
+    )
 
     async def run() -> None:
         await streaming(client.scope, client.send)
@@ -107,7 +109,7 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
             if message.get("body"):
                 await reading.wait()
 
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
         task = asyncio.create_task(streaming(HandMadeClient().scope, slow_send))
         await turns(500)
         held = len(read)
@@ -146,7 +148,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
 
     async def run() -> None:
         given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
-        streaming = EventStream(given, make, Pace(keep_alive=0.01), backend="b", headers={})
+        streaming = EventStream(given, make, Pace(keep_alive=0.01), backend="b", headers=dict)
         await streaming(client.scope, send)
 
     asyncio.run(run())
@@ -190,7 +192,7 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
         task = asyncio.create_task(streaming(client.scope, client.send))
         await begun.wait()
         task.cancel()
@@ -215,7 +217,7 @@ def test_leaving_closes_what_is_being_streamed() -> None:
             closed.append(True)
 
     async def run() -> None:
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers={})
+        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
         await while_connected(client.receive, lambda: streaming(client.scope, client.send))
 
     asyncio.run(run())

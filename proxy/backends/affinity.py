@@ -1,0 +1,77 @@
+"""Which member of a pool has a conversation's prompt in its cache: by a hash, without any memory.
+
+Every turn of a conversation begins with the same system prompt, tools and first user message, so
+their hash names the conversation; any Temper computes the same one. Pure: nothing is kept.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from proxy.conversation.requests import Request
+
+PREFIX_HEADER = "x-temper-prefix"
+
+# What clients call a session (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
+# somebody computed already comes first.
+SESSION_HEADERS = (
+    "x-session-affinity",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-opencode-session",
+    "x-claude-code-session-id",
+    "x-openwebui-chat-id",
+    "x-conversation-id",
+)
+_SESSION_FIELD = "prompt_cache_key"
+
+_PREFIX = re.compile(r"[0-9a-f]{16}")
+_INSTRUCTIONS = frozenset({"system", "developer"})
+
+
+def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
+    """Name a conversation in 16 hexadecimal digits.
+
+    A client's own session counts more than the hash of how the conversation begins.
+    """
+    given = headers.get(PREFIX_HEADER, "")
+    if _PREFIX.fullmatch(given):
+        return given
+    for name in SESSION_HEADERS:
+        if session := headers.get(name):
+            return _digest((session.encode(),))
+    if session_key := request.fields.get(_SESSION_FIELD):
+        return _digest((session_key,))
+    return _digest(_beginning(request))
+
+
+def _beginning(request: Request) -> Iterator[bytes]:
+    """Yield what all turns of a conversation have in common.
+
+    Of messages only the text: clients move cache marks within them from turn to turn.
+    """
+    yield request.fields.get("tools", b"")
+    for message in request.messages:
+        if message.role in _INSTRUCTIONS:
+            yield message.text.encode("utf-8", "surrogatepass")
+        elif message.role == "user":
+            yield message.text.encode("utf-8", "surrogatepass")
+            return
+
+
+def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def ranked(key: str, names: Sequence[str]) -> list[str]:
+    """Order members for a conversation, the best first (rendezvous hashing).
+
+    The order of the others does not change when one comes or goes, so only its own conversations
+    move.
+    """
+    return sorted(names, key=lambda name: _digest((key.encode(), name.encode())), reverse=True)

@@ -1,0 +1,270 @@
+"""Several servers of one model as one backend: conversations stay where their prompt is cached.
+
+A question goes to the member that a hash of its conversation names; a member that fails before the
+first byte is replaced by the next, once and unnoticed. It must not know what is asked.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key
+from proxy.backends.breaker import BreakerState
+from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
+from proxy.backends.standings import Member, in_order
+from proxy.conversation.replies import PromptProgress, ReplyEvent
+from proxy.conversation.requests import Question
+from proxy.errors import (
+    BackendFailed,
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    InvalidRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+_BUSY = 429
+_BROKEN = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPace:
+    """How often members are looked at, and how long requests wait while all load, in seconds."""
+
+    check: float = 5.0
+    load_wait: float = 0.0
+    poll: float = 0.5
+
+
+class Pool:
+    """Members that serve the same model under different addresses.
+
+    `sharers` processes use them alike, so each takes its part of their slots.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Backend],
+        pace: PoolPace | None = None,
+        *,
+        sharers: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._members = [Member(backend) for backend in members]
+        self._pace = pace or PoolPace()
+        self._sharers = sharers
+        self.clock = clock
+
+    @property
+    def name(self) -> str:
+        """All addresses."""
+        return ", ".join(member.backend.name for member in self._members)
+
+    def seat(self) -> "Seat":
+        """Make a place for one turn: all its questions go to one member."""
+        return Seat(self, self._pace)
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        async with aclosing(self.seat().ask(question, headers)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
+        member = self.order(_key(question, headers))[0]
+        return await member.backend.count(question, headers)
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        """Tell how many tokens each text has on its own; None if unknown, never raises."""
+        member = self.order(headers.get(PREFIX_HEADER, ""))[0]
+        return await member.backend.count_texts(texts, headers)
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models that all members are for, as the first that answers does."""
+        failure: BackendFailed | None = None
+        for member in self.order(""):
+            try:
+                return await member.backend.models()
+            except BackendFailed as error:
+                failure = error
+        assert failure is not None  # noqa: S101 - a pool has members
+        raise failure
+
+    async def describe(self, model: str) -> Description:
+        """Tell what the members have in common, all their slots together; never raises."""
+        asked = [member.backend.describe(model) for member in self._members]
+        told = await asyncio.gather(*asked)
+        for member, one in zip(self._members, told, strict=True):
+            if one.slots is not None:
+                member.slots = max(1, one.slots // self._sharers)
+        known = [one for one in told if not one.is_provisional]
+        if not known:
+            return told[0]
+        slots = [one.slots for one in known if one.slots is not None]
+        windows = [one.window for one in known if one.window is not None]
+        return replace(
+            known[0],
+            slots=sum(slots) if len(slots) == len(known) else None,
+            window=min(windows, default=None),
+        )
+
+    async def health(self) -> Health:
+        """Tell how the best of the members feels; never raises."""
+        felt = await asyncio.gather(*(member.backend.health() for member in self._members))
+        return next(state for state in Health if state in felt)
+
+    def order(self, key: str, seated: Member | None = None) -> list[Member]:
+        """List whom to ask for a conversation, the best first."""
+        return in_order(self._members, key, self.clock(), seated)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator["Pool", None]:
+        """Look after the members' health while the block runs."""
+        tasks = [asyncio.create_task(self._watch(member)) for member in self._members]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            # several Tempers must not ask all at the same moments
+            await asyncio.sleep(self._pace.check * random.uniform(0.5, 1.5))  # noqa: S311
+            await self.check(member)
+
+    async def check(self, member: Member) -> None:
+        """Ask a member for its health, unless its breaker spares it."""
+        before = member.breaker.state(self.clock())
+        if before is BreakerState.OPEN:
+            return
+        if await member.backend.health() is Health.READY:
+            if before is BreakerState.HALF_OPEN:
+                member.breaker.succeeded()
+                logger.info("%s is back", member.backend.name)
+        else:
+            _note_failure(member, self.clock())
+
+
+class Seat:
+    """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
+
+    def __init__(self, pool: Pool, pace: PoolPace) -> None:
+        self._pool = pool
+        self._pace = pace
+        self._asked: Member | None = None
+        self._answered: Member | None = None
+        self.count = pool.count
+        self.count_texts = pool.count_texts
+        self.models = pool.models
+        self.describe = pool.describe
+        self.health = pool.health
+
+    @property
+    def name(self) -> str:
+        """The member that answers, all of them before that is known."""
+        return self._pool.name if self._asked is None else self._asked.backend.name
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        clock = self._pool.clock
+        patience = clock() + self._pace.load_wait
+        while True:
+            try:
+                async with aclosing(self._ask_two(question, headers)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except BackendUnavailable as error:
+                if not error.loading or clock() >= patience:
+                    raise
+                await asyncio.sleep(self._pace.poll)
+            else:
+                return
+
+    async def _ask_two(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Ask the best member, and the next one if that fails before it says anything."""
+        order = self._pool.order(_key(question, headers), self._answered)
+        for is_last, member in zip((len(order) == 1, True), order, strict=False):
+            self._asked = member
+            has_begun = False
+            try:
+                with _on_duty(member, self._pool.clock):
+                    async with aclosing(member.backend.ask(question, headers)) as batches:
+                        async for batch in batches:
+                            if not has_begun and not _is_mere_progress(batch):
+                                has_begun = True
+                                self._answered = member
+                                member.breaker.succeeded()
+                            yield batch
+            except BackendFailed as error:
+                if has_begun or is_last or not _may_be_asked_elsewhere(error):
+                    raise
+                logger.warning("%s; asking the next server", error)
+            else:
+                return
+
+
+def _is_mere_progress(batch: Sequence[ReplyEvent]) -> bool:
+    return all(isinstance(event, PromptProgress) for event in batch)
+
+
+def seated(backend: Backend) -> Backend:
+    """Return the backend for one turn."""
+    return backend.seat() if isinstance(backend, Pool) else backend
+
+
+@contextmanager
+def _on_duty(member: Member, clock: Callable[[], float]) -> Generator[None, None, None]:
+    """Keep account of a request to a member."""
+    member.running += 1
+    member.breaker.begin(clock())
+    try:
+        yield
+    except InvalidRequest:
+        member.breaker.succeeded()
+        raise
+    except BackendFailed as error:
+        if _is_its_fault(error):
+            _note_failure(member, clock())
+        else:
+            member.breaker.succeeded()
+        raise
+    except BaseException:
+        member.breaker.gave_up()
+        raise
+    else:
+        member.breaker.succeeded()
+    finally:
+        member.running -= 1
+
+
+def _note_failure(member: Member, now: float) -> None:
+    """Count a failure of a member, and say so if it is spared from now on."""
+    before = member.breaker.state(now)
+    member.breaker.failed(now)
+    if before is BreakerState.CLOSED and not member.breaker.allows(now):
+        logger.warning("%s is spared for a while", member.backend.name)
+
+
+def _is_its_fault(error: BackendFailed) -> bool:
+    return not isinstance(error, BackendRefused) or error.status in _BROKEN
+
+
+def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
+    """Tell whether another server could do better; long silence is not waited for twice."""
+    if isinstance(error, BackendRefused):
+        return error.status in _BROKEN or error.status == _BUSY
+    return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
+
+
+def _key(question: Question, headers: dict[str, str]) -> str:
+    return headers.get(PREFIX_HEADER) or conversation_key(question.request, {})

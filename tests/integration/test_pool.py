@@ -1,0 +1,135 @@
+"""Several servers of one model behind one Temper: who is asked, and what clients see of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.pool import Pool, PoolPace
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import Front, in_front_of, request
+from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = request(tools=None)
+BUSY = refuses(503, {"message": "busy", "type": "server_error"})
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Temper and the servers behind it."""
+
+    front: Front
+    servers: Sequence[ScriptedBackend]
+    urls: Sequence[str]
+
+    def asked(self) -> list[int]:
+        return [len(server.questions) for server in self.servers]
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Connection]:
+    connection = Connection(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def ensemble(*plays: Sequence[Script | bytes], slots: int = 4) -> AsyncGenerator[Ensemble]:
+    """Run servers of one model that play their scripts, and Temper in front of them."""
+    servers = [ScriptedBackend(*play) for play in plays]
+    for server in servers:
+        server.properties = {
+            "model_alias": "m",
+            "total_slots": slots,
+            "default_generation_settings": {"n_ctx": 4096},
+        }
+    async with AsyncExitStack() as stack:
+        urls = [(await stack.enter_async_context(listening(server))).url for server in servers]
+        connections = [await stack.enter_async_context(connected(url)) for url in urls]
+        pool = Pool([LlamaServer(connection) for connection in connections], PoolPace())
+        front = await stack.enter_async_context(in_front_of(pool, None, ScriptedBackend()))
+        yield Ensemble(front, servers, urls)
+
+
+def turn(number: int) -> JsonObject:
+    """Make the n-th turn of one conversation."""
+    spoken_before: list[JsonValue] = [
+        {"role": "assistant", "content": "It is warm."},
+        {"role": "user", "content": "And then?"},
+    ] * number
+    return request(tools=None, messages=[{"role": "user", "content": "Paris?"}, *spoken_before])
+
+
+async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stream: bool) -> None:
+    async with ensemble([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
+        answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
+        assert sorted(scene.asked()) == [0, 4]
+        home = scene.urls[scene.asked().index(4)]
+        (server,) = (one for one in scene.servers if one.questions)
+    assert {answer.headers["x-temper-backend"] for answer in answers} == {home}
+    (prefix,) = {answer.headers["x-temper-prefix"] for answer in answers}
+    assert [asked.headers["x-temper-prefix"] for asked in server.questions] == [prefix] * 4
+
+
+async def test_a_clients_session_decides(*, stream: bool) -> None:
+    async with ensemble([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
+        for number in range(6):
+            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(asked, stream=stream, headers={"x-session-id": "one"})
+        assert sorted(scene.asked()) == [0, 6]
+
+
+async def test_conversations_spread() -> None:
+    async with ensemble([says("Hi.")] * 40, [says("Hi.")] * 40) as scene:
+        for number in range(40):
+            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(asked)
+        assert min(scene.asked()) >= 8
+
+
+@pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])
+async def test_a_server_that_fails_early_is_replaced_unnoticed(
+    *, failure: Script | bytes, stream: bool
+) -> None:
+    async with ensemble([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
+        first = await scene.front.ask(PLAIN, stream=stream)
+        assert first.status == 502 if isinstance(failure, bytes) else 503
+        answer = await scene.front.ask(PLAIN, stream=stream)
+        assert (answer.status, answer.text) == (200, "Hi.")
+
+    async with ensemble([failure], [says("Hi.")] * 2) as scene:
+        answer = await scene.front.ask(PLAIN, stream=stream)
+        assert (answer.status, answer.text) == (200, "Hi.")
+        assert answer.headers["x-temper-backend"] == scene.urls[1]
+
+
+async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream: bool) -> None:
+    broken = spoken.calls("get_weather", '{"town": "Paris"}')
+    good = spoken.calls("get_weather", '{"city": "Paris"}')
+    async with ensemble([broken, good], [broken, good]) as scene:
+        answer = await scene.front.ask(request(), stream=stream)
+        assert answer.report["attempts"] == "2"
+        assert sorted(scene.asked()) == [0, 2]
+
+
+async def test_a_server_without_a_free_slot_hands_over() -> None:
+    held = asyncio.Event()
+    waiting = Script((held, says("Hi.")))
+    async with ensemble([waiting], [waiting], slots=1) as scene:
+        first, second = (asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(2))
+        for server in scene.servers:
+            await server.asked()
+        held.set()
+        used = {(await task).headers["x-temper-backend"] for task in (first, second)}
+    assert used == set(scene.urls)

@@ -1,0 +1,127 @@
+"""Two Tempers in front of one server, asked in turns: nothing differs from one of them alone.
+
+Nothing is kept between requests that an answer depends on, so replicas need no common memory.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.answers import Answer
+from tests.fakes.front import request, temper_before
+from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 4096
+_FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
+# as from a server that was started anew with less
+OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
+GOOD = spoken.calls("get_weather", '{"city": "Graz"}')
+ANSWER = spoken.calls("respond", '{"message": "It is warm in Graz."}')
+SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
+QUESTION: JsonObject = {"role": "user", "content": "Which city is warm?"}
+
+ORDER: JsonObject = {"tool": "get_weather", "needs": "get_time"}
+
+
+def steps(number: int, *, city: str = "") -> list[JsonValue]:
+    """Make so many calls with their results, each of some hundred tokens."""
+    made: list[JsonValue] = []
+    for index in range(number):
+        arguments = json.dump_text({"city": city or f"City {index}"})
+        function: JsonObject = {"name": "get_weather", "arguments": arguments}
+        call: JsonObject = {"id": f"call_{index}", "type": "function", "function": function}
+        lines = "\n".join(f"hour {hour}: sunny and {hour} degrees" for hour in range(40))
+        made.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        made.append({"role": "tool", "tool_call_id": f"call_{index}", "content": lines})
+    return made
+
+
+def asked(number: int, **others: JsonValue) -> JsonObject:
+    return request(messages=[SYSTEM, QUESTION, *steps(number)], **others)
+
+
+# A session as an agent would have it, with what the server says to each of its turns.
+SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
+    (asked(0), [GOOD]),
+    (asked(1), [spoken.says("I think it is warm."), ANSWER]),
+    (asked(2), [spoken.calls("get_wether", '{"town": 5}'), GOOD]),
+    (asked(3), [spoken.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD]),
+    (asked(8), [ANSWER]),
+    (asked(14), [GOOD]),
+    (asked(15), [OVERFLOW, ANSWER]),
+    (asked(16), [ANSWER]),
+    (request(messages=[SYSTEM, QUESTION, *steps(4, city="Graz")]), [GOOD, ANSWER]),
+    (
+        asked(0, temper={"workflow": {"prerequisites": [ORDER]}}),
+        [GOOD, spoken.calls("get_time", "{}")],
+    ),
+)
+
+
+def unpriced(script: Script | bytes) -> Script | bytes:
+    """Leave out what the prompt cost: it is learnt, and scripts know nothing of prompts."""
+    if isinstance(script, Script):
+        return script
+    events = script.split(b"\n\n")
+    return b"\n\n".join(event for event in events if b'"usage"' not in event)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a session looked like from both ends; `sent` are the bodies, without fresh ids."""
+
+    answers: list[Answer]
+    sent: list[bytes]
+
+
+async def played(replicas: int, *, stream: bool) -> Seen:
+    """Play the session, its turns going to the replicas one after the other."""
+    server = ScriptedBackend(*[unpriced(script) for _, scripts in SESSION for script in scripts])
+    server.properties = {
+        "model_alias": "m",
+        "total_slots": 1,
+        "default_generation_settings": {"n_ctx": WINDOW},
+    }
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(listening(server))
+        fronts = [
+            await stack.enter_async_context(temper_before(behind.url)) for _ in range(replicas)
+        ]
+        answers = [
+            await fronts[number % replicas].ask(turn, stream=stream)
+            for number, (turn, _) in enumerate(SESSION)
+        ]
+    return Seen(answers, [_FRESH_ID.sub(b"call_x", one.body) for one in server.questions])
+
+
+def told(answer: Answer) -> tuple[object, ...]:
+    """Return all that a client learns but fresh ids."""
+    prefix = answer.headers["x-temper-prefix"]
+    return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
+
+
+async def test_a_session_that_changes_between_replicas_is_like_one_that_does_not(
+    *, stream: bool
+) -> None:
+    alone = await played(1, stream=stream)
+    shared = await played(2, stream=stream)
+    assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
+    assert shared.sent == alone.sent
+    assert list(map(told, shared.answers)) == list(map(told, alone.answers))
+
+
+async def test_the_session_has_in_it_what_could_be_remembered() -> None:
+    reports = [answer.report for answer in (await played(2, stream=False)).answers]
+    assert {report["outcome"] for report in reports} == {"clean", "retried"}
+    assert {"tier=0", "tier=2", "tier=3"} <= {
+        part for report in reports for part in report["context"].split("; ")
+    }

@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.backends.affinity import PREFIX_HEADER, SESSION_HEADERS, conversation_key, ranked
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Request
+from proxy.dialects.openai_chat.decode import decode_request
+from tests.fakes.front import TOOLS
+
+SYSTEM: JsonObject = {"role": "system", "content": "Be kind."}
+ASKED: JsonObject = {"role": "user", "content": "How is the weather?"}
+ANSWERED: JsonObject = {"role": "assistant", "content": "Fine."}
+MORE: JsonObject = {"role": "user", "content": "And tomorrow?"}
+
+
+def request(*messages: JsonValue, tools: JsonValue = TOOLS, **others: JsonValue) -> Request:
+    body: JsonObject = {"model": "m", "messages": [*messages], "tools": tools, **others}
+    return decode_request(json.dump(body))
+
+
+def key(*messages: JsonValue, tools: JsonValue = TOOLS, **others: JsonValue) -> str:
+    return conversation_key(request(*messages, tools=tools, **others), {})
+
+
+FIRST = key(SYSTEM, ASKED)
+
+
+def test_all_turns_of_a_conversation_have_one_key() -> None:
+    assert key(SYSTEM, ASKED, ANSWERED, MORE) == FIRST
+    assert key(SYSTEM, ASKED, ANSWERED, MORE, temperature=0.5, stream=True) == FIRST
+    assert len(FIRST) == 16
+
+
+def test_marks_that_clients_move_make_no_other_conversation() -> None:
+    marked: JsonValue = {"type": "text", "text": ASKED["content"], "cache_control": {"type": "x"}}
+    assert key(SYSTEM, {"role": "user", "content": [marked]}) == FIRST
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        key(ASKED),
+        key(SYSTEM, MORE),
+        key({**SYSTEM, "content": "Be rude."}, ASKED),
+        key(SYSTEM, ASKED, tools=TOOLS[:1]),
+        key(SYSTEM, SYSTEM, ASKED),
+        key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
+    ],
+)
+def test_what_begins_otherwise_has_another_key(other: str) -> None:
+    assert other != FIRST
+
+
+def test_a_conversation_without_a_user_has_a_key_too() -> None:
+    assert key(SYSTEM) != key(SYSTEM, ASKED)
+
+
+@pytest.mark.parametrize("name", SESSION_HEADERS)
+def test_a_clients_own_session_counts_more_than_the_beginning(name: str) -> None:
+    first = conversation_key(request(SYSTEM, ASKED), {name: "s1"})
+    assert first == conversation_key(request(MORE), {name: "s1"})
+    assert first != conversation_key(request(MORE), {name: "s2"})
+    assert conversation_key(request(SYSTEM, ASKED), {name: ""}) == FIRST
+
+
+def test_the_clients_cache_key_is_a_session_too() -> None:
+    assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
+
+
+def test_a_key_that_was_computed_already_is_taken_over() -> None:
+    given = {PREFIX_HEADER: "0123456789abcdef", "x-session-id": "s"}
+    assert conversation_key(request(ASKED), given) == "0123456789abcdef"
+    for wrong in ("0123456789ABCDEF", "0123", "x" * 16, "0123456789abcdef\n"):
+        assert conversation_key(request(SYSTEM, ASKED), {PREFIX_HEADER: wrong}) == FIRST
+
+
+def test_text_that_is_no_unicode_has_a_key() -> None:
+    broken = request(ASKED)
+    message = replace(broken.messages[0], text="\ud800")
+    assert conversation_key(replace(broken, messages=(message,)), {})
+
+
+MEMBERS = ["http://a", "http://b", "http://c", "http://d"]
+
+
+def test_conversations_spread_over_the_members() -> None:
+    first = [ranked(f"{number:016x}", MEMBERS)[0] for number in range(400)]
+    assert all(60 < first.count(name) < 140 for name in MEMBERS)
+
+
+def test_the_order_of_the_members_in_the_settings_does_not_matter() -> None:
+    assert ranked(FIRST, MEMBERS) == ranked(FIRST, MEMBERS[::-1])
+
+
+def test_when_one_goes_only_its_own_conversations_move() -> None:
+    for number in range(50):
+        order = ranked(f"{number:016x}", MEMBERS)
+        left = [name for name in MEMBERS if name != order[1]]
+        assert ranked(f"{number:016x}", left) == [name for name in order if name != order[1]]

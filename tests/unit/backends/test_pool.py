@@ -1,0 +1,311 @@
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from proxy.backends.affinity import PREFIX_HEADER
+from proxy.backends.breaker import BreakerState
+from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
+from proxy.backends.pool import Pool, PoolPace, seated
+from proxy.backends.standings import Member
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+)
+from proxy.conversation.requests import Question
+from proxy.errors import (
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendTimedOut,
+    BackendUnavailable,
+    ContextOverflow,
+    InvalidRequest,
+    TemperError,
+)
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.questions import question
+
+HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
+HEADERS = {PREFIX_HEADER: "00000000000000aa"}
+DOWN = BackendUnavailable("b", "cannot be reached")
+LOADING = BackendUnavailable("b", "is still loading", loading=True)
+
+
+class Troupe:
+    """Scripted members, named so that the first is the one that the conversation likes best."""
+
+    def __init__(self, *plays: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
+        members = [ScriptedBackend(name=f"http://{number}") for number in range(len(plays))]
+        self.pool = Pool(members, PoolPace(**pace))
+        self.members: list[ScriptedBackend] = []
+        for standing, play in zip(self.order(), plays, strict=True):
+            backend = standing.backend
+            assert isinstance(backend, ScriptedBackend)
+            backend.scripts = play
+            self.members.append(backend)
+
+    def order(self) -> list[Member]:
+        return self.pool.order(HEADERS[PREFIX_HEADER])
+
+    @property
+    def asked(self) -> list[int]:
+        return [len(member.questions) for member in self.members]
+
+
+async def replied(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(asked or question(), HEADERS)) as reply:
+        return [event async for batch in reply for event in batch]
+
+
+def test_a_conversation_stays_with_one_member() -> None:
+    troupe = Troupe([HI] * 5, [], [])
+    for _ in range(5):
+        assert asyncio.run(replied(troupe.pool)) == HI
+    assert troupe.asked == [5, 0, 0]
+
+
+def test_without_the_header_the_question_tells_the_conversation() -> None:
+    troupe = Troupe([HI] * 4, [HI] * 4)
+
+    async def scene() -> None:
+        for _ in range(4):
+            async with aclosing(troupe.pool.ask(question(), {})) as reply:
+                assert [event async for batch in reply for event in batch] == HI
+
+    asyncio.run(scene())
+    assert sorted(troupe.asked) == [0, 4]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DOWN,
+        LOADING,
+        BackendSpokeNonsense("b", "sent no valid reply"),
+        BackendRefused("b", 429, "full"),
+        BackendRefused("b", 502, "bad gateway"),
+        BackendRefused("b", 503, "busy"),
+    ],
+)
+@pytest.mark.parametrize("begun", [[], [PromptProgress(1, 2, 0)]])
+def test_a_member_that_fails_before_it_says_anything_is_replaced(
+    error: TemperError, begun: list[ReplyEvent]
+) -> None:
+    troupe = Troupe([[*begun, error]], [HI], [])
+    seat = troupe.pool.seat()
+
+    assert asyncio.run(replied(seat)) == [*begun, *HI]
+    assert troupe.asked == [1, 1, 0]
+    assert seat.name == troupe.members[1].name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BackendRefused("b", 400, "no"),
+        BackendRefused("b", 500, "no"),
+        BackendTimedOut("b", "was silent"),
+        ContextOverflow("too long", 5, 4),
+        InvalidRequest("no"),
+    ],
+)
+def test_what_another_member_could_do_no_better_is_not_asked_again(error: TemperError) -> None:
+    troupe = Troupe([[error]], [HI])
+
+    with pytest.raises(type(error)):
+        asyncio.run(replied(troupe.pool))
+    assert troupe.asked == [1, 0]
+
+
+def test_what_has_begun_is_not_begun_again() -> None:
+    troupe = Troupe([[ReplyStarted("1"), DOWN]], [HI])
+
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(replied(troupe.pool))
+    assert troupe.asked == [1, 0]
+
+
+def test_a_question_costs_two_members_at_most() -> None:
+    troupe = Troupe([[DOWN]], [[DOWN]], [HI])
+
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(replied(troupe.pool))
+    assert troupe.asked == [1, 1, 0]
+
+
+def test_a_turn_stays_where_it_was_answered() -> None:
+    troupe = Troupe([[DOWN], HI], [HI, HI])
+    seat = troupe.pool.seat()
+
+    async def scene() -> None:
+        await replied(seat)
+        await replied(seat)
+
+    asyncio.run(scene())
+    assert troupe.asked == [1, 2]
+
+
+def test_a_member_that_failed_twice_is_spared() -> None:
+    troupe = Troupe([[DOWN], [DOWN], HI], [HI] * 3)
+
+    async def scene() -> None:
+        for _ in range(3):
+            await replied(troupe.pool)
+
+    asyncio.run(scene())
+    assert troupe.asked == [2, 3]
+
+
+@pytest.mark.parametrize("error", [BackendRefused("b", 500, "no"), ContextOverflow("long", 5, 4)])
+def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> None:
+    troupe = Troupe([[error]] * 3, [HI])
+
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            asyncio.run(replied(troupe.pool))
+    assert all(member.breaker.state(0) is BreakerState.CLOSED for member in troupe.order())
+    assert troupe.asked == [3, 0]
+
+
+class Endless(ScriptedBackend):
+    """A member that begins and never ends."""
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        self.questions.append(question)
+        try:
+            yield (TextDelta("..."),)
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
+    members = [
+        Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
+    ]
+
+    async def scene() -> None:
+        pool = Pool(members)
+        await pool.describe("m")
+        held = pool.ask(question(), HEADERS)
+        await anext(held)
+        other = pool.ask(question(), HEADERS)
+        await anext(other)
+        assert [len(member.questions) for member in members] == [1, 1]
+        first = pool.order(HEADERS[PREFIX_HEADER])[0]
+        await held.aclose()
+        await other.aclose()
+        assert [member.running for member in pool.order("")] == [0, 0]
+        assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
+        assert sum(member.closed for member in members) == 2
+
+    asyncio.run(scene())
+
+
+def test_while_all_load_a_question_waits() -> None:
+    troupe = Troupe([[LOADING], HI], [[LOADING]], load_wait=5.0, poll=0.001)
+
+    assert asyncio.run(replied(troupe.pool)) == HI
+    assert troupe.asked == [2, 1]
+
+
+def test_who_loads_for_too_long_is_no_longer_waited_for() -> None:
+    troupe = Troupe([[LOADING]], [[LOADING]])
+
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(replied(troupe.pool))
+
+
+def described(*told: Description, sharers: int = 1) -> Description:
+    members = [ScriptedBackend(name=f"http://{n}", description=one) for n, one in enumerate(told)]
+    return asyncio.run(Pool(members, sharers=sharers).describe("m"))
+
+
+def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
+    big = Description(("m",), "qwen3", "template", slots=4, window=8192)
+    small = Description(("m",), "qwen3", "template", slots=2, window=4096)
+    away = Description(("m",), is_provisional=True)
+    assert described(big, small) == Description(("m",), "qwen3", "template", 6, 4096)
+    assert described(away, small) == small
+    assert described(away, away) == away
+    assert described(big, Description(("m",))) == Description(
+        ("m",), "qwen3", "template", None, 8192
+    )
+
+
+def test_members_are_counted_listed_and_felt_together() -> None:
+    troupe = Troupe([], [])
+    for member in troupe.members:
+        member.counts = [7]
+
+    async def scene() -> None:
+        pool = troupe.pool
+        assert await pool.count(question(), HEADERS) == 7
+        assert await pool.count_texts(["a b"], HEADERS) == (2,)
+        assert [model.id for model in await pool.models()] == ["one"]
+        assert await pool.health() is Health.READY
+        troupe.members[0].state = Health.UNREACHABLE
+        troupe.members[1].state = Health.LOADING
+        assert await pool.health() is Health.LOADING
+        assert set(pool.name.split(", ")) == {"http://0", "http://1"}
+        assert pool.seat().name == pool.name
+
+    asyncio.run(scene())
+
+
+def test_the_list_of_models_comes_from_whoever_answers() -> None:
+    class Gone(ScriptedBackend):
+        async def models(self) -> tuple[Model, ...]:
+            raise DOWN
+
+    async def scene() -> None:
+        pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
+        assert [model.id for model in await pool.models()] == ["one"]
+        with pytest.raises(BackendUnavailable):
+            await Pool([Gone(name="http://1")]).models()
+
+    asyncio.run(scene())
+
+
+def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
+    now = 0.0
+    backend = ScriptedBackend(state=Health.UNREACHABLE)
+    pool = Pool([backend], clock=lambda: now)
+    member = pool.order("")[0]
+
+    async def state_after_a_look() -> BreakerState:
+        await pool.check(member)
+        return member.breaker.state(now)
+
+    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
+    assert asyncio.run(state_after_a_look()) is BreakerState.OPEN
+    backend.state = Health.READY
+    assert asyncio.run(state_after_a_look()) is BreakerState.OPEN
+    now = 2.0
+    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
+    assert asyncio.run(state_after_a_look()) is BreakerState.CLOSED
+
+
+def test_members_are_looked_after_in_the_background() -> None:
+    class Watched(ScriptedBackend):
+        async def health(self) -> Health:
+            looked.set()
+            return Health.READY
+
+    looked = asyncio.Event()
+
+    async def scene() -> None:
+        pool = Pool([Watched(name="http://1")], PoolPace(check=0.001))
+        async with pool.watched(), asyncio.timeout(5):
+            await looked.wait()
+
+    asyncio.run(scene())
+
+
+def test_only_a_pool_has_seats() -> None:
+    alone = ScriptedBackend()
+    assert seated(alone) is alone
+    assert seated(Pool([alone])) is not alone
