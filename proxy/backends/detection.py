@@ -20,6 +20,7 @@ PROPERTIES = "/props"
 OLLAMA_VERSION = "/api/version"
 
 _PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
+_LLAMA_SERVER_HEADER = "llama.cpp"
 _LLAMA_SERVER_OWNER = "llamacpp"
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -48,6 +49,9 @@ async def kind_at(connection: Connection, patience: float | None = None) -> Kind
     Raises BackendFailed if nothing answers.
     """
     listed = await connection.get(MODELS, patience=patience)
+    # all that a llama-server tells strangers where it wants a key (build 11669)
+    if listed.server == _LLAMA_SERVER_HEADER:
+        return Kind.LLAMA_SERVER
     said = _object(listed)
     served = models_in(said) if listed.status == 200 else None
     entries = [one.details for one in served or ()]

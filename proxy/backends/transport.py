@@ -57,11 +57,12 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole small answer; `retry_after` is the header as it came, or empty."""
+    """A whole small answer; `retry_after` and `server` are headers as they came, or empty."""
 
     status: int
     body: bytes
     retry_after: str = ""
+    server: str = ""
 
 
 @contextmanager
@@ -199,7 +200,7 @@ class Answer:
         body = await self.read(DOCUMENT_LIMIT)
         for secret in self._secrets if self.status >= HTTPStatus.BAD_REQUEST else ():
             body = body.replace(secret, b"[redacted]")
-        return Document(self.status, body, self.retry_after)
+        return Document(self.status, body, self.retry_after, self._arriving.header(b"server"))
 
     async def linger(self) -> None:
         """Wait shortly for the end of a body of which nothing more is wanted.

@@ -42,6 +42,10 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> Connection:
     ("documents", "kind"),
     [
         ({"/v1/models": LLAMA}, Kind.LLAMA_SERVER),
+        (
+            {"/v1/models": httpx.Response(401, json={}, headers={"server": "llama.cpp"})},
+            Kind.LLAMA_SERVER,
+        ),
         ({"/v1/models": httpx.Response(503, json=LOADING)}, Kind.LLAMA_SERVER),
         ({"/v1/models": OTHER, "/props": {"total_slots": 4}}, Kind.LLAMA_SERVER),
         ({"/props": {"default_generation_settings": {}}}, Kind.LLAMA_SERVER),

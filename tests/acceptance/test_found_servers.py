@@ -1,0 +1,56 @@
+"""A real llama-server among strangers: `temper serve` finds it, and two of them are a pool."""
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from proxy.backends.detection import Found, Kind, find_running
+from proxy.backends.transport import Connection
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+
+NOBODY = "http://127.0.0.1:1"
+HELLO = {"model": "any", "messages": [{"role": "user", "content": "[[hello]]"}], "max_tokens": 4}
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """A web server that knows nothing of models."""
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_llama_server_is_recognised_without_its_key(
+    llama_server: RunningServer, stranger: str
+) -> None:
+    urls = (NOBODY, stranger, llama_server.base_url)
+    found = asyncio.run(find_running(urls, Connection, 5.0))
+    assert found == Found(llama_server.base_url, Kind.LLAMA_SERVER)
+
+
+def test_a_command_without_arguments_serves_what_it_finds(
+    llama_server: RunningServer, stranger: str
+) -> None:
+    places = [part for url in (stranger, llama_server.base_url) for part in ("--look-at", url)]
+    environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper(*places, environment=environment) as url:
+        answer = httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=60)
+    assert answer.status_code == 200
+    assert answer.headers["x-temper-backend"] == llama_server.base_url
+
+
+def test_a_pool_goes_on_with_the_server_that_is_there(llama_server: RunningServer) -> None:
+    pool = ("--backend-url", NOBODY, "--backend-url", llama_server.base_url)
+    environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper(*pool, environment=environment) as url, httpx.Client(timeout=60) as client:
+        for number in range(4):
+            headers = {"x-session-id": str(number)}
+            answer = client.post(f"{url}/v1/chat/completions", json=HELLO, headers=headers)
+            assert answer.status_code == 200
+            assert answer.headers["x-temper-backend"] == llama_server.base_url
