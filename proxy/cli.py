@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from proxy.api.reloading import Reload
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
+    from proxy.doctor.finding import Examined
     from proxy.processes.llama_server import Stage
 
 logger = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ def doctor(
 ) -> None:
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
-    configure_logging(settings.logging.format, "error")
+    configure_logging(settings.logging.format, "critical")  # findings say it all
     _run(_examine(settings, bundle, as_json=as_json), as_json=as_json)
 
 
@@ -275,12 +276,12 @@ async def _examine(settings: Settings, bundle: Path | None, *, as_json: bool) ->
     from proxy.doctor.examination import examine
 
     console = Console(highlight=False)
-    examined = []
+    examined: list[Examined] = []
     async with contextlib.aclosing(examine(settings)) as findings:
         async for one in findings:
-            examined.append(one)
             if not as_json:
-                console.print(report.line(one), soft_wrap=True)
+                console.print(report.line(one, examined), soft_wrap=True)
+            examined.append(one)
     if as_json:
         _print_json(report.document(examined))
     else:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,11 +11,12 @@ import httpx
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.opening import address_of, open_services, shared_server
-from proxy.api.own_server import settled
+from proxy.api.own_server import alias_of, settled
+from proxy.api.several import settings_of
 from proxy.doctor import exchanges, machine, server
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.patient import Patient
-from proxy.errors import TemperError
+from proxy.errors import ProcessFailed, TemperError
 from proxy.processes.llama_server import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.settings import Settings
@@ -61,18 +62,36 @@ async def examine(
 ) -> AsyncGenerator[Examined, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
-    Raises `InvalidConfiguration` where nothing is named, and `ProcessFailed` kinds of errors.
+    Several models are examined one after the other. Raises `InvalidConfiguration` where nothing is
+    named.
     """
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
-    settings = settled(settings)
-    async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
-        patient = await _admit(settings, own, stack)
-        for check in CHECKS:
-            found = await _made(check, patient)
-            yield Examined(check.title, found, patient.model)
-            if check.is_vital and found.status is Status.FAIL:
-                return
+    for each in [settings_of(settings, name) for name in settings.models] or [settings]:
+        async with aclosing(_examine_server(settled(each), on_stage)) as findings:
+            async for found in findings:
+                yield found
+
+
+async def _examine_server(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[Examined, None]:
+    """Make every check of one server; one that has to be started is stopped afterwards."""
+    try:
+        async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+            patient = await _admit(settings, own, stack)
+            for check in CHECKS:
+                found = await _made(check, patient)
+                yield Examined(check.title, found, settings.model.alias or patient.model)
+                if check.is_vital and found.status is Status.FAIL:
+                    return
+    except ProcessFailed as error:
+        yield Examined("start", wrong(str(error), _last_words(error)), alias_of(settings.model))
+
+
+def _last_words(error: ProcessFailed) -> str:
+    """Show the end of a server's own log: it may say more than our sentence about it."""
+    return " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
 
 
 async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Patient:
@@ -82,8 +101,8 @@ async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitSta
     opening = open_services(settings, serving, lambda _stage: None, followed=own)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
-    own_key = settings.server.api_key
-    headers = {"authorization": f"Bearer {own_key.get_secret_value()}"} if own_key else {}
+    own_key = next(iter(serving.access.keys.values()), None)
+    headers = {"authorization": f"Bearer {own_key}"} if own_key else {}
     patience = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     direct = httpx.AsyncClient(base_url=address.base_url, timeout=patience, trust_env=False)
     temper = httpx.AsyncClient(

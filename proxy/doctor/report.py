@@ -17,10 +17,12 @@ _MARKS = {Status.OK: "ok", Status.WARN: "warn", Status.FAIL: "fail", Status.SKIP
 _TITLE_WIDTH = 17
 
 
-def line(examined: Examined) -> Text:
-    """Write a finding, and below it the remedy."""
+def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
+    """Write a finding, and below it the remedy; the first one of a model has its name above."""
     found = examined.finding
     text = Text()
+    if examined.model and (not before or before[-1].model != examined.model):
+        text.append(f"\n{examined.model}\n", "bold")
     text.append(f"{_MARKS[found.status]:5}", _COLOURS[found.status])
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
     text.append(found.said, "dim" if found.status is Status.SKIPPED else "")

@@ -1,10 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from proxy.doctor.examination import CHECKS, MACHINE, examine
 from proxy.doctor.finding import Status
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
-from tests.fakes.ailing import Ailment, examined
+from tests.fakes.ailing import AilingServer, Ailment, examined
 from tests.fakes.sockets import listening
 
 pytestmark = pytest.mark.anyio
@@ -33,4 +35,25 @@ async def test_without_a_server_or_a_model_there_is_nothing_to_examine() -> None
 
 async def test_a_key_for_temper_itself_does_not_lock_the_doctor_out() -> None:
     found = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
+    assert found["forced call"].status is Status.OK
+
+
+async def test_several_models_are_examined_one_after_the_other(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"no model")
+    async with listening(AilingServer(Ailment.NONE).app) as server:
+        models = {"good": {"url": server.url}, "bad": {"path": str(broken)}}
+        settings = Settings.model_validate({"models": models})
+        found = [one async for one in examine(settings)]
+    good = [one.finding.status for one in found if one.model == "good"]
+    assert good == [Status.OK] * len(CHECKS)
+    (bad,) = (one for one in found if one.model == "bad")
+    assert (bad.title, bad.finding.status) == ("start", Status.FAIL)
+    assert "not a GGUF file" in bad.finding.said
+
+
+async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice sk-1", encoding="utf-8")
+    found = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
     assert found["forced call"].status is Status.OK

@@ -8,10 +8,16 @@ UNKNOWN = Examined("four", skipped("cannot tell"), "m")
 
 
 def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
-    assert line(WELL).plain.split() == ["ok", "one", "well"]
-    first, second = line(DOUBTFUL).plain.splitlines()
+    assert line(WELL, [DOUBTFUL]).plain.split() == ["ok", "one", "well"]
+    first, second = line(DOUBTFUL, [WELL]).plain.splitlines()
     assert first.split() == ["warn", "two", "hm"]
     assert second.strip() == "-> do this"
+
+
+def test_the_first_finding_of_a_model_has_its_name_above() -> None:
+    of_the_machine = Examined("open files", fine("well"))
+    assert line(WELL, [of_the_machine]).plain.split() == ["m", "ok", "one", "well"]
+    assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
 
 def test_only_a_failure_is_bad() -> None:
