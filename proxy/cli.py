@@ -1,47 +1,32 @@
-"""The command line: `temper serve | demo | models | doctor | check | version`.
+"""The command line: `temper serve | demo | models | doctor | replay | check | version`.
 
-It reads flags, prints, and turns errors into one sentence and an exit code; it decides nothing.
+It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
 
 # What a command needs is imported when it runs: the web framework takes most of a second, and
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
 import asyncio
-import contextlib
-import logging
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import click
 from rich.console import Console
-from rich.text import Text
 
-from proxy.api.loop import loop_factory, settle
+from proxy import commands
+from proxy.api.loop import loop_factory
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from proxy.api.reloading import Reload
-    from proxy.api.server import Address
-    from proxy.demo.demonstration import Seen
-    from proxy.doctor.finding import Examined
-    from proxy.processes.llama_server import Stage
-
-logger = logging.getLogger(__name__)
-
 Flags: TypeAlias = dict[str, dict[str, object]]
 
 _FAILED = 1
-_READINESS_SECONDS = 30.0
-_BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
-_BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 _CONFIG = click.option(
@@ -51,6 +36,9 @@ _CONFIG = click.option(
 )
 _OLLAMA = click.option(
     "--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says."
+)
+_LOOK_AT = click.option(
+    "--look-at", multiple=True, hidden=True, help="Where to look for a running server."
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -91,7 +79,7 @@ def main() -> None:
 @click.option("--log-format", help="text or json.")
 @_CONFIG
 @_JSON
-@click.option("--look-at", multiple=True, hidden=True, help="Where to look for a running server.")
+@_LOOK_AT
 def serve(
     config: Path | None,
     *,
@@ -114,7 +102,9 @@ def serve(
     given["model"]["slots"] = flags["slots"]
     settings = _load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
-    serving = _serve(settings, lambda: load_settings(config, given), look_at, as_json=as_json)
+    serving = commands.serve(
+        settings, lambda: load_settings(config, given), look_at, as_json=as_json
+    )
     _run(serving, as_json=as_json)
 
 
@@ -132,7 +122,7 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
     console = Console(stderr=as_json, highlight=False)
-    _run(_demonstrate(console, port, once=once, as_json=as_json), as_json=as_json)
+    _run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -146,7 +136,7 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
     """Show what was recognised of each model, and why."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
-    _run(_show_models(settings, known=known, as_json=as_json), as_json=as_json)
+    _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -156,13 +146,20 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
 @click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
 @_CONFIG
 @_JSON
+@_LOOK_AT
 def doctor(
-    config: Path | None, *, bundle: Path | None, as_json: bool, **flags: str | Path | None
+    config: Path | None,
+    *,
+    bundle: Path | None,
+    as_json: bool,
+    look_at: tuple[str, ...],
+    **flags: str | Path | None,
 ) -> None:
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    _run(_examine(settings, bundle, as_json=as_json), as_json=as_json)
+    examining = commands.examine_servers(settings, bundle, look_at, as_json=as_json)
+    _run(examining, as_json=as_json, otherwise=_FAILED)
 
 
 @main.command()
@@ -184,7 +181,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     except TemperError as error:
         _fail(error, as_json=as_json)
     if as_json:
-        _print_json(document(replayed))
+        commands.print_json(document(replayed))
     else:
         click.echo("\n".join(summary(replayed)))
     sys.exit(_FAILED if any(one.changes for one in replayed) else 0)
@@ -197,7 +194,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration without starting anything."""
     settings = _load(config, {}, as_json=as_json)
     if as_json:
-        _print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
+        commands.print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
     else:
         click.echo("The configuration is valid.")
 
@@ -207,7 +204,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
 def show_version(*, as_json: bool) -> None:
     """Show the version."""
     if as_json:
-        _print_json({"temper": _version()})
+        commands.print_json({"temper": _version()})
     else:
         click.echo(f"temper {_version()}")
 
@@ -222,127 +219,19 @@ def _served(flags: Mapping[str, object]) -> Flags:
     }
 
 
-async def _serve(
-    settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool
-) -> bool:
-    """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
-    from proxy.api.discovery import find_backend, with_backend
-    from proxy.api.server import run
-    from proxy.api.workers import run_workers
-
-    found = await find_backend(settings, places)
-    if found is not None:
-        _say(f"Found a server at {found.url} ({found.kind.value}).")
-    looking: set[asyncio.Task[None]] = set()
-
-    def show_address(address: "Address") -> None:
-        if as_json:
-            _print_json({"url": address.url, "backend": address.backend})
-        else:
-            _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
-        settle()
-        looking.add(asyncio.create_task(_look_at_backend(address)))
-
-    serve_all = run if settings.server.workers == 1 else run_workers
-    named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
-    await serve_all(named, _show_stage, show_address, reload=again)
-    return True
-
-
-async def _show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
-    from proxy.api.inventory import known_profiles, prospect_of, served_models
-    from proxy.hardware import summary as memory
-    from proxy.profiles.summary import document, summary
-
-    found = known_profiles(settings) if known else await served_models(settings)
-    prospect = None if known else prospect_of(settings)
-    if as_json:
-        fit: JsonObject = {"memory": memory.document(prospect)} if prospect else {}
-        told = [{"id": one.model, **document(one.recognition, one.traits), **fit} for one in found]
-        _print_json({"models": [*told]})
-        return True
-    for one in found:
-        click.echo(click.style(one.model, bold=True))
-        fitting = memory.summary(prospect) if prospect else {}
-        for word, line in (summary(one.recognition, one.traits) | fitting).items():
-            click.echo(f"  {word:9} {line}")
-    return True
-
-
-async def _examine(settings: Settings, bundle: Path | None, *, as_json: bool) -> bool:
-    """Print each finding as it is made; ends with an exit code of its own if one is a failure."""
-    from proxy.doctor import report
-    from proxy.doctor.bundle import write_bundle
-    from proxy.doctor.examination import examine
-
-    console = Console(highlight=False)
-    examined: list[Examined] = []
-    async with contextlib.aclosing(examine(settings)) as findings:
-        async for one in findings:
-            if not as_json:
-                console.print(report.line(one, examined), soft_wrap=True)
-            examined.append(one)
-    if as_json:
-        _print_json(report.document(examined))
-    else:
-        console.print(f"\n{report.summary(examined)}")
-    if bundle is not None:
-        write_bundle(bundle, settings, examined)
-        _say(f"Written: {bundle} (look into it before you send it).")
-    if not report.is_well(examined):
-        sys.exit(_FAILED)
-    return True
-
-
-async def _look_at_backend(address: "Address") -> None:
-    """Warn an operator whose backend is not there; clients are told with every request."""
-    import httpx
-
-    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, trust_env=False) as client:
-        with contextlib.suppress(httpx.TransportError):  # Temper ends already
-            answer = await client.get(f"{address.url}/readyz")
-            state = answer.json()["status"]
-            if state == "unreachable":
-                logger.warning(_BACKEND_PROBLEM, address.backend, state)
-            elif state == "loading":
-                logger.info(_BACKEND_LOADS, address.backend)
-
-
-async def _demonstrate(console: Console, port: int, *, once: bool, as_json: bool) -> bool:
-    from proxy.demo import show
-
-    console.print(show.INTRODUCTION, soft_wrap=True)
-    from proxy.demo.demonstration import demonstrate
-
-    with contextlib.ExitStack() as progress:
-        status = progress.enter_context(console.status("Starting ..."))
-
-        def show_step(step: str) -> None:
-            status.update(f"{step} ...")
-
-        def show_seen(seen: "Seen") -> None:
-            progress.close()
-            if as_json:
-                _print_json(show.document(seen.comparisons, seen.url))
-                return
-            console.print(show.table(seen.comparisons, console.width))
-            if not once:
-                _show_examples(console, seen, port)
-
-        return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
-
-
-def _run(work: Coroutine[None, None, bool], *, as_json: bool) -> None:
-    """Run `work` to its end; False from it means that a signal came before that."""
+def _run(
+    work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = _INTERRUPTED
+) -> None:
+    """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_terminated(work))
     except TemperError as error:
         _fail(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        is_done = False
-    if not is_done:
         sys.exit(_INTERRUPTED)
+    if not is_done:
+        sys.exit(otherwise)
 
 
 async def _until_terminated(work: Coroutine[None, None, bool]) -> bool:
@@ -367,35 +256,10 @@ def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
         _fail(error, as_json=as_json)
 
 
-def _show_stage(stage: "Stage") -> None:
-    _say(f"llama-server: {stage.value}")
-
-
-def _show_examples(console: Console, seen: "Seen", port: int) -> None:
-    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from proxy.demo.show import examples
-
-    if seen.port_was_taken:
-        console.print(f"\nPort {port} cannot be used, so another one was taken.")
-    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for example in examples(seen.url):
-        console.print(f"\n{example.title}:", style="dim")
-        console.print(Text(example.command), soft_wrap=True)
-
-
-def _say(sentence: str) -> None:
-    """Tell the operator something; standard output is for results."""
-    click.echo(sentence, err=True)
-
-
-def _print_json(value: JsonObject) -> None:
-    click.echo(json.dump_text(value))
-
-
 def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
     """End with one sentence on standard error, or with JSON on standard output."""
     if as_json:
-        _print_json({"ok": False, "error": str(error)})
+        commands.print_json({"ok": False, "error": str(error)})
     else:
         click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
     sys.exit(_FAILED)

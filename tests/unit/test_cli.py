@@ -218,9 +218,9 @@ def test_signals_are_given_back_when_a_command_has_ended() -> None:
 
 
 def test_the_doctor_needs_something_to_examine() -> None:
-    result = temper("doctor")
+    result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
-    assert "nothing to serve" in result.stderr
+    assert "no server answers" in result.stderr
 
 
 def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() -> None:

@@ -1,0 +1,174 @@
+"""What the commands do and print; flags and exit codes are the business of `cli`."""
+
+# As in `cli`, what a command needs is imported when it runs.
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from proxy.api.loop import settle
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.settings import Settings
+
+if TYPE_CHECKING:
+    from proxy.api.reloading import Reload
+    from proxy.api.server import Address
+    from proxy.demo.demonstration import Seen
+    from proxy.doctor.finding import Examined
+    from proxy.processes.llama_server import Stage
+
+logger = logging.getLogger(__name__)
+
+_READINESS_SECONDS = 30.0
+_BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
+_BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
+
+
+async def serve(
+    settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool
+) -> bool:
+    """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
+    from proxy.api.discovery import find_backend, with_backend
+    from proxy.api.server import run
+    from proxy.api.workers import run_workers
+
+    found = await find_backend(settings, places)
+    if found is not None:
+        _say(f"Found a server at {found.url} ({found.kind.value}).")
+    looking: set[asyncio.Task[None]] = set()
+
+    def show_address(address: "Address") -> None:
+        if as_json:
+            print_json({"url": address.url, "backend": address.backend})
+        else:
+            _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+        settle()
+        looking.add(asyncio.create_task(_look_at_backend(address)))
+
+    serve_all = run if settings.server.workers == 1 else run_workers
+    named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
+    await serve_all(named, _show_stage, show_address, reload=again)
+    return True
+
+
+async def show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
+    """Print what was recognised of each model, or of every profile that is known."""
+    from proxy.api.inventory import known_profiles, prospect_of, served_models
+    from proxy.hardware import summary as memory
+    from proxy.profiles.summary import document, summary
+
+    found = known_profiles(settings) if known else await served_models(settings)
+    prospect = None if known else prospect_of(settings)
+    if as_json:
+        fit: JsonObject = {"memory": memory.document(prospect)} if prospect else {}
+        told = [{"id": one.model, **document(one.recognition, one.traits), **fit} for one in found]
+        print_json({"models": [*told]})
+        return True
+    for one in found:
+        click.echo(click.style(one.model, bold=True))
+        fitting = memory.summary(prospect) if prospect else {}
+        for word, line in (summary(one.recognition, one.traits) | fitting).items():
+            click.echo(f"  {word:9} {line}")
+    return True
+
+
+async def examine_servers(
+    settings: Settings, bundle: Path | None, places: tuple[str, ...], *, as_json: bool
+) -> bool:
+    """Print each finding as it is made; tells whether none is a failure.
+
+    Where nothing is named, a server is looked for.
+    """
+    from proxy.api.discovery import find_backend, with_backend
+    from proxy.doctor import report
+    from proxy.doctor.bundle import write_bundle
+    from proxy.doctor.examination import examine
+
+    settings = with_backend(settings, await find_backend(settings, places))
+    console = Console(highlight=False)
+    examined: list[Examined] = []
+    async with contextlib.aclosing(examine(settings)) as findings:
+        async for one in findings:
+            if not as_json:
+                console.print(report.line(one, examined), soft_wrap=True)
+            examined.append(one)
+    if as_json:
+        print_json(report.document(examined))
+    else:
+        console.print(f"\n{report.summary(examined)}")
+    if bundle is not None:
+        write_bundle(bundle, settings, examined)
+        _say(f"Written: {bundle} (look into it before you send it).")
+    return report.is_well(examined)
+
+
+async def _look_at_backend(address: "Address") -> None:
+    """Warn an operator whose backend is not there; clients are told with every request."""
+    import httpx
+
+    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, trust_env=False) as client:
+        with contextlib.suppress(httpx.TransportError):  # Temper ends already
+            answer = await client.get(f"{address.url}/readyz")
+            state = answer.json()["status"]
+            if state == "unreachable":
+                logger.warning(_BACKEND_PROBLEM, address.backend, state)
+            elif state == "loading":
+                logger.info(_BACKEND_LOADS, address.backend)
+
+
+async def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool) -> bool:
+    """Show calls with and without Temper; False if a signal came before that."""
+    from proxy.demo import show
+
+    console.print(show.INTRODUCTION, soft_wrap=True)
+    from proxy.demo.demonstration import demonstrate
+
+    with contextlib.ExitStack() as progress:
+        status = progress.enter_context(console.status("Starting ..."))
+
+        def show_step(step: str) -> None:
+            status.update(f"{step} ...")
+
+        def show_seen(seen: "Seen") -> None:
+            progress.close()
+            if as_json:
+                print_json(show.document(seen.comparisons, seen.url))
+                return
+            console.print(show.table(seen.comparisons, console.width))
+            if not once:
+                _show_examples(console, seen, port)
+
+        return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
+
+
+def _show_stage(stage: "Stage") -> None:
+    _say(f"llama-server: {stage.value}")
+
+
+def _show_examples(console: Console, seen: "Seen", port: int) -> None:
+    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
+    from proxy.demo.show import examples
+
+    if seen.port_was_taken:
+        console.print(f"\nPort {port} cannot be used, so another one was taken.")
+    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
+    for example in examples(seen.url):
+        console.print(f"\n{example.title}:", style="dim")
+        console.print(Text(example.command), soft_wrap=True)
+
+
+def _say(sentence: str) -> None:
+    """Tell the operator something; standard output is for results."""
+    click.echo(sentence, err=True)
+
+
+def print_json(value: JsonObject) -> None:
+    """Print a result for programs."""
+    click.echo(json.dump_text(value))
