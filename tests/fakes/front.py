@@ -76,10 +76,14 @@ async def temper(
 
 @asynccontextmanager
 async def temper_before(
-    url: str, *, serving: Serving | None = None, timeouts: Timeouts | None = None
+    url: str,
+    *,
+    serving: Serving | None = None,
+    timeouts: Timeouts | None = None,
+    api_key: str = "",
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of whatever there is at `url`."""
-    engine = LlamaServer(Connection(url, timeouts=timeouts))
+    """Run Temper in front of whatever there is at `url`; `api_key` is Temper's for it."""
+    engine = LlamaServer(Connection(url, api_key, timeouts=timeouts))
     async with in_front_of(engine, serving, ScriptedBackend()) as front:
         yield front
 

@@ -4,7 +4,6 @@ Clients get a sentence about the first thing that is wrong; backends are read as
 be without guessing.
 """
 
-import unicodedata
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -111,8 +110,8 @@ def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, 
 def _check_name(name: str, param: str) -> None:
     if not name.strip():
         raise InvalidRequest("Expected the name of the function, got an empty string.", param)
-    if any(unicodedata.category(character) == "Cc" for character in name):
-        raise InvalidRequest("A name must not contain control characters.", param)
+    if not name.isprintable():
+        raise InvalidRequest("A name must not contain control or invisible characters.", param)
 
 
 def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> ToolChoice:

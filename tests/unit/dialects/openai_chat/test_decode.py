@@ -242,7 +242,7 @@ def test_a_body_that_is_no_request_is_explained(body: bytes, sentence: str) -> N
         ),
         (
             {"tools": [tool("a\nb")]},
-            "tools.0.function.name: A name must not contain control characters.",
+            "tools.0.function.name: A name must not contain control or invisible characters.",
         ),
         (
             {"tool_choice": "required", "tools": []},

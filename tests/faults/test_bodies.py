@@ -1,4 +1,4 @@
-"""No request, however broken, is worth more than a 400: never a 5xx, never a question."""
+"""F31 to F33, F35, F39: no body is worth more than a 400: never a 5xx, never a question."""
 
 import gzip
 import logging
@@ -11,11 +11,20 @@ from proxy.api.app import Serving
 from proxy.api.limits import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.front import CHAT, TOOLS, Front, request, temper
+from tests.fakes.front import CHAT, TOOLS, request, temper
 from tests.fakes.spoken import says
+from tests.faults.asked import TIME, asks, chats, tool, user
+from tests.faults.fronts import Subject, before
 
 pytestmark = pytest.mark.anyio
 
+SIZE = pytest.mark.fault("F31")
+ENCODING = pytest.mark.fault("F32")
+SHAPE = pytest.mark.fault("F33")
+ALPHABET = pytest.mark.fault("F35")
+ADDRESS = pytest.mark.fault("F39")
+
+HUGE = 34_000_000  # characters: more than the 32 MB that Temper takes unless it is told otherwise
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
 BROKEN = {
@@ -51,6 +60,7 @@ BROKEN = {
 }
 
 
+@ENCODING
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 async def test_what_is_not_one_json_object_is_refused_with_the_place(body: bytes) -> None:
     async with temper() as front:
@@ -154,11 +164,24 @@ WRONG: list[tuple[JsonObject, str]] = [
 ]
 
 
+async def is_refused(front: Subject, body: bytes) -> bool:
+    answer = await front.send(body)
+    return 400 <= answer.status < 500 and front.backend.questions == []
+
+
+@ENCODING
+async def test_no_broken_document_reaches_a_model(subject: str) -> None:
+    async with before(subject, *[says("Hi.")] * len(BROKEN)) as front:
+        accepted = [name for name, body in BROKEN.items() if not await is_refused(front, body)]
+    assert accepted == []
+
+
+@SHAPE
 @pytest.mark.parametrize(("change", "param"), WRONG, ids=[json.dump_text(one[0]) for one in WRONG])
 async def test_the_first_wrong_member_is_named(
     *, change: JsonObject, param: str, stream: bool
 ) -> None:
-    asked: JsonObject = request(stream=stream)
+    asked = request(stream=stream)
     async with temper() as front:
         answer = await front.send(json.dump({**asked, **change}))
     assert answer.status == 400
@@ -168,6 +191,91 @@ async def test_the_first_wrong_member_is_named(
     assert front.backend.questions == []
 
 
+@SHAPE
+async def test_no_value_of_a_wrong_type_is_a_servers_error(*, subject: str, stream: bool) -> None:
+    async with before(subject, *[says("Hi.")] * len(WRONG)) as front:
+        bodies = [json.dump({**asks(stream=stream), **change}) for change, _ in WRONG]
+        statuses = [(await front.send(body)).status for body in bodies]
+    assert [status for status in statuses if status >= 500] == []
+
+
+@ADDRESS
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/a.png",
+        "https://example.com/a.png",
+        "HTTP://example.com/a.png",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::ffff:169.254.169.254]/",
+        "file:///etc/passwd",
+        "ftp://example.com/a.png",
+        "//example.com/a.png",
+        "/etc/passwd",
+        " data:image/png;base64,AAAA",
+    ],
+)
+@pytest.mark.parametrize("kind", ["image_url", "input_image"])
+@pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
+async def test_an_address_of_an_image_is_refused_and_fetched_by_nobody(
+    *, subject: str, url: str, kind: str, is_bare: bool
+) -> None:
+    image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
+    async with before(subject, says("A picture.")) as front:
+        answer = await front.ask(chats(messages=[{"role": "user", "content": [image]}]))
+    assert answer.status == 400
+    assert front.backend.questions == []
+
+
+@ADDRESS
+async def test_an_image_in_the_message_itself_travels_on_as_it_is(
+    *, subject: str, stream: bool
+) -> None:
+    image: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    message: JsonObject = {"role": "user", "content": [image]}
+    async with before(subject, says("A picture.")) as front:
+        answer = await front.ask(chats(messages=[message]), stream=stream)
+        (question,) = front.backend.questions
+    assert answer.text == "A picture."
+    assert question.fields["messages"] == [message]
+
+
+@ALPHABET
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\r\nx-evil: 1", "a\x00", "a\x1b[31m", "\u202ea", "a\u2028", ""]
+)
+async def test_a_tools_name_is_of_a_strict_alphabet(*, subject: str, name: str) -> None:
+    async with before(subject, says("Hi.")) as front:
+        answer = await front.ask(asks(tools=[tool(name), TIME]))
+    assert answer.status == 400
+    assert front.backend.questions == []
+
+
+@ALPHABET
+@pytest.mark.parametrize("name", ["a\r\nx-evil: 1", "a\n\ndata: evil\n\n", "\u2028", "\x85"])
+async def test_a_models_name_breaks_out_of_nothing(
+    *, subject: str, name: str, stream: bool
+) -> None:
+    async with before(subject, says("Hi.")) as front:
+        answer = await front.ask(chats(model=name), stream=stream)
+    assert "x-evil" not in answer.headers
+    assert answer.status in (200, 400, 404)
+    assert answer.status != 200 or answer.text == "Hi."
+
+
+@ALPHABET
+@pytest.mark.parametrize("sent", [b"a\tb", b"a b", b"\xc3\xa9", b"a;b", b"<x>", b"x" * 200])
+async def test_an_odd_request_id_is_replaced(sent: bytes) -> None:
+    async with temper(says("Hi.")) as front:
+        response = await front.client.post(
+            CHAT, content=json.dump(chats()), headers=[(b"x-request-id", sent)]
+        )
+        (question,) = front.backend.questions
+    assert response.headers["x-request-id"].startswith("req_")
+    assert question.headers["x-request-id"] == response.headers["x-request-id"]
+
+
+@SIZE
 async def test_a_compressed_body_is_refused_unread() -> None:
     async with temper() as front:
         body = gzip.compress(json.dump(request()))
@@ -177,6 +285,7 @@ async def test_a_compressed_body_is_refused_unread() -> None:
     assert answer.error["param"] == "content-encoding"
 
 
+@SIZE
 async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += b"content-length: 1001\r\n\r\n"
@@ -188,6 +297,20 @@ async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -
         assert (await reader.readline()).startswith(b"HTTP/1.1 413")
 
 
+@SIZE
+async def test_a_huge_body_is_refused_and_a_compressed_one_not_blown_up(subject: str) -> None:
+    huge = json.dump(chats(messages=[user("x" * HUGE)]))
+    async with before(subject, *[says("Hi.")] * 2) as front:
+        large = await front.send(huge)
+        packed = await front.client.post(
+            CHAT, content=gzip.compress(huge), headers={"content-encoding": "gzip"}
+        )
+    assert large.status == 413
+    assert packed.status_code in (400, 413, 415)
+    assert front.backend.questions == []
+
+
+@SIZE
 @pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413), (100_000, 413)])
 async def test_a_body_without_a_length_is_counted(size: int, status: int) -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
@@ -201,6 +324,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
     assert again.text == "Hi."
 
 
+@SHAPE
 async def test_a_refused_request_has_its_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -215,7 +339,7 @@ async def test_a_refused_request_has_its_line_in_the_log(
 def mutations(count: int, seed: int) -> Iterator[bytes]:
     """Break a good request in many ways: other values anywhere, other bytes anywhere."""
     chance = random.Random(seed)
-    whole = json.dump(request(stream=True, stop=["x"], stream_options={"include_usage": True}))
+    whole = json.dump(asks(stream=True, stop=["x"], stream_options={"include_usage": True}))
     values = [b"null", b"true", b"-1", b"1e999", b'""', b"[]", b"{}", b'"\\u0000"', b"[[[[]]]]"]
     for _ in range(count):
         body = bytearray(whole)
@@ -230,13 +354,9 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
         yield bytes(body)
 
 
-async def answers_like_a_server(front: Front, body: bytes) -> bool:
-    answer = await front.send(body)
-    return answer.status in (200, 400)
-
-
-async def test_nothing_a_client_sends_is_a_server_error() -> None:
-    async with temper(*[says("Hi.")] * 1000) as front:
+@SHAPE
+async def test_nothing_a_client_sends_is_a_server_error(subject: str) -> None:
+    async with before(subject, *[says("Hi.")] * 1000) as front:
         for body in mutations(200, seed=20260101):
-            assert await answers_like_a_server(front, body), body
+            assert (await front.send(body)).status < 500, body
     assert front.backend.questions

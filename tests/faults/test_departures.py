@@ -1,0 +1,266 @@
+"""F26 to F28: a client that leaves ends all work for it at once, wherever it stood."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.processes.process import RunningServer
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, Front, plain_transport, temper, temper_before
+from tests.fakes.llama import build_model, plan_for, serving
+from tests.fakes.scripted_backend import Asked, Ending, Script, refuses
+from tests.fakes.spoken import calls, says
+from tests.faults.asked import asks, chats, user
+from tests.faults.fronts import before
+
+pytestmark = pytest.mark.anyio
+
+STREAMING = pytest.mark.fault("F26")
+WAITING = pytest.mark.fault("F27")
+WHOLE = pytest.mark.fault("F28")
+
+UNUSED = says("This is for nobody.")
+SILENT = Script((Ending.NEVER,))
+WITH_HEADERS = Script((spoken.START, Ending.NEVER))
+TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a test takes
+
+
+@asynccontextmanager
+async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator[None, None]:
+    """Have a client wait for an answer; it leaves at the end of the block."""
+    task = asyncio.create_task(client.post(CHAT, json=asked))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, httpx.HTTPError):
+            await task
+
+
+async def has_left(question: Asked) -> bool:
+    """Wait until the backend has noticed that its client, the proxy, went away."""
+    async with asyncio.timeout(5):
+        return await question.left.wait()
+
+
+@pytest.mark.parametrize(
+    ("stream", "script"),
+    [
+        pytest.param(True, TALKING, marks=STREAMING, id="in the middle of a stream"),
+        pytest.param(True, SILENT, marks=WAITING, id="before anything"),
+        pytest.param(True, WITH_HEADERS, marks=WAITING, id="before the first token"),
+        pytest.param(False, SILENT, marks=WHOLE, id="of a whole answer, before anything"),
+        pytest.param(False, WITH_HEADERS, marks=WHOLE, id="of a whole answer, before a token"),
+        pytest.param(False, TALKING, marks=WHOLE, id="in the middle of a whole answer"),
+    ],
+)
+@pytest.mark.parametrize("asked", [chats(), asks()], ids=["plain", "with tools"])
+async def test_the_generation_ends_when_the_client_leaves(
+    *, subject: str, script: Script, asked: JsonObject, stream: bool
+) -> None:
+    async with before(subject, script, UNUSED) as front:
+        async with asking(front.client, {**asked, "stream": stream}):
+            question = await front.backend.asked()
+        assert await has_left(question)
+    assert len(front.backend.questions) == 1
+
+
+@STREAMING
+async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part(subject: str) -> None:
+    async with before(subject, TALKING, UNUSED) as front:
+        body = chats(stream=True)
+        async with front.client.stream("POST", CHAT, json=body) as response:
+            async for piece in response.aiter_bytes():
+                if b"It is" in piece:
+                    break
+        assert await has_left(front.backend.questions[0])
+    assert len(front.backend.questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [((says("Prose."),), 2), ((calls("get_weather", "{}"), calls("gone", "{}")), 3)],
+    ids=["nudged", "constrained"],
+)
+@pytest.mark.parametrize("second", [SILENT, TALKING], ids=["silent", "talking"])
+@WAITING
+@WHOLE
+async def test_a_later_attempt_ends_when_the_client_leaves(
+    *, first: tuple[bytes, ...], count: int, second: Script, stream: bool
+) -> None:
+    async with temper(*first, second, UNUSED) as front:
+        async with asking(front.client, asks(stream=stream)):
+            questions = [await front.backend.asked() for _ in range(count)]
+        assert await has_left(questions[-1])
+    assert len(front.backend.questions) == count
+
+
+@WAITING
+@WHOLE
+async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_arrived(
+    *, subject: str, stream: bool
+) -> None:
+    gate = asyncio.Event()
+    prose = Script((spoken.START + spoken.text("Prose."), gate, spoken.end()))
+    async with before(subject, prose, UNUSED) as front:
+        async with asking(front.client, asks(stream=stream)):
+            question = await front.backend.asked()
+        assert await has_left(question)
+        gate.set()
+    assert len(front.backend.questions) == 1
+
+
+@WAITING
+async def test_nobody_waits_for_a_model_to_load_for_a_client_that_left(*, stream: bool) -> None:
+    loading = refuses(503, {"message": "Loading model", "type": "unavailable_error"})
+    async with temper(loading, UNUSED, load_wait=60) as front:
+        front.backend.health = 503
+        async with asking(front.client, chats(stream=stream)):
+            await front.backend.asked()
+            await front.backend.probed()
+        await front.server.settle()
+        front.backend.health = 200
+    assert len(front.backend.questions) == 1
+
+
+@WAITING
+async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    good = calls("get_weather", '{"city": "Paris"}')
+    async with temper(Script((gate, good)), good) as front:
+        front.backend.properties = {"model_alias": "m", "total_slots": 1}
+        first = asyncio.create_task(front.ask(asks(), stream=stream))
+        await front.backend.asked()
+        async with asking(front.client, asks(messages=[user("two")], stream=stream)):
+            await settled(front, 2)
+        await settled(front, 1)
+        third = asyncio.create_task(front.ask(asks(messages=[user("three")]), stream=stream))
+        gate.set()
+        await asyncio.gather(first, third)
+    assert [b"two" in asked.body for asked in front.backend.questions] == [False, False]
+
+
+async def settled(front: Front, inside: int) -> None:
+    """Wait until so many requests are inside and have come as far as they can."""
+    async with asyncio.timeout(5):
+        while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@WAITING
+async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing() -> None:
+    async with temper(UNUSED) as front:
+        async with front.server.connected() as (_, writer):
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n")
+            writer.write(b'\r\n{"messages"')
+            await writer.drain()
+        await front.server.settle()
+    assert front.backend.questions == []
+
+
+@STREAMING
+@WHOLE
+async def test_others_are_not_disturbed(*, subject: str, stream: bool) -> None:
+    gate = asyncio.Event()
+    patient = Script((spoken.START, gate, spoken.text("Hi.") + spoken.end()))
+    async with before(subject, patient, TALKING) as front:
+        other = asyncio.create_task(front.ask(chats(), stream=stream))
+        await front.backend.asked()
+        async with asking(front.client, chats(stream=stream)):
+            question = await front.backend.asked()
+        assert await has_left(question)
+        gate.set()
+        assert (await other).text == "Hi."
+
+
+@STREAMING
+@WHOLE
+async def test_many_leave_at_once(*, subject: str, stream: bool) -> None:
+    count = 20
+    async with before(subject, *[TALKING] * count) as front:
+        body = json.dump(chats(stream=stream))
+        tasks = [asyncio.create_task(front.client.post(CHAT, content=body)) for _ in range(count)]
+        questions = [await front.backend.asked() for _ in range(count)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all([await has_left(question) for question in questions])
+
+
+@STREAMING
+@WHOLE
+async def test_a_client_that_left_is_logged_as_such(
+    *, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.requests")
+    async with temper(TALKING) as front:
+        async with asking(front.client, chats(stream=stream)):
+            question = await front.backend.asked()
+        assert await has_left(question)
+        await front.server.settle()
+    (logged,) = [one.__dict__["request"] for one in caplog.records if hasattr(one, "request")]
+    assert (logged.status, logged.stream, logged.outcome) == (499, stream, None)
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A real llama-server with one slot, and a model that goes on and on."""
+    path = tmp_path_factory.mktemp("model") / "scripted.gguf"
+    model = build_model(path, context_tokens=LARGE_WINDOW)
+    with serving(plan_for(model, context_tokens=LARGE_WINDOW, slots=1)) as server:
+        yield server
+
+
+async def slot_works(server: RunningServer, *, expected: bool) -> None:
+    """Look at the only slot of a server until it works, or not any more, for a second at most."""
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    async with (
+        httpx.AsyncClient(headers=headers, transport=plain_transport()) as client,
+        asyncio.timeout(1),
+    ):
+        while True:
+            (slot,) = (await client.get(f"{server.base_url}/slots")).json()
+            if slot["is_processing"] is expected:
+                return
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(True, marks=STREAMING, id="streamed"),
+        pytest.param(False, marks=WHOLE, id="whole"),
+    ],
+)
+async def test_a_real_slot_is_idle_within_a_second(
+    *, stream: bool, talkative: RunningServer
+) -> None:
+    forever = chats(messages=[user("[[forever]]")], stream=stream)
+    async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
+        async with asking(front.client, forever):
+            await slot_works(talkative, expected=True)
+        await slot_works(talkative, expected=False)
+
+
+@WAITING
+async def test_what_waits_for_a_real_slot_never_begins_for_a_client_that_left(
+    *, stream: bool, talkative: RunningServer
+) -> None:
+    forever = chats(messages=[user("[[forever]]")], stream=True)
+    async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
+        async with asking(front.client, forever):
+            await slot_works(talkative, expected=True)
+            async with asking(front.client, {**forever, "stream": stream}):
+                await settled(front, 2)
+            await settled(front, 1)
+        await slot_works(talkative, expected=False)
+        await front.server.settle()
+        await slot_works(talkative, expected=False)
