@@ -1,14 +1,17 @@
-"""How many requests may ask their model again at the same time, whatever their own ladders allow.
+"""How many requests may ask their model again, whatever their own ladders allow.
 
 When every reply goes wrong at once, retries would multiply the load by three just when the backend
-can bear it least. So only a share of the requests that are alive may be beyond their first attempt.
+can bear it least. While few requests are alive, `FLOOR` of them may retry at the same time. Of many
+every `PRICE`th may: a further attempt or two for ten first ones is a fifth more work at most.
 """
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
-SHARE = 0.2
 FLOOR = 3
+FEW = 15
+PRICE = 10
+MOST_SAVED = 100
 
 
 class Ticket:
@@ -30,19 +33,24 @@ class Ticket:
 
 
 class RetryBudget:
-    """Counts live requests, and those of them that are retrying: at most `share`, or `floor`."""
+    """Counts live requests, those of them that are retrying, and those that came and saved for it.
 
-    def __init__(self, share: float = SHARE, floor: int = FLOOR) -> None:
-        self._share = share
+    Requests that wait for the backend are alive, too: a share of them all would let each of the few
+    that run retry.
+    """
+
+    def __init__(self, floor: int = FLOOR) -> None:
         self._floor = floor
         self._live = 0
         self._retrying = 0
+        self._saved = 0
 
     @contextmanager
     def request(self) -> Generator[Ticket, None, None]:
         """Count a request while the block runs."""
         ticket = Ticket(self)
         self._live += 1
+        self._saved = min(MOST_SAVED, self._saved + 1)
         try:
             yield ticket
         finally:
@@ -51,6 +59,9 @@ class RetryBudget:
 
     def take(self) -> bool:
         """Take one retry out of the budget, if there is one left."""
-        is_left = self._retrying < max(self._floor, int(self._share * self._live))
-        self._retrying += is_left
+        is_quiet = self._live <= FEW
+        is_left = self._retrying < self._floor if is_quiet else self._saved >= PRICE
+        if is_left:
+            self._retrying += 1
+            self._saved = max(0, self._saved - PRICE)
         return is_left
