@@ -12,6 +12,7 @@ TemperError
 │   ├── NotJson
 │   ├── HostNotAllowed
 │   ├── NotAuthorized
+│   ├── KeyReused
 │   └── QueueFull
 ├── BackendFailed               the backend's
 │   ├── BackendUnavailable
@@ -119,6 +120,14 @@ class NotAuthorized(InvalidRequest):
 
     def __init__(self) -> None:
         super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+
+
+class KeyReused(InvalidRequest):
+    """An idempotency key came again, with another request."""
+
+    def __init__(self) -> None:
+        problem = "This key was sent with another request before: use a new one for each request"
+        super().__init__(problem, "idempotency-key")
 
 
 class QueueFull(InvalidRequest):

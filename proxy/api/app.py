@@ -13,6 +13,7 @@ from starlette.routing import Route
 from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.fitting import ContextPolicy, Fitting
+from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_chat
 from proxy.api.reception import Reception
@@ -100,7 +101,10 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
     )
     reception = Reception(services, serving.policy, serving.body, serving.forwards_authorization)
     observers = observers or Observers()
-    chat = ChatCompletions(reception, serving.pace, workers=serving.workers, observers=observers)
+    answering = ChatCompletions(
+        reception, serving.pace, workers=serving.workers, observers=observers
+    )
+    chat = Idempotency(answering, serving.body)
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))

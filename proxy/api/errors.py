@@ -69,6 +69,7 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
         errors.NotJson: _Terms(415, "unsupported_media_type"),
         errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
         errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
+        errors.KeyReused: _Terms(422, "idempotency_key_reused"),
         errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
     }
 )

@@ -21,6 +21,7 @@ DOWN = errors.BackendUnavailable("b", "stays down", is_managed=True)
         (errors.NotJson(), 415, "unsupported_media_type", "content-type"),
         (errors.HostNotAllowed(), 403, "host_not_allowed", "host"),
         (errors.NotAuthorized(), 401, "invalid_api_key", None),
+        (errors.KeyReused(), 422, "idempotency_key_reused", "idempotency-key"),
         (errors.BackendUnavailable("b", "is down"), 502, "backend_unavailable", None),
         (LOADING, 503, "model_loading", None),
         (RESTARTING, 503, "backend_unavailable", None),
@@ -57,8 +58,8 @@ def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
 def test_no_kind_of_error_is_forgotten() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
-        "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "QueueFull",
-        "BackendUnavailable", "BackendTimedOut", "BackendRefused",
+        "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
+        "QueueFull", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
         "BackendSpokeNonsense", "GuardrailsExhausted", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip

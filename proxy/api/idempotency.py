@@ -1,0 +1,268 @@
+"""One generation for each `Idempotency-Key`: who asks the same again gets the same answer.
+
+It knows requests as bytes and answers as messages, and must not know what they are about. What it
+keeps lives in this process: of several workers only the one that heard a key knows it.
+"""
+
+# The answer is made by a task of its own, which every client that asked for it follows, the first
+# one too: whoever leaves, the others get the rest. When nobody is left, the task is told that its
+# client has gone, like any other request, and the key is free again. So it is when the answer was
+# an error: asking again is what clients do about those.
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy.api.errors import describe
+from proxy.api.limits import BodyLimits, read_body
+from proxy.api.streaming import while_connected
+from proxy.errors import InvalidRequest, KeyReused, TemperError
+
+logger = logging.getLogger(__name__)
+
+_HEADER = "idempotency-key"
+_RAW_HEADER = _HEADER.encode()
+_KEY = re.compile(r"[!-~]{1,255}")
+_MEANINGFUL = "x-temper-"  # headers that change an answer
+_REPLAYED = (b"idempotent-replayed", b"true")
+_DONE = b"data: [DONE]\n\n"
+_MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not taken yet
+
+Clock: TypeAlias = Callable[[], float]
+Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is kept of answers: for how many seconds, how many, and bytes of one and of all."""
+
+    seconds: float = 300.0
+    answers: int = 1000
+    bytes_of_one: int = 4 * 2**20
+    bytes_of_all: int = 32 * 2**20
+
+
+@dataclass(eq=False, slots=True)
+class _Follower:
+    """A client that gets an answer: how many messages and bytes of it went out to it."""
+
+    messages: int = 0
+    size: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class SharedAnswer:
+    """An answer to one request, from its beginning, while it is made and afterwards."""
+
+    fingerprint: bytes
+    request_id: str
+    size: int = 0
+    ended_at: float | None = None
+    _messages: list[Message] = field(default_factory=list)
+    _followers: list[_Follower] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    _making: asyncio.Task[None] | None = None
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether another client may get it, too: it is neither abandoned nor an error."""
+        return not self._abandoned.is_set() and (self.ended_at is None or self._is_good)
+
+    @property
+    def _is_good(self) -> bool:
+        """Whether an answer that has ended has ended well."""
+        if not self._messages or self._messages[0]["status"] != 200:
+            return False
+        headers, last = Headers(raw=self._messages[0]["headers"]), self._messages[-1]
+        is_stream = headers["content-type"].startswith("text/event-stream")
+        is_whole = not last.get("more_body", False)
+        return is_whole and (not is_stream or last["body"].endswith(_DONE))
+
+    def begin(self, app: ASGIApp, scope: Scope, body: bytes, clock: Clock) -> None:
+        """Have it made, for as long as anybody follows; a first follower has to come at once."""
+        asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            if asked:
+                return asked.pop()
+            await self._abandoned.wait()
+            return {"type": "http.disconnect"}
+
+        async def make() -> None:
+            try:
+                await app(scope, receive, self._take)
+            finally:
+                self.ended_at = clock()
+                self._tell()
+
+        self._making = asyncio.create_task(make())
+
+    async def follow(self, receive: Receive, send: Send) -> None:
+        """Send all of it to a client, while that is there; raises what its making raised."""
+        making = self._making
+        assert making is not None  # noqa: S101 - it has begun
+        with self._followed() as follower:
+            try:
+                await while_connected(receive, partial(self._pass_on, follower, send))
+            except asyncio.CancelledError:  # the server has to end, and what it makes with it
+                if not making.cancelling():
+                    making.cancel()
+                await self._pass_on(follower, send)
+                raise
+        if self._abandoned.is_set():
+            await asyncio.wait((making,))
+        if making.done():
+            making.result()
+
+    async def _take(self, message: Message) -> None:
+        """Keep a message, and wait while nobody reads."""
+        self._messages.append(message)
+        self.size += len(message.get("body", b""))
+        self._tell()
+        while self._followers and self._unread > _MOST_UNREAD:
+            await self._changed.wait()
+
+    @property
+    def _unread(self) -> int:
+        return self.size - max(one.size for one in self._followers)
+
+    @contextmanager
+    def _followed(self) -> Generator[_Follower, None, None]:
+        """Count a client in while the block runs; without any, the answer is abandoned."""
+        follower = _Follower()
+        self._followers.append(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.remove(follower)
+            if not self._followers and self.ended_at is None:
+                self._abandoned.set()
+            self._tell()
+
+    async def _pass_on(self, follower: _Follower, send: Send) -> None:
+        """Send all of it to one client, as it comes."""
+        while True:
+            while follower.messages < len(self._messages):
+                message = self._messages[follower.messages]
+                await send({**message})  # whoever sends it on may add headers of its own
+                follower.messages += 1
+                follower.size += len(message.get("body", b""))
+                self._tell()
+            if self.ended_at is not None:
+                return
+            await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Idempotency:
+    """ASGI middleware in front of an endpoint that takes JSON; see the module."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: BodyLimits,
+        memory: Memory | None = None,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._memory = memory or Memory()
+        self._clock = clock
+        self._answers: dict[Name, SharedAnswer] = {}
+        self._makings: dict[SharedAnswer, asyncio.Task[None]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if any(name == _RAW_HEADER for name, _ in scope["headers"]):
+            await self._answer(Request(scope, receive), send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, http: Request, send: Send) -> None:
+        try:
+            name = _name_of(http)
+            body = await read_body(http, self._limits)
+            answer, is_known = self._find(name, http, body)
+        except ClientDisconnect:
+            return
+        except TemperError as error:
+            await describe(error).response()(http.scope, http.receive, send)
+            return
+        try:
+            await answer.follow(http.receive, _marked(send) if is_known else send)
+        finally:
+            self._forget()
+
+    def _find(self, name: Name, http: Request, body: bytes) -> tuple[SharedAnswer, bool]:
+        """Return the answer to a request, and whether it was there before; begins a new one."""
+        self._forget()
+        fingerprint, own_id = _fingerprint(http, body), http.state.request_id
+        known = self._answers.get(name)
+        if known is None:
+            answer = self._answers[name] = SharedAnswer(fingerprint, own_id)
+            answer.begin(self._app, http.scope, body, self._clock)
+            return answer, False
+        if known.fingerprint != fingerprint:
+            raise KeyReused
+        logger.info("%s gets the answer to %s", own_id, known.request_id)
+        return known, True
+
+    def _forget(self) -> None:
+        """Forget what is of no use, too old, or too much; what is being made is never too much."""
+        memory = self._memory
+        kept = {name: one for name, one in self._answers.items() if self._is_kept(one)}
+        size = sum(one.size for one in kept.values())
+        for name in [name for name, one in kept.items() if one.ended_at is not None]:
+            if len(kept) <= memory.answers and size <= memory.bytes_of_all:
+                break
+            size -= kept.pop(name).size
+        self._answers = kept
+
+    def _is_kept(self, answer: SharedAnswer) -> bool:
+        if answer.ended_at is None or not answer.is_of_use:
+            return answer.is_of_use
+        age = self._clock() - answer.ended_at
+        return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
+
+
+def _name_of(http: Request) -> Name:
+    """Return whose key it is, and the key; raises `InvalidRequest` for one that cannot be."""
+    key = http.headers[_HEADER]
+    if not _KEY.fullmatch(key):
+        raise InvalidRequest("Use 1 to 255 visible ASCII characters.", _HEADER)
+    # where the server has no keys, those of the clients are meant for the backend
+    sent = http.headers.get("authorization", http.headers.get("x-api-key", ""))
+    return http.state.owner or sent, key
+
+
+def _fingerprint(http: Request, body: bytes) -> bytes:
+    """Return what two requests have in common only if they ask for the same."""
+    wishes = sorted(one for one in http.headers.items() if one[0].startswith(_MEANINGFUL))
+    return hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()
+
+
+def _marked(send: Send) -> Send:
+    """Tell a client that its answer was made for an earlier request."""
+
+    async def send_marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], _REPLAYED]
+        await send(message)
+
+    return send_marked

@@ -1,0 +1,300 @@
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from proxy.api.idempotency import Idempotency, Memory
+from proxy.api.limits import BodyLimits
+from proxy.conversation import json
+from tests.fakes.asgi import HandMadeClient
+
+pytestmark = pytest.mark.anyio
+
+PIECE = b"data: 1\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Endpoint:
+    """Answers with a stream, in two pieces of which the second waits for the gate."""
+
+    status: int = 200
+    end: bytes = DONE
+    kind: bytes = b"text/event-stream"
+    piece: bytes = PIECE
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: int = 0
+    left: int = 0
+    sent: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        self.begun += 1
+        assert (await receive())["type"] == "http.request"
+        headers = [(b"content-type", self.kind)]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.piece, "more_body": True})
+        self.sent += 1
+        leaving = asyncio.ensure_future(receive())
+        opening = asyncio.create_task(self.gate.wait())
+        await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            self.left += 1
+            opening.cancel()
+            return
+        leaving.cancel()
+        await send({"type": "http.response.body", "body": self.end, "more_body": False})
+
+
+@dataclass
+class Clock:
+    """Tells the time that a test says."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def client(
+    key: str = "k", body: bytes = b"{}", *, owner: str = "us", **headers: str
+) -> HandMadeClient:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return _Owned(body, "POST", headers={"idempotency-key": key, **sent}, owner=owner)
+
+
+@dataclass
+class _Owned(HandMadeClient):
+    owner: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        scope = super().scope
+        return {**scope, "state": {**scope["state"], "owner": self.owner}}
+
+
+def guarded(
+    endpoint: Endpoint, memory: Memory | None = None, clock: Clock | None = None
+) -> Idempotency:
+    return Idempotency(endpoint, BodyLimits(), memory, clock=clock or Clock())
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_without_a_key_every_request_is_its_own() -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint)
+    for _ in range(2):
+        await HandMadeClient(b"{}", "POST").call(app)
+    assert endpoint.begun == 2
+
+
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
+async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> None:
+    endpoint = Endpoint(kind=kind)
+    endpoint.gate.set()
+    app = guarded(endpoint)
+    first, second = client(), client()
+    await first.call(app)
+    await second.call(app)
+    assert endpoint.begun == 1
+    assert first.answer == second.answer == PIECE + DONE
+    assert "idempotent-replayed" not in first.answer_headers
+    assert second.answer_headers["idempotent-replayed"] == "true"
+
+
+async def test_whoever_asks_meanwhile_follows_from_the_beginning() -> None:
+    endpoint = Endpoint()
+    app = guarded(endpoint)
+    first, second = client(), client()
+    calls = [asyncio.create_task(one.call(app)) for one in (first, second)]
+    await settled()
+    assert first.answer == second.answer == PIECE
+    endpoint.gate.set()
+    await asyncio.gather(*calls)
+    assert first.answer == second.answer == PIECE + DONE
+    assert endpoint.begun == 1
+
+
+async def test_the_others_get_the_rest_when_the_first_client_leaves() -> None:
+    endpoint = Endpoint()
+    app = guarded(endpoint)
+    first, second = client(), client()
+    calls = [asyncio.create_task(one.call(app)) for one in (first, second)]
+    await settled()
+    first.leaves.set()
+    await calls[0]
+    endpoint.gate.set()
+    await calls[1]
+    assert second.answer == PIECE + DONE
+    assert (endpoint.begun, endpoint.left) == (1, 0)
+
+
+async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() -> None:
+    endpoint = Endpoint()
+    app = guarded(endpoint)
+    first, second = client(), client()
+    first.leaves.set()
+    await first.call(app)
+    assert endpoint.left == 1
+    endpoint.gate.set()
+    await second.call(app)
+    assert second.answer == PIECE + DONE
+    assert endpoint.begun == 2
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        Endpoint(status=503, kind=b"application/json"),
+        Endpoint(end=b'data: {"error": {}}\n\n'),
+    ],
+    ids=["a status", "an event"],
+)
+async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
+    endpoint = replace(endpoint, gate=asyncio.Event())
+    endpoint.gate.set()
+    app = guarded(endpoint)
+    for _ in range(2):
+        await client().call(app)
+    assert endpoint.begun == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")],
+    ids=["body", "wish"],
+)
+async def test_another_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint)
+    await client().call(app)
+    await other.call(app)
+    error = json.parse(other.answer)
+    assert isinstance(error, dict)
+    assert (other.status, endpoint.begun) == (422, 1)
+    assert b"idempotency_key_reused" in other.answer
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "é", "x" * 256])
+async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
+    endpoint, asking = Endpoint(), client(key)
+    await asking.call(guarded(endpoint))
+    assert (asking.status, endpoint.begun) == (400, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (client(owner="us"), client(owner="them")),
+        (client(owner="", authorization="Bearer a"), client(owner="", authorization="Bearer b")),
+        (client("k"), client("l")),
+    ],
+    ids=["owner", "key of the backend", "key"],
+)
+async def test_others_have_keys_of_their_own(one: HandMadeClient, other: HandMadeClient) -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint)
+    await one.call(app)
+    await other.call(app)
+    assert endpoint.begun == 2
+
+
+async def test_an_answer_is_forgotten_after_a_while() -> None:
+    endpoint, clock = Endpoint(), Clock()
+    endpoint.gate.set()
+    app = guarded(endpoint, Memory(seconds=60), clock)
+    await client().call(app)
+    clock.now = 60.0
+    await client().call(app)
+    assert endpoint.begun == 1
+    clock.now = 61.0
+    await client().call(app)
+    assert endpoint.begun == 2
+
+
+@pytest.mark.parametrize(
+    ("memory", "begun"),
+    [
+        (Memory(answers=1), 3),
+        (Memory(bytes_of_all=30), 3),
+        (Memory(bytes_of_one=20), 3),
+        (Memory(), 2),
+    ],
+    ids=["too many", "too large together", "too large", "neither"],
+)
+async def test_what_is_too_much_is_forgotten_the_oldest_first(memory: Memory, begun: int) -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint, memory)
+    for key in ("a", "b", "a"):
+        await client(key).call(app)
+    assert endpoint.begun == begun
+
+
+async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
+    endpoint, asking = Endpoint(piece=b"x" * 100_000), client()
+    stalls = asyncio.Event()
+
+    async def take_slowly(message: object) -> None:
+        del message
+        await stalls.wait()
+
+    app = guarded(endpoint)
+    calling = asyncio.create_task(app(asking.scope, asking.receive, take_slowly))
+    await settled()
+    assert (endpoint.begun, endpoint.sent) == (1, 0)
+    stalls.set()
+    endpoint.gate.set()
+    await calling
+    assert endpoint.sent == 1
+
+
+async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
+    endpoint = Endpoint()
+
+    async def farewell(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await endpoint(scope, receive, send)
+        except asyncio.CancelledError:
+            await send({"type": "http.response.body", "body": b"bye", "more_body": False})
+            raise
+
+    app = Idempotency(farewell, BodyLimits())
+    clients = [client(), client()]
+    calls = [asyncio.create_task(one.call(app)) for one in clients]
+    await settled()
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert [one.answer for one in clients] == [PIECE + b"bye"] * 2
+
+
+async def test_a_bug_is_told_to_whoever_follows() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await client().call(Idempotency(broken, BodyLimits()))
+
+
+async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> None:
+    endpoint, asking = Endpoint(), client()
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    await guarded(endpoint)(asking.scope, receive, asking.send)
+    assert (endpoint.begun, asking.got) == (0, [])
