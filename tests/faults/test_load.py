@@ -1,0 +1,241 @@
+"""F51, F53, F54 and F56: more is asked than can be answered, or the same twice."""
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+import httpx
+import pytest
+
+from proxy.api.app import Serving
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, Front, temper
+from tests.fakes.scripted_backend import Asked, Script
+from tests.fakes.spoken import calls, says
+from tests.faults.asked import asks, chats, user
+from tests.faults.fronts import Subject, before
+
+pytestmark = pytest.mark.anyio
+
+MALFORMED = pytest.mark.fault("F51")
+QUEUE = pytest.mark.fault("F53")
+TURNS = pytest.mark.fault("F54")
+TWICE = pytest.mark.fault("F56")
+
+GOOD = calls("get_weather", '{"city": "Paris"}')
+BROKEN = calls("get_weather", "{}")
+CLIENTS, ROUNDS = 100, 3
+MOST_GENERATIONS = 3
+MOST_ON_AVERAGE = 1.2
+IN_FLIGHT, WAITING, SLOTS = 1_000, 100, 4
+
+
+def asks_for(what: str) -> JsonObject:
+    return asks(messages=[user(what)])
+
+
+def wish(asked: Asked) -> str:
+    """Return what the user of a question asked for first."""
+    messages = cast("list[JsonObject]", asked.fields["messages"])
+    return str(next(one["content"] for one in messages if one["role"] == "user"))
+
+
+def with_slots(front: Front, slots: int) -> None:
+    front.backend.properties = {"model_alias": "m", "total_slots": slots}
+
+
+@MALFORMED
+async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject: str) -> None:
+    begun = 0
+    async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as front:
+
+        async def client(name: int) -> None:
+            nonlocal begun
+            for turn in range(ROUNDS):
+                begun += 1
+                answer = await front.ask(asks_for(f"{name} {turn}"), stream=name % 2 == 0)
+                assert not answer.calls
+
+        clients = [asyncio.create_task(client(name)) for name in range(CLIENTS)]
+        await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED)
+        under_load = len(front.backend.questions)
+        assert under_load <= MOST_ON_AVERAGE * begun
+        await asyncio.gather(*clients)
+        generations = Counter(map(wish, front.backend.questions))
+    assert max(generations.values()) <= MOST_GENERATIONS
+    assert len(generations) == CLIENTS * ROUNDS
+
+
+@MALFORMED
+async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
+    never, most = asyncio.Event(), 3
+    scripts = [Script((BROKEN,)), Script((never,))] * (most + 1)
+    async with temper(*scripts, BROKEN, GOOD) as front:
+        for _ in range(most + 1):
+            asking = asyncio.create_task(front.ask(asks()))
+            await front.backend.asked()
+            retried = await front.backend.asked()
+            asking.cancel()
+            await retried.left.wait()
+        answer = await front.ask(asks())
+    assert answer.report["outcome"] == "retried"
+
+
+@QUEUE
+async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    async with temper(*[Script((gate, GOOD))] * 5) as front:
+        with_slots(front, 2)
+        asking = [asyncio.create_task(front.ask(asks(), stream=stream)) for _ in range(5)]
+        await front.backend.asked()
+        await front.backend.asked()
+        health = await front.client.get("/healthz")
+        assert (health.status_code, len(front.backend.questions)) == (200, 2)
+        gate.set()
+        answers = await asyncio.gather(*asking)
+    assert [answer.report["outcome"] for answer in answers] == ["clean"] * 5
+
+
+@QUEUE
+async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> None:
+    gate = asyncio.Event()
+    serving = Serving(max_waiting=WAITING)
+    scripts = [Script((gate, GOOD))] * IN_FLIGHT
+    async with temper(says("Hi."), *scripts, serving=serving) as front:
+        with_slots(front, SLOTS)
+        await front.ask(chats(model="m"))  # by now the slots are known
+        refused: list[bytes] = []
+        waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
+        while len(refused) < IN_FLIGHT - WAITING - SLOTS:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            refused += [one.result() for one in done]
+        for _ in range(1 + SLOTS):
+            await front.backend.asked()
+        assert len(front.backend.questions) == 1 + SLOTS
+        gate.set()
+        served = await asyncio.gather(*waiting)
+    assert all(answer.startswith(b"HTTP/1.1 429") for answer in refused)
+    assert all(b"\r\nretry-after: " in answer for answer in refused)
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in served)
+    assert len(served) == WAITING + SLOTS
+
+
+async def posted(front: Front, number: int) -> bytes:
+    """Ask on a connection of its own and return all that comes."""
+    body = json.dump(asks_for(f"client {number}"))
+    host, port = front.server.url.removeprefix("http://").split(":")
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}"
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(f"{head}\r\ncontent-type: application/json\r\n\r\n".encode() + body)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@QUEUE
+async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    serving = Serving(max_waiting=1, parallel=1)
+    async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
+        first = asyncio.create_task(front.ask(asks()))
+        await front.backend.asked()
+        second = asyncio.create_task(front.ask(asks()))
+        await settled(front, 2)
+        answer = await front.ask(asks(), stream=stream)
+        gate.set()
+        await asyncio.gather(first, second)
+    assert answer.status == 429
+    assert answer.headers["retry-after"] == "1"
+    assert answer.error is not None
+    assert (answer.error["type"], answer.error["code"]) == ("rate_limit_error", "queue_full")
+
+
+async def settled(front: Front, inside: int) -> None:
+    """Wait until so many requests are inside and have come as far as they can."""
+    async with asyncio.timeout(5):
+        while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@TURNS
+async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    wishes = ["a1", "a2", "a3", "b1", "c1"]
+    async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
+        with_slots(front, 1)
+        asking = []
+        for one in wishes:
+            key = {"authorization": f"Bearer {one[0]}"}
+            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+            await settled(front, len(asking))
+        gate.set()
+        await asyncio.gather(*asking)
+        order = [wish(asked) for asked in front.backend.questions]
+    assert order == ["a1", "a2", "b1", "c1", "a3"]
+
+
+KEY = {"idempotency-key": "one-and-only"}
+
+
+async def keyed(front: Subject, *, stream: bool, asked: JsonObject | None = None) -> httpx.Response:
+    body = {**(asked or chats()), "stream": stream}
+    return await front.client.post(CHAT, json=body, headers=KEY)
+
+
+@TWICE
+async def test_the_same_key_again_gets_the_same_answer(*, subject: str, stream: bool) -> None:
+    async with before(subject, says("One."), says("Two.")) as front:
+        first, second = [await keyed(front, stream=stream) for _ in range(2)]
+    assert b"One." in first.content
+    assert first.content == second.content
+    assert len(front.backend.questions) == 1
+
+
+@TWICE
+async def test_the_same_key_at_the_same_time_is_one_generation(
+    *, subject: str, stream: bool
+) -> None:
+    gate = asyncio.Event()
+    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    async with before(subject, slow, says("Two.")) as front:
+        first = asyncio.create_task(keyed(front, stream=stream))
+        await front.backend.asked()
+        second = asyncio.create_task(keyed(front, stream=stream))
+        assert (await front.client.get("/health")).status_code < 500
+        gate.set()
+        answers = [await first, await second]
+    assert b"One." in answers[0].content
+    assert answers[0].content == answers[1].content
+    assert len(front.backend.questions) == 1
+
+
+@TWICE
+async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    async with temper(slow) as front:
+        subject = Subject("temper", front.client, 0, front.backend)
+        first = asyncio.create_task(keyed(subject, stream=stream))
+        await front.backend.asked()
+        second = asyncio.create_task(keyed(subject, stream=stream))
+        await settled(front, 2)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await settled(front, 1)
+        gate.set()
+        assert b"One." in (await second).content
+    assert len(front.backend.questions) == 1
+
+
+@TWICE
+async def test_the_same_key_with_another_request_is_refused(*, subject: str, stream: bool) -> None:
+    async with before(subject, says("One."), says("Two.")) as front:
+        await keyed(front, stream=stream)
+        other = await keyed(front, stream=stream, asked=chats(messages=[user("Else?")]))
+    assert other.status_code in (400, 409, 422)
+    assert len(front.backend.questions) == 1
