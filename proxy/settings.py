@@ -209,13 +209,14 @@ def _two_servers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
 def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
     if not settings.models:
         return
-    for rival, is_given in (
-        ("backend.url", bool(settings.backend.addresses)),
-        ("model.path", settings.model.source is not None),
+    for rival, is_given, how in (
+        ("backend.url", bool(settings.backend.addresses), ""),
+        ("model.path", settings.model.source is not None, ""),
+        ("ollama.model", settings.ollama.model is not None, ", with kind = 'ollama' and its url"),
     ):
         if is_given:
-            problem = "cannot be combined with [models.NAME]: give it a section of its own there"
-            yield (rival, "models"), problem
+            remedy = f"give it a section of its own there{how}"
+            yield (rival, "models"), f"cannot be combined with [models.NAME]: {remedy}"
     if settings.server.workers > 1:
         problem = "must be 1 with [models.NAME]: workers cannot agree on what to load"
         yield ("server.workers", "models"), problem

@@ -206,6 +206,7 @@ def test_a_url_and_a_model_exclude_each_other() -> None:
     [
         ("backend.url = 'http://127.0.0.1:1'\nmodels.a.path = 'a.gguf'", "backend.url"),
         ("model.path = 'b.gguf'\nmodels.a.path = 'a.gguf'", "model.path"),
+        ("ollama.model = 'b'\nmodels.a.path = 'a.gguf'", "ollama.model"),
         ("server.workers = 2\nmodels.a.path = 'a.gguf'", "server.workers"),
         ("models.a.slots = 1", "models.a.path"),
     ],
