@@ -10,6 +10,7 @@ from proxy.api.recognition import Wishes
 from proxy.api.streaming import Pace
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
+from proxy.conversation.workflows import Workflow
 from proxy.dialects.openai_chat.decode import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -40,7 +41,7 @@ def serving_of(settings: Settings) -> Serving:
             is_strict=guardrails.strict,
             most_repeats=guardrails.max_repeats,
             most_rounds=guardrails.max_tool_rounds,
-            workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
+            workflows=_workflows(settings),
         ),
         pace=Pace(
             keep_alive=server.keep_alive_seconds,
@@ -60,6 +61,15 @@ def serving_of(settings: Settings) -> Serving:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
+
+
+def _workflows(settings: Settings) -> dict[str, Workflow]:
+    """Read the rules of order of each model; they hold under its aliases as well."""
+    made = {name: workflow_of(rules) for name, rules in settings.workflows.items()}
+    for name, served in settings.models.items():
+        if name in made:
+            made = dict.fromkeys(served.aliases, made[name]) | made
+    return made
 
 
 def _keys(settings: ServerSettings) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Service:
 
     async def look_up(self, model: str) -> KnownModel:
         """Return what is known of the model that a request names; an alias is the model itself."""
-        return await self.models.look_up(self.name or model)
+        return await self.models.look_up(self.upstream or self.name or model)
 
     async def offers(self) -> tuple[Model, ...]:
         """List what can be asked for here and how it does; nothing is loaded for it.
@@ -65,7 +65,7 @@ class Service:
             told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
             told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
-            return (Model(self.name, {**told, **await self._known(self.name)}),)
+            return (Model(self.name, {**told, **await self._known()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
             return served
@@ -85,8 +85,8 @@ class Service:
         has_failed = self.fleet.condition(self.name) is Condition.FAILED
         return Health.UNREACHABLE if has_failed else Health.READY
 
-    async def _known(self, model: str) -> JsonObject:
-        known = await self.models.look_up(model)
+    async def _known(self, model: str = "") -> JsonObject:
+        known = await self.look_up(model)
         told: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}

@@ -60,6 +60,14 @@ def test_an_alias_is_the_model_itself() -> None:
     assert backend.described == ["small"]
 
 
+def test_a_backend_is_asked_for_what_it_calls_the_model() -> None:
+    backend = ScriptedBackend()
+    service = SERVING.service(backend, name="small", aliases=("tiny",), upstream="org/Small-8B")
+    assert asyncio.run(service.look_up("tiny")).model == "org/Small-8B"
+    (shown,) = asyncio.run(service.offers())
+    assert (shown.id, backend.described) == ("small", ["org/Small-8B"])
+
+
 def test_models_are_listed_with_what_is_known_of_them() -> None:
     template = "{% if enable_thinking %}<think>{% endif %}{{ tools }}"
     told = Description(("small",), template=template, window=2048, senses=("vision",))
