@@ -60,21 +60,15 @@ async def serve(
 
 async def show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
     """Print what was recognised of each model, or of every profile that is known."""
-    from proxy.api.inventory import known_profiles, prospect_of, served_models
-    from proxy.hardware import summary as memory
-    from proxy.profiles.summary import document, summary
+    from proxy.api.inventory import known_profiles, served_models
 
     found = known_profiles(settings) if known else await served_models(settings)
-    prospect = None if known else prospect_of(settings)
     if as_json:
-        fit: JsonObject = {"memory": memory.document(prospect)} if prospect else {}
-        told = [{"id": one.model, **document(one.recognition, one.traits), **fit} for one in found]
-        print_json({"models": [*told]})
+        print_json({"models": [one.document() for one in found]})
         return True
     for one in found:
-        click.echo(click.style(one.model, bold=True))
-        fitting = memory.summary(prospect) if prospect else {}
-        for word, line in (summary(one.recognition, one.traits) | fitting).items():
+        click.echo(click.style(one.name, bold=True))
+        for word, line in one.summary().items():
             click.echo(f"  {word:9} {line}")
     return True
 

@@ -30,7 +30,9 @@ class ServedModel(Address, Model):
         description="idle time after which the model is unloaded, in seconds; 0 means never",
     )
     memory_mb: Count = Field(
-        default=0, ge=0, description="memory that it takes, in MB; 0 means the size of its file"
+        default=0,
+        ge=0,
+        description="memory that it takes, in MB; 0 has it calculated",
     )
 
 

@@ -1,24 +1,87 @@
 """The models that could be asked, each with its profile: what `temper models` shows."""
 
+import asyncio
+from dataclasses import dataclass
+
 from proxy.api.assembly import wishes_of
 from proxy.api.opening import nothing_to_serve, open_backend, server_urls
 from proxy.api.own_server import introduce_file, model_file
 from proxy.api.recognition import KnownModel, KnownModels
+from proxy.api.several import settings_of, wishes_for
 from proxy.api.windows import usable_by
-from proxy.errors import LaunchFailed
+from proxy.conversation.json import JsonObject
+from proxy.errors import BackendFailed, InvalidRequest, LaunchFailed, ProcessFailed
+from proxy.hardware import summary as memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import Prospect
 from proxy.processes.launch import check_model_file, find_program
+from proxy.profiles import summary
 from proxy.profiles.files import load_profiles
+from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Recognition
 from proxy.settings import Settings
 
 
-async def served_models(settings: Settings) -> tuple[KnownModel, ...]:
-    """Ask the running server for its models, or look into the file; nothing is started.
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A model by the name under which it is asked for: what is known of it, or else a problem.
 
-    Raises `InvalidConfiguration`, `LaunchFailed` and `BackendFailed` kinds of errors.
+    The `prospect` is that of a model that Temper would start a server for.
     """
+
+    name: str
+    known: KnownModel | None = None
+    prospect: Prospect | None = None
+    problem: str = ""
+
+    def summary(self) -> dict[str, str]:
+        """Describe it line by line: a word, and what there is to say about it."""
+        if self.known is None:
+            return {"problem": self.problem}
+        told = summary.summary(self.known.recognition, self.known.traits)
+        return told | (memory.summary(self.prospect) if self.prospect else {})
+
+    def document(self) -> JsonObject:
+        """Describe it as an object of JSON."""
+        if self.known is None:
+            return {"id": self.name, "problem": self.problem}
+        told = summary.document(self.known.recognition, self.known.traits)
+        fit: JsonObject = {"memory": memory.document(self.prospect)} if self.prospect else {}
+        return {"id": self.name, **told, **fit}
+
+
+async def served_models(settings: Settings) -> tuple[Listed, ...]:
+    """Ask running servers for their models, and look into files; nothing is started.
+
+    One of several models that cannot be looked at is listed with its problem. Raises
+    `InvalidConfiguration`, and for the only one `LaunchFailed` and `BackendFailed` kinds of errors.
+    """
+    if settings.models:
+        profiles = load_profiles(settings.profile.folder)
+        each = (_one_of_several(settings, name, profiles) for name in settings.models)
+        return tuple(await asyncio.gather(*each))
+    found, prospect = await _models_of(settings), prospect_of(settings)
+    return tuple(Listed(one.model, one, prospect) for one in found)
+
+
+async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
+    served, own = settings.models[name], settings_of(settings, name)
+    wishes = wishes_for(settings, name, profiles)
+    try:
+        if not server_urls(own):
+            if served.path is not None:
+                check_model_file(served.path)
+            known = introduce_file(own, own.model, model_file(own.model), wishes)
+            return Listed(name, known, prospect_of(own))
+        async with open_backend(own, lambda _stage: None) as backend:
+            await backend.models()  # which tells whether it answers
+            models = KnownModels(backend, profiles, wishes)
+            return Listed(name, await models.look_up(served.upstream_model or name))
+    except (BackendFailed, InvalidRequest, ProcessFailed) as error:
+        return Listed(name, problem=str(error))
+
+
+async def _models_of(settings: Settings) -> tuple[KnownModel, ...]:
     if not server_urls(settings):
         own = settings.model
         if own.source is None:
@@ -51,13 +114,16 @@ def prospect_of(settings: Settings) -> Prospect | None:
     return Prospect(shape, usable_by(program, snapshot()), own.slots)
 
 
-def known_profiles(settings: Settings) -> tuple[KnownModel, ...]:
+def known_profiles(settings: Settings) -> tuple[Listed, ...]:
     """List every profile as if it were a model, with the names that lead to it as the reason."""
     return tuple(
-        KnownModel(
+        Listed(
             profile.name,
-            Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
-            profile.traits,
+            KnownModel(
+                profile.name,
+                Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
+                profile.traits,
+            ),
         )
         for profile in load_profiles(settings.profile.folder)
     )

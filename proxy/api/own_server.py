@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from proxy.api.assembly import wishes_of
-from proxy.api.recognition import KnownModel, introduce
+from proxy.api.recognition import KnownModel, Wishes, introduce
 from proxy.api.windows import is_measured, planned_window
 from proxy.backends.client import Backend, Description
 from proxy.backends.llama_server import LlamaServer
@@ -156,12 +156,15 @@ def alias_of(own: ModelSettings) -> str:
     return (own.hf_repo or "").rpartition("/")[2].partition(":")[0]
 
 
-def introduce_file(settings: Settings, own: ModelSettings, file: ModelFile) -> KnownModel:
-    """Give a model its profile, by what its file tells."""
+def introduce_file(
+    settings: Settings, own: ModelSettings, file: ModelFile, wishes: Wishes | None = None
+) -> KnownModel:
+    """Give a model its profile, by what its file tells and the operator wishes."""
     profiles = load_profiles(settings.profile.folder)
     names = (*file.names, *([own.alias] if own.alias else []))
     evidence = Evidence(names, file.architecture, file.template)
-    return introduce(file.names[0], evidence, profiles, wishes_of(settings.profile, profiles))
+    wishes = wishes or wishes_of(settings.profile, profiles)
+    return introduce(file.names[0], evidence, profiles, wishes)
 
 
 def model_file(own: ModelSettings) -> ModelFile:

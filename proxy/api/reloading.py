@@ -111,7 +111,7 @@ def renewed(services: Services, settings: Settings, serving: Serving) -> Service
     """Serve the same backends, with their queues, under new terms."""
 
     def again(service: Service) -> Service:
-        wishes = wishes_for(settings, service.name, serving) if service.name else None
+        wishes = wishes_for(settings, service.name, serving.profiles) if service.name else None
         new = serving.service(service.backend, name=service.name, wishes=wishes)
         return replace(service, models=new.models, fitting=new.fitting)
 

@@ -1,22 +1,23 @@
 """Several models: each opened as it is configured, and those with a file sharing the memory."""
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeAlias
 
 from proxy.api.app import Serving
 from proxy.api.assembly import wishes_of
-from proxy.api.own_server import managed, supervisor
+from proxy.api.own_server import managed, model_file, supervisor
 from proxy.api.recognition import Wishes
 from proxy.api.services import Services
 from proxy.backends.client import Backend
 from proxy.errors import InvalidConfiguration
+from proxy.hardware.fit import CacheType, Caching, need
 from proxy.processes.fleet import Fleet
+from proxy.processes.model_file import size_of
 from proxy.processes.supervisor import Supervisor
 from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.profiles.profile import Profile
 from proxy.sections import Address
 from proxy.served_models import ServedModel
 from proxy.settings import Settings
@@ -24,7 +25,6 @@ from proxy.settings import Settings
 OpenBackend: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Backend]]
 
 _MB = 2**20
-_SPLIT = re.compile(r"-00001-of-(\d{5})\.gguf$")
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def open_models(
                 await stack.enter_async_context(kind),
                 name=name,
                 aliases=tuple(served.aliases),
-                wishes=wishes_for(settings, name, serving),
+                wishes=wishes_for(settings, name, serving.profiles),
                 upstream=served.upstream_model or "",
                 fleet=None if server is None else fleet,
             )
@@ -74,18 +74,30 @@ def settings_of(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update=changed)
 
 
-def wishes_for(settings: Settings, name: str, serving: Serving) -> Wishes:
-    """Return what the operator decided about the profile of one model."""
+def wishes_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Wishes:
+    """Return what the operator decided about the profile of one model.
+
+    Raises `InvalidConfiguration`, by the name of the setting where the profile was named.
+    """
     has_own = settings.models[name].profile is not None
     setting = f"models.{name}.profile" if has_own else "profile.name"
-    return wishes_of(settings_of(settings, name).profile, serving.profiles, setting)
+    return wishes_of(settings_of(settings, name).profile, profiles, setting)
 
 
 def memory_of(served: ServedModel) -> int:
-    """Return a model's memory in bytes: what the operator says, or else the size of its file."""
-    if served.memory_mb:
+    """Return a model's memory in bytes: what the operator says, or else what it needs.
+
+    That is its weights, the cache of all its slots and what it computes in; where the file does
+    not tell, it is the size of the file, and 0 for a model that is still to be downloaded.
+    """
+    if served.memory_mb or served.path is None:
         return served.memory_mb * _MB
-    return sum(map(_size, _files(served.path))) if served.path is not None else 0
+    shape = model_file(served).shape
+    if shape is None:
+        return size_of(served.path)
+    keys, values = CacheType[served.cache_type_k.upper()], CacheType[served.cache_type_v.upper()]
+    window = min(served.context_tokens, shape.trained_context)
+    return need(shape, window, Caching(served.slots, keys, values)).total
 
 
 def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping:
@@ -94,25 +106,12 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> Swapping
     for name, needed in memory.items():
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
-                f"its file has {needed // _MB} MB, and swapping.memory_mb is {budget.memory_mb}: "
-                f"raise that, or say with models.{name}.memory_mb what it really takes"
+                f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "
+                f"{budget.memory_mb}: raise that, take less with models.{name}.context_tokens or "
+                f"slots, or say with models.{name}.memory_mb what it really takes"
             )
             raise InvalidConfiguration(f"models.{name}.path", problem)
     models = [
         Model(name, memory[name], settings.models[name].ttl_seconds or None) for name in servers
     ]
     return Swapping(models, Budget(budget.memory_mb * _MB or None, budget.max_loaded or None))
-
-
-def _files(path: Path) -> list[Path]:
-    """List the files of a model: a large one may be split."""
-    split = _SPLIT.search(path.name)
-    if split is None:
-        return [path]
-    stem = path.name.removesuffix(split[0])
-    parts = range(1, int(split[1]) + 1)
-    return [path.with_name(f"{stem}-{part:05}-of-{split[1]}.gguf") for part in parts]
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0

@@ -32,7 +32,7 @@ def read_model_file(path: Path) -> ModelFile:
     """Read what can be read; a file that is missing or broken still has its name."""
     try:
         told = read_header(path)
-        weights = sum(part.stat().st_size for part in _parts(path) if part.exists())
+        weights = size_of(path)
     except UNREADABLE:
         return ModelFile((str(path),))
     own = (name for name in (_text(told, key) for key in _NAMES) if name)
@@ -42,6 +42,11 @@ def read_model_file(path: Path) -> ModelFile:
         _text(told, _TEMPLATE),
         shape_of(told, weights, _count(told, _VOCABULARY)),
     )
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a model, which may be split; what is missing has none."""
+    return sum(part.stat().st_size for part in _parts(path) if part.is_file())
 
 
 def _parts(path: Path) -> tuple[Path, ...]:

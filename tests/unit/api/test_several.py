@@ -11,6 +11,7 @@ from proxy.errors import InvalidConfiguration, UnknownModel
 from proxy.processes.fleet import Condition
 from proxy.served_models import ServedModel
 from proxy.settings import Settings, load_settings
+from tests.fakes.llama import build_model
 
 
 def gguf(folder: Path, name: str, size: int = 4) -> Path:
@@ -49,14 +50,28 @@ def test_each_model_has_settings_of_its_own() -> None:
     assert (own.profile.name, own.profile.replay, own.models) == ("qwen3", "last", {})
 
 
-def test_the_memory_of_a_model_is_what_the_operator_says_or_the_size_of_its_files(
+def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path: Path) -> None:
+    file = build_model(tmp_path / "m.gguf")  # one layer, one head with a key and a value of 64
+    one = ServedModel(path=file, context_tokens=1024, slots=1)
+    two = one.model_copy(update={"slots": 2})
+    small = one.model_copy(update={"cache_type_k": "q8_0", "cache_type_v": "q8_0"})
+    cache = 1024 * 2 * 64 * 2
+    assert memory_of(one) > file.stat().st_size + cache
+    assert memory_of(two) - memory_of(one) == cache
+    assert memory_of(one) - memory_of(small) == cache - 1024 * 2 * 68
+    # no window is larger than the one that the model was trained for
+    trained = one.model_copy(update={"context_tokens": 8192})
+    assert memory_of(one.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
+    assert memory_of(one.model_copy(update={"memory_mb": 2})) == 2 * 2**20
+
+
+def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(
     tmp_path: Path,
 ) -> None:
     first = gguf(tmp_path, "m-00001-of-00002.gguf", 10)
     gguf(tmp_path, "m-00002-of-00002.gguf", 30)
     assert memory_of(ServedModel(path=first)) == 40
     assert memory_of(ServedModel(path=gguf(tmp_path, "n.gguf", 7))) == 7
-    assert memory_of(ServedModel(path=first, memory_mb=2)) == 2 * 2**20
     assert memory_of(ServedModel(path=tmp_path / "none.gguf")) == 0
     assert memory_of(ServedModel(url="http://127.0.0.1:1")) == 0
 
@@ -71,6 +86,6 @@ def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> N
             pass
 
     # one byte more than the budget
-    with pytest.raises(InvalidConfiguration, match="memory_mb") as raised:
+    with pytest.raises(InvalidConfiguration, match=r"takes 2 MB .*context_tokens") as raised:
         asyncio.run(scene())
     assert raised.value.setting == "models.a.path"
