@@ -1,6 +1,7 @@
 """Every syntax there is, in the order in which they are tried where nothing is known."""
 
 from collections.abc import Iterable
+from functools import cache
 
 from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart, RepeatedResult
 from proxy.guardrails.rescue.apertus import Apertus
@@ -74,6 +75,11 @@ SYNTAXES: tuple[Syntax, ...] = (
 
 def in_order(names: Iterable[str]) -> tuple[Syntax, ...]:
     """Return every syntax, those named by a profile first; unknown names raise KeyError."""
+    return _in_order(tuple(names))
+
+
+@cache  # profiles name a few orders, and every request asks
+def _in_order(names: tuple[str, ...]) -> tuple[Syntax, ...]:
     known = {syntax.name: syntax for syntax in SYNTAXES}
     first = {name: known[name] for name in names}
     return tuple((first | known).values())
