@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from starlette.types import Message, Send
+
 from proxy.conversation import json
 from proxy.conversation.replies import UsageReported
 from proxy.engine import Headers
@@ -105,6 +107,23 @@ class Account:
             self._loaded = self._clock() - begun
             if load is not None:
                 load.wait(-1)
+
+    def noting(self, send: Send) -> Send:
+        """Return what sends to the client and notes the status once all of the answer was sent.
+
+        Until then the client may leave.
+        """
+        status = CLIENT_LEFT
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            await send(message)
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+            elif not message.get("more_body", False):
+                self.status = status
+
+        return noted
 
     def served_by(self, backend: str) -> None:
         """Note which of several backends it was."""

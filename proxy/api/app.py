@@ -15,13 +15,15 @@ from proxy.api.errors import Problem, describe, not_found, wrong_method
 from proxy.api.fitting import ContextPolicy, Fitting
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
-from proxy.api.openapi import describe_chat
-from proxy.api.reception import Reception
+from proxy.api.openapi import describe_posts
+from proxy.api.reception import PASSED_ON, Reception
 from proxy.api.recognition import KnownModels, Wishes
 from proxy.api.routes.chat import ChatCompletions, InputTokens
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
+from proxy.api.routes.properties import properties_router
+from proxy.api.routes.relay import Relay
 from proxy.api.services import Service, Services
 from proxy.api.shortcut import Shortcut
 from proxy.api.streaming import Pace
@@ -108,11 +110,15 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
     for path in _CHAT_PATHS:
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))
+    for path in PASSED_ON:
+        relay = Relay(path, reception, serving.pace, serving.workers, observers)
+        app.router.routes.append(Route(path, relay, methods=["POST"]))
     app.include_router(models_router(services))
+    app.include_router(properties_router(services))
     app.include_router(health_router(services))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))
-    describe_chat(app, _CHAT_PATHS[0])
+    describe_posts(app, _CHAT_PATHS[0], PASSED_ON)
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     app.add_middleware(Shortcut, endpoints=dict.fromkeys(_CHAT_PATHS, chat))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from proxy.api.account import Account
 from proxy.api.errors import describe
@@ -96,7 +96,6 @@ class Exchange:
         self._is_seen = False
         self._is_shortened = False
         self._prefix = ""
-        self._status_sent = 0
 
     def resume(self, begun: ChunkEncoder | None) -> None:
         """Go on with a stream whose beginning the client has seen, None if it has not."""
@@ -119,6 +118,7 @@ class Exchange:
         if tape is not None:
             batches = tape.before(batches)
         self._prefix = headers.get(PREFIX_HEADER, "")
+        noted_send = self._account.noting(send)
 
         async def work() -> None:
             if self._request.stream:
@@ -134,19 +134,8 @@ class Exchange:
                 response = await self._whole(batches)
                 await response(scope, receive, noted_send)
 
-        async def noted_send(message: Message) -> None:
-            await send(message)
-            self._note(message)
-
         async with aclosing(batches):
             await while_connected(receive, work)
-
-    def _note(self, message: Message) -> None:
-        """Keep the status once the whole answer was sent: until then the client may leave."""
-        if message["type"] == "http.response.start":
-            self._status_sent = int(message["status"])
-        elif not message.get("more_body", False):
-            self._account.status = self._status_sent
 
     def close(self) -> None:
         """Hand over to the account what became of the turn."""

@@ -198,6 +198,7 @@ class _Learning:
         self.models = backend.models
         self.describe = backend.describe
         self.health = backend.health
+        self.relay = backend.relay
         self.count = backend.count
         self.count_texts = backend.count_texts
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -12,8 +13,11 @@ from proxy.api.limits import BodyLimits, read_body
 from proxy.api.recognition import KnownModel
 from proxy.api.services import Service, Services
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
+from proxy.backends.client import Passage
+from proxy.conversation import json
 from proxy.conversation.requests import Request
-from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.decode import decode_request, read_object
+from proxy.dialects.openai_chat.schema import kind
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Draft, Policy, begin, draft
@@ -24,6 +28,11 @@ _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 
 Choice = TypeVar("Choice", bound=Enum)
+
+# what is passed on: the field that the model reads, and whether its answer can be a stream
+PASSED_ON = MappingProxyType(
+    {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
+)
 
 # the only headers of a client that a backend ever sees
 _TRAVELLING = ("authorization", "traceparent")
@@ -49,6 +58,15 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Passing:
+    """A request that is passed on, the service of its model, and the headers that travel too."""
+
+    passage: Passage
+    service: Service
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Reception:
     """Takes requests; `body` bounds what a client may send."""
 
@@ -62,6 +80,12 @@ class Reception:
         request = decode_request(await read_body(http, self.body))
         service = self.services.find(request.model)
         return Asking(service.addressed(request), service)
+
+    async def pass_on(self, http: HttpRequest, path: str) -> Passing:
+        """Read a request that is not ours to judge; raises as `read` does."""
+        passage = decode_passage(path, await read_body(http, self.body))
+        service = self.services.find(passage.model)
+        return Passing(service.addressed(passage), service, self._upstream_headers(http))
 
     async def receive(self, http: HttpRequest, asking: Asking) -> Received:
         """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
@@ -112,6 +136,23 @@ class Reception:
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         return {**headers, "x-request-id": request_id(http)}
+
+
+def decode_passage(path: str, body: bytes) -> Passage:
+    """Read no more of a request than whose it is and how it is answered; raises InvalidRequest."""
+    read = read_object(body)
+    model, stream = read.get("model"), read.get("stream")
+    if model is not None and not isinstance(model, str):
+        raise InvalidRequest(f"Expected a string, got {kind(model)}.", "model")
+    text_field, may_stream = PASSED_ON[path]
+    fields = json.split_object(body)
+    return Passage(path, text_field, model or "", fields, stream=may_stream and stream is True)
+
+
+def asker(http: HttpRequest) -> str:
+    """Tell clients apart, so that they take turns: by their key, else by their address."""
+    key = http.headers.get("authorization") or http.headers.get("x-api-key")
+    return key or (http.client.host if http.client is not None else "")
 
 
 def request_id(http: HttpRequest) -> str:

@@ -5,16 +5,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeVar
 
 from proxy.api.admission import Admission
 from proxy.api.fitting import Fitting
 from proxy.api.recognition import KnownModel, KnownModels
-from proxy.backends.client import Backend, Health, Model
+from proxy.backends.client import Backend, Health, Model, Passage
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.errors import UnknownModel
+from proxy.errors import InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet, Hold
+
+Addressed = TypeVar("Addressed", Request, Passage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,17 @@ class Service:
         """Claim the model while a block runs; raises `QueueFull`. None if it never waits."""
         return nullcontext() if self.fleet is None else self.fleet.hold(self.name)
 
-    def addressed(self, request: Request) -> Request:
+    def addressed(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
+
+    def resize(self, known: KnownModel, workers: int) -> None:
+        """Admit at once what the model has slots for, or one worker's part of it."""
+        slots = self.parallel or known.slots
+        self.admission.resize(None if slots is None else max(1, slots // workers))
 
     @property
     def title(self) -> str:
@@ -137,6 +145,20 @@ class Services:
             if one.id in (model, service.name):
                 return one
         raise UnknownModel(model, tuple(one.id for one in offered))
+
+    async def known(self, model: str) -> tuple[Service, KnownModel]:
+        """Return the service of a model and what is known of it; the only one if none is named.
+
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only it could tell.
+        """
+        if not model:
+            names = [one.id for one in await self.models()]
+            if len(names) != 1:
+                listed = ", ".join(names) or "none"
+                raise InvalidRequest(f"Name a model: ?model=NAME. Available: {listed}.", "model")
+            model = names[0]
+        service = self.find(model)
+        return service, await service.look_up(model)
 
     async def health(self) -> Health:
         """Tell how the best of the backends feels; never raises."""

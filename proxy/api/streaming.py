@@ -5,16 +5,14 @@ at once, also while nothing has been sent yet.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
-from proxy.backends.client import ReplyEvents
-from proxy.conversation.replies import ReplyEvent
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 
 _HEADERS = {
@@ -26,10 +24,14 @@ _CLIENT_LEFT = "the client has left"
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
 
 
-class Encoder(Protocol):
-    """Turns events into the bytes of a stream."""
+Event = TypeVar("Event")
+Heard = TypeVar("Heard", contravariant=True)
 
-    def encode(self, event: ReplyEvent) -> bytes:
+
+class Encoder(Protocol[Heard]):
+    """Turns events, or whatever arrives, into the bytes of a stream."""
+
+    def encode(self, event: Heard, /) -> bytes:
         """Return the bytes of an event, empty if the client sees nothing of it."""
 
     def keep_alive(self) -> bytes:
@@ -95,7 +97,7 @@ async def within(seconds: float, backend: str) -> AsyncIterator[None]:
         raise BackendTimedOut(backend, f"did not finish within {seconds:g} s") from error
 
 
-class EventStream:
+class EventStream(Generic[Event]):
     """Streams the events of one turn to one client.
 
     The status is sent with the first event, so that early failures carry their own; silence of
@@ -106,8 +108,8 @@ class EventStream:
 
     def __init__(
         self,
-        batches: ReplyEvents,
-        make_encoder: Callable[[ReplyEvent | None], Encoder],
+        batches: AsyncGenerator[Sequence[Event], None],
+        make_encoder: Callable[[Event | None], Encoder[Event]],
         pace: Pace,
         *,
         backend: str,
@@ -118,7 +120,7 @@ class EventStream:
         self._pace = pace
         self._backend = backend
         self._make_headers = headers
-        self._encoder: Encoder | None = None
+        self._encoder: Encoder[Event] | None = None
         self._is_silent = True
         self._is_sending = False
         self._pulse_over = asyncio.Event()
@@ -157,7 +159,7 @@ class EventStream:
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await send({"type": "http.response.body", "body": payload, "more_body": False})
 
-    async def _show(self, batch: Sequence[ReplyEvent], send: Send) -> None:
+    async def _show(self, batch: Sequence[Event], send: Send) -> None:
         """Send what came together; a sign of life that is on its way goes first."""
         if not self._pulse_over.is_set():
             await self._pulse_over.wait()
@@ -167,7 +169,7 @@ class EventStream:
             await send({"type": "http.response.body", "body": payload, "more_body": True})
         self._is_sending = self._is_silent = False
 
-    async def _begin(self, first: ReplyEvent | None, send: Send) -> Encoder:
+    async def _begin(self, first: Event | None, send: Send) -> Encoder[Event]:
         self._encoder = encoder = self._make_encoder(first)
         told = {**_HEADERS, **self._make_headers()}
         headers = [(name.encode(), value.encode()) for name, value in told.items()]

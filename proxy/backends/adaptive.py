@@ -16,7 +16,7 @@ from proxy.backends.capabilities import (
     missing_capability,
     without,
 )
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
 from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
@@ -77,6 +77,10 @@ class AdaptiveEngine:
                 self._learn(question.request.model, missing)
             else:
                 return
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        return self._engine.relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, if the engine counts; never raises."""

@@ -1,16 +1,18 @@
 """What the rest of Temper needs of a backend, whatever it is and wherever it runs."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 
 # What came together stays together: every batch costs the same, however much is in it.
 ReplyEvents: TypeAlias = AsyncGenerator[Sequence[ReplyEvent], None]
+Pieces: TypeAlias = AsyncGenerator[bytes, None]
 
 
 class Health(Enum):
@@ -51,6 +53,24 @@ class Description:
     senses: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A request that a backend gets as it came: the path, and the members of its JSON body.
+
+    `text_field` is the one that holds what the model reads.
+    """
+
+    path: str
+    text_field: str
+    model: str
+    fields: Mapping[str, bytes]
+    stream: bool = False
+
+    def body(self) -> bytes:
+        """Write the body; every member is as the client wrote it."""
+        return json.join_object({**self.fields})
+
+
 class Backend(Protocol):
     """An engine that runs a model.
 
@@ -66,6 +86,12 @@ class Backend(Protocol):
         """Put a question and stream the reply in batches; `headers` (lower case) travel upstream.
 
         No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one.
+        """
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too.
+
+        Closing the iterator cancels the work upstream as far as the engine notices.
         """
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:

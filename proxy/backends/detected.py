@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
 
-from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
+from proxy.backends.client import (
+    Backend,
+    Description,
+    Health,
+    Model,
+    Passage,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.detection import Kind, kind_at
 from proxy.backends.transport import Connection
 from proxy.conversation.requests import Question
@@ -48,6 +56,12 @@ class DetectedBackend:
         async with aclosing(adapter.ask(question, headers)) as batches:
             async for batch in batches:
                 yield batch
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        async with aclosing((await self._known()).relay(passage, headers)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has there; None if unknown, never raises."""

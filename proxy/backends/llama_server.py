@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
@@ -35,6 +35,9 @@ _CLIENTS_FAULTS = {
     "Failed to parse tools": "tools",
     "input is not supported": "messages",
 }
+
+# of a text to embed that is longer than a batch: there is no code for it
+_TOO_LARGE = "is too large to process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,24 @@ class LlamaServer:
                 return True
             await asyncio.sleep(self._poll_seconds)
         return False
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        patience = asyncio.get_running_loop().time() + self._load_wait
+        while True:
+            try:
+                async with aclosing(self._engine.relay(passage, headers)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            except BackendUnavailable as error:
+                if not error.loading or not await self._loads_until(patience):
+                    raise
+            except BackendRefused as refusal:
+                if refusal.status == 500 and _TOO_LARGE in refusal.message:
+                    raise InvalidRequest(refusal.message, passage.text_field) from refusal
+                raise
+            else:
+                return
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""

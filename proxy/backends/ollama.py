@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.relaying import relayed
 from proxy.backends.transport import Connection
+from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
@@ -105,6 +107,14 @@ class Ollama:
                     raise await self._meaning(refusal, question, name) from refusal
                 yield (ReplyUnreadable(refusal.message),)
             return
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on to Ollama's own OpenAI endpoint, which has what this needs."""
+        name = self._meant(passage.model)
+        meant = replace(passage, fields={**passage.fields, "model": json.dump(name)})
+        async with aclosing(relayed(self._connection, meant, headers)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell nothing: Ollama counts no tokens."""

@@ -6,9 +6,10 @@ It must not know HTTP's failures (`transport` does) nor judge what a model wrote
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.relaying import relayed
 from proxy.backends.reply_reading import ReplyReading
 from proxy.backends.transport import Connection, Document
 from proxy.conversation import json
@@ -75,6 +76,10 @@ class OpenAICompatible:
     def body_of(self, question: Question) -> bytes:
         """Write what is sent for a question."""
         return encode_question(question, self._directives(question))
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        return relayed(self._connection, passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell nothing: there is no common way to count tokens."""

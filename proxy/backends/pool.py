@@ -11,10 +11,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.breaker import BreakerState
-from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
+from proxy.backends.client import (
+    Backend,
+    Description,
+    Health,
+    Model,
+    Passage,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.standings import Member, in_order
 from proxy.conversation.replies import PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
@@ -26,9 +35,12 @@ from proxy.errors import (
     InvalidRequest,
 )
 
+Part = TypeVar("Part")
+
 logger = logging.getLogger(__name__)
 
 _BUSY = 429
+_BEGINNING = 512  # bytes of a prompt
 _BROKEN = frozenset({502, 503, 504})
 
 
@@ -74,6 +86,10 @@ class Pool:
         async with aclosing(self.seat().ask(question, headers)) as batches:
             async for batch in batches:
                 yield batch
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        return self.seat().relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
@@ -174,15 +190,36 @@ class Seat:
         """The member that answers, all of them before that is known."""
         return self._pool.name if self._asked is None else self._asked.backend.name
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+
+        def put(backend: Backend) -> ReplyEvents:
+            return backend.ask(question, headers)
+
+        return self._patiently(_key(question, headers), put, _says_something)
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+
+        def put(backend: Backend) -> Pieces:
+            return backend.relay(passage, headers)
+
+        return self._patiently(_key_of(passage, headers), put, bool)
+
+    async def _patiently(
+        self,
+        key: str,
+        put: Callable[[Backend], AsyncGenerator[Part, None]],
+        says_something: Callable[[Part], bool],
+    ) -> AsyncGenerator[Part, None]:
+        """Ask two members, and again while all of them load their model."""
         clock = self._pool.clock
         patience = clock() + self._pace.load_wait
         while True:
             try:
-                async with aclosing(self._ask_two(question, headers)) as batches:
-                    async for batch in batches:
-                        yield batch
+                async with aclosing(self._of_two(key, put, says_something)) as parts:
+                    async for part in parts:
+                        yield part
             except BackendUnavailable as error:
                 if not error.loading or clock() >= patience:
                     raise
@@ -190,21 +227,26 @@ class Seat:
             else:
                 return
 
-    async def _ask_two(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def _of_two(
+        self,
+        key: str,
+        put: Callable[[Backend], AsyncGenerator[Part, None]],
+        says_something: Callable[[Part], bool],
+    ) -> AsyncGenerator[Part, None]:
         """Ask the best member, and the next one if that fails before it says anything."""
-        order = self._pool.order(_key(question, headers), self._answered)
+        order = self._pool.order(key, self._answered)
         for is_last, member in zip((len(order) == 1, True), order, strict=False):
             self._asked = member
             has_begun = False
             try:
                 with _on_duty(member, self._pool.clock):
-                    async with aclosing(member.backend.ask(question, headers)) as batches:
-                        async for batch in batches:
-                            if not has_begun and not _is_mere_progress(batch):
+                    async with aclosing(put(member.backend)) as parts:
+                        async for part in parts:
+                            if not has_begun and says_something(part):
                                 has_begun = True
                                 self._answered = member
                                 member.breaker.succeeded()
-                            yield batch
+                            yield part
             except BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
                     raise
@@ -213,8 +255,8 @@ class Seat:
                 return
 
 
-def _is_mere_progress(batch: Sequence[ReplyEvent]) -> bool:
-    return all(isinstance(event, PromptProgress) for event in batch)
+def _says_something(batch: Sequence[ReplyEvent]) -> bool:
+    return not all(isinstance(event, PromptProgress) for event in batch)
 
 
 def seated(backend: Backend) -> Backend:
@@ -264,6 +306,12 @@ def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
     if isinstance(error, BackendRefused):
         return error.status in _BROKEN or error.status == _BUSY
     return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
+
+
+def _key_of(passage: Passage, headers: dict[str, str]) -> str:
+    """Tell prompts apart by how they begin, and spread what has none."""
+    beginning = passage.fields.get("prompt", b"")[:_BEGINNING]
+    return beginning.decode("utf-8", "replace") or headers.get("x-request-id", "")
 
 
 def _key(question: Question, headers: dict[str, str]) -> str:

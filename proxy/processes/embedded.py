@@ -44,6 +44,8 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--slots", action="store_true")
     parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--jinja", action="store_true")
+    parser.add_argument("--embedding", "--embeddings", action="store_true")
+    parser.add_argument("--pooling", choices=("none", "mean", "cls", "last"))
     parser.add_argument("--no-webui", action="store_true")
     return parser.parse_args(command_line)
 
@@ -63,6 +65,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         "api_keys": [api_key] if api_key else [],
         "model_alias": {options.alias} if options.alias else set(),
         "ui": not options.no_webui,
+        "embedding": options.embedding,
         "cors_origins": "localhost",
     }
     parameters = xllamacpp.CommonParams()
@@ -98,8 +101,8 @@ def list_devices() -> None:
 
 
 def tuning(options: argparse.Namespace) -> dict[str, object]:
-    """Translate what was asked for of GPU, attention and cache."""
-    from xllamacpp import ggml_type, llama_flash_attn_type
+    """Translate what was asked for of GPU, attention, cache and embeddings."""
+    from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 
     chosen: dict[str, object] = {}
     if options.gpu_layers is not None:
@@ -107,6 +110,9 @@ def tuning(options: argparse.Namespace) -> dict[str, object]:
     if options.flash_attn is not None:
         word = _FLASH_ATTENTION[options.flash_attn]
         chosen["flash_attn_type"] = getattr(llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{word}")
+    if options.pooling is not None:
+        word = options.pooling.upper()
+        chosen["pooling_type"] = getattr(llama_pooling_type, f"LLAMA_POOLING_TYPE_{word}")
     for name in ("cache_type_k", "cache_type_v"):
         if (kind := getattr(options, name)) is not None:
             chosen[name] = getattr(ggml_type, f"GGML_TYPE_{kind.upper()}")

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.llama_server import LlamaServer
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
@@ -71,6 +71,16 @@ class Managed:
             async with aclosing(backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     yield batch
+        except BackendUnavailable as error:
+            raise self._explained(error) from error
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        backend = await self._at(await self._ready())
+        try:
+            async with aclosing(backend.relay(passage, headers)) as pieces:
+                async for piece in pieces:
+                    yield piece
         except BackendUnavailable as error:
             raise self._explained(error) from error
 

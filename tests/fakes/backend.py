@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.backends.client import Description, Health, Model, ReplyEvents
+from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import TemperError
@@ -19,13 +19,16 @@ class ScriptedBackend:
     """Plays `scripts` in order; an error in one is raised. `closed` counts the questions ended.
 
     `counts` are the tokens of the questions counted, in order, and of the last one ever after;
-    without any it cannot count. A text has a token for every word.
+    without any it cannot count. A text has a token for every word. Every passage is answered with
+    the same `pieces`.
     """
 
     scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     closed: int = 0
+    passages: list[Passage] = field(default_factory=list)
+    pieces: list[bytes | TemperError] = field(default_factory=list)
     counts: list[int | None] = field(default_factory=list)
     counted: list[Question] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
@@ -42,6 +45,17 @@ class ScriptedBackend:
                 if isinstance(event, TemperError):
                     raise event
                 yield (event,)
+        finally:
+            self.closed += 1
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        self.passages.append(passage)
+        self.headers.append(headers)
+        try:
+            for piece in self.pieces:
+                if isinstance(piece, TemperError):
+                    raise piece
+                yield piece
         finally:
             self.closed += 1
 

@@ -104,8 +104,8 @@ class ScriptedBackend:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         match scope["path"]:
-            case "/v1/chat/completions":
-                await self._chat(scope, receive, send)
+            case "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings":
+                await self._answer(scope, receive, send)
             case "/health":
                 self._probes.put_nowait(self.health)
                 await _play(Script((b"{}",), self.health), send)
@@ -116,13 +116,13 @@ class ScriptedBackend:
             case _:
                 await _play(refuses(404, "no such route"), send)
 
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Asked(await _body(receive), Headers(scope=scope))
         self.questions.append(asked)
         number = len(self.questions)
         is_scripted = number <= len(self._scripts)
         script = self._scripts[number - 1] if is_scripted else refuses(418, "not in the script")
-        if asked.raw.get("stream") != b"true":
+        if "chat" in scope["path"] and asked.raw.get("stream") != b"true":
             script = _as_whole(script)
         self._arrivals.put_nowait(asked)
         async with anyio.create_task_group() as group:

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.anyio
 
 KEY = "the-key"
 LOCKED = Serving(access=Access({"us": KEY}))
-ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{model_id}", "/health", "/readyz")
+ROUTES = (
+    "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models",
+    "/v1/models/{model_id}", "/props", "/health", "/readyz",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,9 @@ ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{model_id}", "/healt
         {"cookie": f"key={KEY}"},
     ],
 )
-@pytest.mark.parametrize("path", [CHAT, "/v1/models", "/nowhere", "/openapi.json"])
+@pytest.mark.parametrize(
+    "path", [CHAT, "/v1/models", "/v1/embeddings", "/props", "/nowhere", "/openapi.json"]
+)
 async def test_without_the_key_nothing_is_answered(headers: dict[str, str], path: str) -> None:
     async with temper(serving=LOCKED) as front:
         response = await front.client.post(path, content=b"{", headers=headers)
@@ -82,6 +87,8 @@ async def test_probes_need_no_key(path: str) -> None:
         "/v1/%2e%2e/slots",
         "/slots",
         "/tools",
+        "/completions",
+        "/v1/embeddings/",
         "/models/load",
         "/cors-proxy",
         "/docs",
@@ -110,6 +117,9 @@ async def test_what_is_not_in_the_table_is_not_there(path: str, method: str) -> 
         ("POST", "/v1/models", "GET"),
         ("DELETE", "/v1/models/x", "GET"),
         ("POST", "/health", "GET"),
+        ("POST", "/props", "GET"),
+        ("GET", "/v1/embeddings", "POST"),
+        ("GET", "/v1/completions", "POST"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allowed: str) -> None:

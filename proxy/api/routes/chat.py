@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
-from proxy.api.reception import Received, Reception, request_id
+from proxy.api.reception import Received, Reception, asker, request_id
 from proxy.api.streaming import Pace
 from proxy.api.taping import Tape
 from proxy.api.waiting import Opening
@@ -95,7 +95,7 @@ class ChatCompletions:
         request, ticket = received.draft.request, visit.ticket
         backend = service.fitting.learning(known.model, known.window)
         backend = visit.tape.behind(backend) if visit.tape is not None else backend
-        service.admission.resize(self._capacity(service.parallel or known.slots))
+        service.resize(known, self.workers)
         service.fitting.watch_prefix(known.model, received.draft)
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
@@ -103,17 +103,13 @@ class ChatCompletions:
 
         turn = await reception.turn(received, ticket.may_retry)
         terms = SlotTerms(
-            service.admission.slot(_asker(visit.http)),
+            service.admission.slot(asker(visit.http)),
             known.window,
             (known.window or 0) * (known.slots or 1),
             self.observers.load(service.title),
             shorter,
         )
         return Exchange(request, turn, backend, self.pace, terms=terms, account=visit.account)
-
-    def _capacity(self, everywhere: int | None) -> int | None:
-        """Return this worker's part of what the backend works on at once."""
-        return None if everywhere is None else max(1, everywhere // self.workers)
 
 
 @dataclass(slots=True)
@@ -146,12 +142,6 @@ class InputTokens:
             return
         told = {"object": "response.input_tokens", "input_tokens": tokens}
         await JSONResponse(told)(scope, receive, send)
-
-
-def _asker(http: HttpRequest) -> str:
-    """Tell clients apart, so that they take turns: by their key, else by their address."""
-    key = http.headers.get("authorization") or http.headers.get("x-api-key")
-    return key or (http.client.host if http.client is not None else "")
 
 
 def _secrets(http: HttpRequest) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
-    checked = validate(_object(body))
+    checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
     limit = checked.max_completion_tokens
@@ -63,7 +63,8 @@ def decode_request(body: bytes) -> Request:
     )
 
 
-def _object(body: bytes) -> JsonObject:
+def read_object(body: bytes) -> JsonObject:
+    """Read a body that has to be a JSON object; raises InvalidRequest."""
     if not body.strip():
         raise InvalidRequest("Expected a JSON object, got nothing.", "body")
     try:

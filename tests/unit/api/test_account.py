@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
+from starlette.types import Message
 
 from proxy import errors
 from proxy.api.account import Account, Asked, word_for
@@ -10,7 +12,7 @@ from proxy.conversation.replies import UsageReported
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
-from proxy.observability.record import AttemptRecord, Phase, Tokens
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens
 from proxy.observability.trace_context import TraceContext, trace_of
 
 ASKED = Asked("m", "default", "http://b", stream=True)
@@ -182,3 +184,27 @@ def test_headers_travel_as_they_are_unless_there_is_a_trace() -> None:
 )
 def test_every_failure_has_its_word(error: TemperError, word: str) -> None:
     assert word_for(error) == word
+
+
+def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
+    async def scene() -> list[int]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        account = Account("req_1")
+        noting = account.noting(send)
+        messages: list[Message] = [
+            {"type": "http.response.start", "status": 201},
+            {"type": "http.response.body", "more_body": True},
+            {"type": "http.response.body"},
+        ]
+        seen: list[int] = []
+        for message in messages:
+            await noting(message)
+            seen.append(account.status)
+        assert len(sent) == 3
+        return seen
+
+    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]

@@ -1,11 +1,13 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from proxy.api.admission import Admission, WaitingLine
 from proxy.api.app import Serving
 from proxy.api.recognition import Wishes
 from proxy.api.services import Services
-from proxy.backends.client import Description, Health, Model
+from proxy.backends.client import Description, Health, Model, Passage
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -167,3 +169,24 @@ def test_a_backend_hears_the_name_that_it_knows(upstream: str, asked: str, sent:
     assert addressed.model == asked
     if asked == (upstream or "small"):
         assert addressed is request
+
+
+@pytest.mark.parametrize(
+    ("parallel", "slots", "workers", "capacity"),
+    [(None, None, 2, None), (None, 4, 1, 4), (None, 4, 2, 2), (3, 4, 1, 3), (None, 1, 4, 1)],
+)
+def test_a_worker_has_its_part_of_the_slots(
+    parallel: int | None, slots: int | None, workers: int, capacity: int | None
+) -> None:
+    backend = ScriptedBackend(description=Description(("m",), slots=slots))
+    line = WaitingLine()
+    service = replace(SERVING.service(backend), parallel=parallel, admission=Admission(line))
+    service.resize(asyncio.run(service.look_up("m")), workers)
+    served = [line.join("k") for _ in range(9)]
+    assert sum(one is not None and one.is_served for one in served) == (capacity or 9)
+
+
+def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
+    service = SERVING.service(ScriptedBackend(), name="small", upstream="org/Small-8B")
+    passage = Passage("/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'})
+    assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'

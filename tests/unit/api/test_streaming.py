@@ -45,7 +45,7 @@ def stream(
     given: ReplyEvents,
     client: HandMadeClient,
     pace: Pace | None = None,
-    make: Callable[[ReplyEvent | None], Encoder] = lambda _: Letters(),
+    make: Callable[[ReplyEvent | None], Encoder[ReplyEvent]] = lambda _: Letters(),
 ) -> None:
     streaming = EventStream(
         given, make, pace or Pace(), backend="b", headers=lambda: {"x-own": "1"}
@@ -137,7 +137,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
     seen: list[ReplyEvent | None] = []
     gate = asyncio.Event()
 
-    def make(first: ReplyEvent | None) -> Encoder:
+    def make(first: ReplyEvent | None) -> Encoder[ReplyEvent]:
         seen.append(first)
         return Letters()
 

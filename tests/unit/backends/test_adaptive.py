@@ -19,6 +19,7 @@ from proxy.conversation.tools import NamedTool
 from proxy.errors import BackendRefused, ContextOverflow, TemperError
 from tests.fakes.backend import every
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
+from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 
 CHAT = "http://host/v1/chat/completions"
@@ -277,3 +278,12 @@ def test_the_operators_headers_go_along_with_everything() -> None:
 
 def test_it_is_as_healthy_as_its_list_of_models() -> None:
     assert asyncio.run(Wire(v1_models=listed("vllm")).engine().health()) is Health.READY
+
+
+def test_what_is_passed_on_is_not_put_another_way() -> None:
+    routes = respx.MockRouter()
+    route = routes.post("http://host/v1/embeddings").respond(content=b"{}")
+    wire = httpx.MockTransport(routes.async_handler)
+    engine = AdaptiveEngine(Connection("http://host", transport=wire))
+    assert asyncio.run(relayed_by(engine)) == b"{}"
+    assert route.calls.last.request.content == PASSAGE.body()

@@ -12,6 +12,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyFinished
 from proxy.errors import BackendUnavailable
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 
 LLAMA: JsonObject = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
@@ -121,3 +122,13 @@ def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
         return place
 
     assert asyncio.run(scene()).made == [Kind.LLAMA_SERVER]
+
+
+def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
+    async def scene() -> list[bytes]:
+        place = Place(LLAMA)
+        place.adapters[Kind.LLAMA_SERVER].pieces = [b"[", b"]"]
+        assert await relayed_by(place.backend) == b"[]"
+        return [one.body() for one in place.adapters[Kind.LLAMA_SERVER].passages]
+
+    assert asyncio.run(scene()) == [PASSAGE.body()]

@@ -27,6 +27,7 @@ from proxy.errors import (
     InvalidRequest,
 )
 from tests.fakes.backend import every
+from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
@@ -199,10 +200,14 @@ def test_a_server_that_is_loading_its_model_says_so() -> None:
     assert caught.value.loading
 
 
-def loading_server(answers: list[httpx.Response | Exception], health: list[int]) -> LlamaServer:
+def loading_server(
+    answers: list[httpx.Response | Exception],
+    health: list[int],
+    path: str = "/v1/chat/completions",
+) -> LlamaServer:
     """Make a server whose answers come one after the other; the last health stays."""
     routes = respx.MockRouter()
-    routes.post("http://host/v1/chat/completions").mock(side_effect=answers)
+    routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])
     routes.get("http://host/health").mock(side_effect=lambda _: httpx.Response(next(states)))
     wire = httpx.MockTransport(routes.async_handler)
@@ -363,3 +368,27 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
             await adapter.close()
 
     asyncio.run(scene())
+
+
+def test_what_is_passed_on_waits_for_a_model_that_is_being_loaded_too() -> None:
+    loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
+    done = httpx.Response(200, content=b"{}")
+    backend = loading_server([loading, done], [503, 200], "/v1/embeddings")
+    assert asyncio.run(relayed_by(backend)) == b"{}"
+    backend = loading_server([loading, httpx.ConnectError("no")], [500], "/v1/embeddings")
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(relayed_by(backend))
+
+
+def test_a_text_that_is_too_long_to_embed_is_the_clients_to_mend() -> None:
+    message = "input (3000 tokens) is too large to process. increase the physical batch size"
+    refusals: list[httpx.Response | Exception] = [
+        httpx.Response(500, json={"error": {"code": 500, "message": text, "type": "server_error"}})
+        for text in (message, "oops")
+    ]
+    backend = loading_server(refusals, [200], "/v1/embeddings")
+    with pytest.raises(InvalidRequest, match="3000 tokens") as raised:
+        asyncio.run(relayed_by(backend))
+    assert raised.value.param == "input"
+    with pytest.raises(BackendRefused, match="oops"):
+        asyncio.run(relayed_by(backend))

@@ -33,6 +33,7 @@ from proxy.errors import (
     UnknownModel,
 )
 from tests.fakes.backend import every
+from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
@@ -392,3 +393,13 @@ def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
 
     asyncio.run(use())
     assert server.unload.call_count == 1
+
+
+def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_name() -> None:
+    server = Server(wishes=OllamaWishes("m"))
+    route = server.routes.post("http://host/v1/embeddings").respond(content=b'{"data":[]}')
+    asked = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
+    assert asyncio.run(relayed_by(server.backend, asked)) == b'{"data":[]}'
+    assert route.calls.last.request.content == b'{"input":"a","model":"m"}'
+    with pytest.raises(InvalidRequest, match="Name a model"):
+        asyncio.run(relayed_by(Server().backend, replace(PASSAGE, model="")))

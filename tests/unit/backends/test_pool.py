@@ -1,5 +1,6 @@
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from proxy.errors import (
     TemperError,
 )
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
@@ -309,3 +311,39 @@ def test_only_a_pool_has_seats() -> None:
     alone = ScriptedBackend()
     assert seated(alone) is alone
     assert seated(Pool([alone])) is not alone
+
+
+def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:
+    pool = Pool([ScriptedBackend(name=f"http://{number}") for number in range(2)])
+    first, second = (member.backend for member in pool.order(""))
+    assert isinstance(first, ScriptedBackend)
+    assert isinstance(second, ScriptedBackend)
+    first.pieces, second.pieces = [DOWN], [b"a", b"b"]
+    assert asyncio.run(relayed_by(pool)) == b"ab"
+    first.pieces = [b"a", DOWN]
+    with pytest.raises(BackendUnavailable):
+        asyncio.run(relayed_by(pool))
+    assert (len(first.passages), len(second.passages)) == (2, 1)
+
+
+def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
+    members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
+    pool = Pool(members)
+
+    async def ask(fields: dict[str, bytes], request: str) -> None:
+        passage = replace(PASSAGE, fields=fields)
+        async with aclosing(pool.relay(passage, {"x-request-id": request})) as pieces:
+            assert [piece async for piece in pieces] == [b"."]
+
+    async def scene() -> tuple[list[int], list[int]]:
+        beginning = b'"' + b"x" * 600
+        for number in range(30):
+            await ask({"prompt": beginning + b"%d" % number}, f"req_{number}")
+        together = [len(member.passages) for member in members]
+        for number in range(60):
+            await ask({"input": b'"a"'}, f"req_{number}")
+        return together, [len(member.passages) for member in members]
+
+    together, spread = asyncio.run(scene())
+    assert sorted(together) == [0, 0, 0, 30]
+    assert all(after > before for before, after in zip(together, spread, strict=True))

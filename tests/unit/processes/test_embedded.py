@@ -51,6 +51,13 @@ def test_it_understands_what_is_asked_of_gpu_attention_and_cache() -> None:
     assert tuning(arguments(["-m", "m.gguf"])) == {}
 
 
+def test_it_understands_that_a_model_embeds() -> None:
+    options = arguments(["-m", "m.gguf", "--embeddings", "--pooling", "mean"])
+    assert options.embedding
+    mean = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    assert tuning(options) == {"pooling_type": mean}
+
+
 def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["-m", "m.gguf", "--warp"])

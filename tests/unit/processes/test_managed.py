@@ -17,6 +17,7 @@ from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
+from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
 
 FIRST = ServerAddress("http://first", "key one")
@@ -214,3 +215,13 @@ def test_its_health_follows_from_its_state(
     scene = Scene(status)
     scene.answers(FIRST, ready=answers_health)
     assert run(scene.backend.health) is expected
+
+
+def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
+    scene = Scene(READY)
+    route = scene.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
+    assert run(lambda: relayed_by(scene.backend)) == b"{}"
+    assert route.calls.last.request.headers["authorization"] == "Bearer key one"
+    route.mock(side_effect=httpx.ConnectError("refused"))
+    with pytest.raises(BackendUnavailable, match="it is started again"):
+        run(lambda: relayed_by(scene.backend))

@@ -1,0 +1,84 @@
+"""Completions, embeddings and properties of a real llama-server, asked with the real OpenAI SDK."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+from tests.fakes.llama import CONTEXT_TOKENS, SLOTS, plan_for, serving
+
+
+@pytest.fixture(scope="module")
+def url(llama_server: RunningServer) -> Iterator[str]:
+    """Temper in front of the real llama-server."""
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def embedder(scripted_model: Path) -> Iterator[str]:
+    """Temper in front of a llama-server that embeds."""
+    plan = replace(plan_for(scripted_model), extra=("--embeddings", "--pooling", "mean"))
+    with serving(plan) as server:
+        key = {"TEMPER_BACKEND__API_KEY": server.api_key}
+        with running_temper("--backend-url", server.base_url, environment=key) as address:
+            yield address
+
+
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def test_a_prompt_is_completed_whole_and_as_a_stream(url: str) -> None:
+    with client(url) as asking:
+        whole = asking.completions.create(model="m", prompt="[[prose]]", max_tokens=5)
+        pieces = list(
+            asking.completions.create(model="m", prompt="[[prose]]", max_tokens=5, stream=True)
+        )
+    assert whole.choices[0].text
+    assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
+    assert len(pieces) > 2
+
+
+def test_a_prompt_that_is_too_long_is_the_clients_fault(url: str) -> None:
+    with client(url) as asking, pytest.raises(openai.BadRequestError) as raised:
+        asking.completions.create(model="m", prompt=[5] * (CONTEXT_TOKENS + 1), max_tokens=5)
+    assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
+
+
+def test_texts_are_embedded(embedder: str) -> None:
+    with client(embedder) as asking:
+        floats = asking.embeddings.create(model="m", input=["a", "b c"], encoding_format="float")
+        encoded = asking.embeddings.create(model="m", input=["a", "b c"])
+    first, second = (one.embedding for one in floats.data)
+    assert len(first) == len(second) > 8
+    assert math.dist(first, [0] * len(first)) == pytest.approx(1)
+    for plain, packed in zip(floats.data, encoded.data, strict=True):
+        assert packed.embedding == pytest.approx(plain.embedding)
+
+
+def test_a_text_that_is_too_long_to_embed_is_the_clients_fault(embedder: str) -> None:
+    with client(embedder) as asking, pytest.raises(openai.BadRequestError) as raised:
+        asking.embeddings.create(model="m", input=[5] * (CONTEXT_TOKENS + 1))
+    assert raised.value.param == "input"
+
+
+def test_a_server_that_does_not_embed_says_so(url: str) -> None:
+    with client(url) as asking, pytest.raises(openai.InternalServerError) as raised:
+        asking.embeddings.create(model="m", input="a")
+    assert raised.value.status_code == 501
+    assert "--embeddings" in raised.value.message
+
+
+def test_properties_are_those_of_the_server(url: str) -> None:
+    told = httpx.get(f"{url}/props").json()
+    assert told["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
+    assert told["total_slots"] == SLOTS
+    assert "<tool_call>" in told["chat_template"]

@@ -1,0 +1,13 @@
+"""Requests that are passed on, for the tests of every backend."""
+
+from contextlib import aclosing
+
+from proxy.backends.client import Backend, Passage
+
+PASSAGE = Passage("/v1/embeddings", "input", "m", {"model": b'"m"', "input": b'"a"'})
+
+
+async def relayed_by(backend: Backend, passage: Passage = PASSAGE) -> bytes:
+    """Have a request passed on and collect the answer."""
+    async with aclosing(backend.relay(passage, {})) as pieces:
+        return b"".join([piece async for piece in pieces])

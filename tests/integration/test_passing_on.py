@@ -1,0 +1,219 @@
+"""What is passed on without guardrails, completions and embeddings, over the whole HTTP path."""
+
+import asyncio
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.limits import BodyLimits
+from proxy.api.services import Services
+from proxy.api.streaming import Pace
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from tests.fakes.front import in_front_of, serving_all, temper, temper_before
+from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
+JSON = {"content-type": "application/json"}
+CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+async def has_left(question: Asked) -> None:
+    async with asyncio.timeout(5):
+        await question.left.wait()
+
+
+async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -> None:
+    answer = b'{ "data": [{"embedding": [1.0, 2.50e-3]}] }'
+    async with temper(Script((answer,), headers=JSON)) as front:
+        body = b'{"model":"m","input":["\xc3\xa9", [1, 2]],"dimensions": 3.0,"odd":{"a":null}}'
+        response = await front.client.post(EMBEDDINGS, content=body)
+        (asked,) = front.backend.questions
+    assert (response.status_code, response.content) == (200, answer)
+    assert asked.raw == {
+        "model": b'"m"',
+        "input": '["é", [1, 2]]'.encode(),
+        "dimensions": b"3.0",
+        "odd": b'{"a":null}',
+    }
+
+
+async def test_a_stream_comes_back_as_it_arrives() -> None:
+    gate = asyncio.Event()
+    async with temper(Script((CHUNK, gate, CHUNK + DONE))) as front:
+        body = {"prompt": "Hi", "stream": True}
+        received = b""
+        async with front.client.stream("POST", COMPLETIONS, json=body) as response:
+            assert response.headers["cache-control"] == "no-cache"
+            async for piece in response.aiter_bytes():
+                received += piece
+                gate.set()  # so the first chunk came before the second was sent
+    assert received == CHUNK + CHUNK + DONE
+
+
+async def test_silence_is_filled_with_comments() -> None:
+    gate = asyncio.Event()
+    async with temper(Script((gate, CHUNK + DONE)), serving=Serving(pace=Pace(0.01))) as front:
+        received = b""
+        body = {"prompt": "Hi", "stream": True}
+        async with front.client.stream("POST", COMPLETIONS, json=body) as response:
+            async for piece in response.aiter_bytes():
+                received += piece
+                gate.set()
+    assert received.startswith(b": the backend works\n")
+    assert received.endswith(CHUNK + DONE)
+
+
+@pytest.mark.parametrize("steps", [(), (CHUNK,)], ids=["silent", "talking"])
+async def test_the_work_ends_when_the_client_leaves(*, stream: bool, steps: tuple[bytes]) -> None:
+    async with temper(Script((*steps, Ending.NEVER))) as front:
+        body = {"prompt": "Hi", "stream": stream}
+        task = asyncio.create_task(front.client.post(COMPLETIONS, json=body))
+        question = await front.backend.asked()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await has_left(question)
+        await front.server.settle()
+
+
+async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    async with temper(Script((CHUNK + b'data: {"cho', Ending.BREAKS))) as front:
+        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": True})
+    assert response.status_code == 200
+    assert response.content.startswith(CHUNK + b'\ndata: {"error":')
+    assert b"[DONE]" not in response.content
+
+
+async def test_a_whole_answer_that_breaks_off_is_a_502() -> None:
+    async with temper(Script((b'{"da', Ending.BREAKS), headers=JSON)) as front:
+        response = await front.client.post(EMBEDDINGS, json={"input": "Hi"})
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "kind"),
+    [
+        (refuses(404, {"message": "File Not Found", "type": "not_found_error"}), 404, "not_found"),
+        (refuses(501, {"message": "no", "type": "not_supported_error"}), 501, "not_supported"),
+        (refuses(400, "bad"), 400, "invalid_request"),
+        (refuses(500, "oops"), 502, "server"),
+        (refuses(429, "later", headers={"retry-after": "7"}), 429, "invalid_request"),
+    ],
+)
+async def test_refusals_are_in_the_shape_of_all_errors(
+    *, refusal: Script, status: int, kind: str, stream: bool
+) -> None:
+    async with temper(refusal) as front:
+        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": stream})
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (status, f"{kind}_error")
+    assert set(error) == {"message", "type", "param", "code"}
+    if status == 429:
+        assert response.headers["retry-after"] == "7"
+
+
+async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
+    error: JsonObject = {
+        "code": 400,
+        "message": "too long",
+        "type": "exceed_context_size_error",
+        "n_ctx": 8,
+    }
+    async with temper(refuses(400, error)) as front:
+        response = await front.client.post(COMPLETIONS, json={"prompt": "Hi"})
+    told = response.json()["error"]
+    assert (response.status_code, told["code"]) == (400, "context_length_exceeded")
+    assert (told["param"], told["n_ctx"]) == ("prompt", 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b'{"input":' + b"[" * 5000 + b"]" * 5000 + b"}", {}, 400),
+        (b'{"input": NaN}', {}, 400),
+        (b'{"input": "a", "input": "b"}', {}, 400),
+        (b'{"input": "\xff"}', {}, 400),
+        (b'"text"', {}, 400),
+        (b'{"model": ["m"]}', {}, 400),
+        (b"{}" + b" " * 20_000, {}, 413),
+        (b"{}", {"content-type": "text/plain"}, 415),
+        (b"{}", {"content-encoding": "gzip"}, 400),
+    ],
+)
+@pytest.mark.parametrize("path", [COMPLETIONS, EMBEDDINGS])
+async def test_what_is_no_request_reaches_nobody(
+    path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    async with temper(serving=Serving(body=BodyLimits(20_000))) as front:
+        response = await front.client.post(path, content=body, headers=headers)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert front.backend.questions == []
+
+
+async def test_only_headers_of_the_list_travel() -> None:
+    sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
+    async with temper(Script((b"{}",), headers=JSON), api_key="own") as front:
+        await front.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
+        heard = front.backend.questions[0].headers
+    assert heard["authorization"] == "Bearer own"
+    assert not {"x-conversation-id", "cookie", "x-key"} & set(heard)
+    assert heard["x-request-id"].startswith("req_")
+
+
+async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
+    one, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
+    serving = Serving()
+    async with listening(one) as first, listening(other) as second:
+        engines = [LlamaServer(Connection(place.url)) for place in (first, second)]
+        services = Services(
+            [
+                serving.service(engines[0], name="small"),
+                serving.service(engines[1], name="embedder", aliases=("e",), upstream="org/e"),
+            ]
+        )
+        async with serving_all(services, serving, one) as front:
+            answered = await front.client.post(EMBEDDINGS, json={"model": "e", "input": "a"})
+            unknown = await front.client.post(EMBEDDINGS, json={"model": "x", "input": "a"})
+            nameless = await front.client.post(EMBEDDINGS, json={"input": "a"})
+        for engine in engines:
+            await engine.close()
+    assert (answered.status_code, one.questions) == (200, [])
+    assert other.questions[0].fields["model"] == "org/e"
+    assert (unknown.status_code, nameless.status_code) == (404, 404)
+    assert "small, embedder" in unknown.json()["error"]["message"]
+
+
+async def test_properties_are_those_that_the_backend_tells() -> None:
+    backend = ScriptedBackend()
+    backend.models = {"data": [{"id": "m"}]}
+    backend.properties = {
+        "model_path": "/home/someone/m.gguf",
+        "chat_template": "{{ tools }}",
+        "total_slots": 3,
+        "default_generation_settings": {"n_ctx": 4096, "seed": 1},
+    }
+    async with listening(backend) as behind:
+        engine = LlamaServer(Connection(behind.url))
+        async with in_front_of(engine, None, backend) as front:
+            told = (await front.client.get("/props")).json()
+    assert told == {
+        "model_alias": "m",
+        "default_generation_settings": {"n_ctx": 4096},
+        "chat_template": "{{ tools }}",
+        "modalities": {"vision": False, "audio": False},
+        "total_slots": 3,
+    }
+
+
+async def test_properties_of_a_backend_that_is_gone_are_a_502() -> None:
+    async with listening(ScriptedBackend()) as gone:
+        url = gone.url
+    async with temper_before(url) as front:
+        assert (await front.client.get("/props")).status_code == 502
