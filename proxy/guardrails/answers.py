@@ -6,8 +6,8 @@ from typing import TypeAlias
 from proxy.conversation import json
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.facts import Dropped, Fact, Unchecked
-from proxy.guardrails.complaints import complaints
-from proxy.guardrails.schemas import UnusableSchema, compiled
+from proxy.guardrails.complaints import TOO_LARGE, complaints
+from proxy.guardrails.schemas import TooLargeToExplain, UnusableSchema, compiled
 
 _FENCE = "```"
 
@@ -41,6 +41,8 @@ def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
         errors = tuple(compiled(schema).errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
+    except TooLargeToExplain:
+        return InvalidAnswer((TOO_LARGE.about("the answer"),))
     if errors:
         return InvalidAnswer(tuple(one.about("the answer") for one in complaints(errors)))
     return ValidAnswer(text if facts else written, facts)

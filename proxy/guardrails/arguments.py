@@ -11,9 +11,15 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
 from proxy.guardrails.coercion import coerce, copied
-from proxy.guardrails.complaints import Complaint, complaints
+from proxy.guardrails.complaints import TOO_LARGE, Complaint, complaints
 from proxy.guardrails.rescue.values import Unreadable, read_whole
-from proxy.guardrails.schemas import UnusableSchema, compiled, pointer
+from proxy.guardrails.schemas import (
+    Schema,
+    TooLargeToExplain,
+    UnusableSchema,
+    compiled,
+    pointer,
+)
 
 __all__ = [
     "BrokenArguments",
@@ -78,11 +84,17 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
     if schema.is_valid(read.value):
         return _valid(read, read.facts)
+    return _coerced(tool.name, schema, read)
+
+
+def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
     try:
         coercion = coerce(schema, read.value)
+    except TooLargeToExplain:
+        return InvalidArguments(read.value, (TOO_LARGE,), read.facts)
     except ValueError as error:
         return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-    facts = (*read.facts, *(Coerced(tool.name, pointer(path)) for path in coercion.paths))
+    facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in coercion.paths))
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, complaints(coercion.errors), facts)

@@ -51,6 +51,9 @@ class Complaint:
         return f"{place}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
 
 
+TOO_LARGE = Complaint("", "expected less at once: so much is wrong that it cannot be listed")
+
+
 def complaints(errors: Iterable[ValidationError]) -> tuple[Complaint, ...]:
     """Describe the first few violations of a schema, beginning with what is missing."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))

@@ -53,3 +53,10 @@ def test_a_schema_that_cannot_be_compiled_demands_json_and_says_so() -> None:
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
     assert isinstance(check_answer("one", {"type": "nonsense"}), InvalidAnswer)
+
+
+def test_an_answer_with_too_many_defects_is_told_so_in_one_sentence() -> None:
+    checked = check_answer(f"[{'0,' * 50_000}0]", {"items": {"type": "string"}})
+    assert isinstance(checked, InvalidAnswer)
+    (problem,) = checked.problems
+    assert problem.startswith("the answer: expected less at once")

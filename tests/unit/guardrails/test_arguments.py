@@ -178,6 +178,21 @@ def test_the_text_of_unchecked_arguments_is_that_of_an_object(
     assert object_text(written) == text
 
 
+NUMBERS: list[JsonValue] = ["x"] * 100_000
+
+
+@pytest.mark.parametrize("numbers", [NUMBERS, json.dump_text(NUMBERS)], ids=["list", "string"])
+def test_arguments_with_too_many_defects_are_refused_in_one_sentence(numbers: JsonValue) -> None:
+    schema: JsonObject = {"type": "array", "items": {"type": "integer"}}
+    tool = Tool("add", {"properties": {"numbers": schema}}, b"")
+    checked = check(tool, json.dump_text({"numbers": numbers}))
+    assert isinstance(checked, InvalidArguments)
+    assert checked.value == {"numbers": numbers}
+    assert [complaint.expected.partition(":")[0] for complaint in checked.complaints] == [
+        "expected less at once"
+    ]
+
+
 INSTANCES = st.fixed_dictionaries(
     {"city": st.text() | st.integers(-5, 5)},
     optional={

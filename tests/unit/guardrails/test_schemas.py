@@ -6,7 +6,15 @@ from jsonschema import Draft202012Validator
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas import UnusableSchema, call_schema, compiled, pointer, simplified
+from proxy.guardrails.schemas import (
+    TooLargeToExplain,
+    UnusableSchema,
+    call_schema,
+    compiled,
+    pointer,
+    simplified,
+)
+from tests.fakes.arrivals import is_linear
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "b", "1", "true"])
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
@@ -90,6 +98,46 @@ def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
     schema = compiled({"pattern": r"^(?=a)(a+a+)+\1b$"})
     assert schema.is_valid("a" * 40)
     assert not schema.is_valid("b")
+
+
+INTEGER: JsonObject = {"type": "integer"}
+NAMES: list[JsonValue] = [f"n{number}" for number in range(400)]
+# What a validator says much about: a schema, what it refuses, and how much of it is too much.
+TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
+    "items": ({"items": INTEGER}, "x", 20_000),
+    "items within a member": ({"items": {"items": INTEGER}}, ["x"], 10_000),
+    "members that are missing": ({"items": {"required": NAMES}}, {}, 50),
+    "branches": ({"items": {"anyOf": [INTEGER] * 100}}, "x", 200),
+    "options": ({"items": {"enum": NAMES}}, "x", 1_000),
+}
+
+
+@pytest.mark.parametrize(("schema", "item", "count"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_value_with_too_many_errors_to_list_is_invalid_without_them(
+    schema: JsonObject, item: JsonValue, count: int
+) -> None:
+    value: list[JsonValue] = [item] * (count + 1)
+    assert not compiled(schema).is_valid(value)
+    with pytest.raises(TooLargeToExplain):
+        next(compiled(schema).errors(value))
+    assert list(compiled(schema).errors(value[:20]))
+    assert compiled({}).is_valid(value)
+
+
+def test_wrong_names_are_listed_in_small_objects_only() -> None:
+    """Each of their errors carries the whole object."""
+    schema = compiled({"propertyNames": {"maxLength": 1}})
+    names = {f"{number}x": number for number in range(200)}
+    with pytest.raises(TooLargeToExplain):
+        next(schema.errors(dict(names)))
+    assert len(list(schema.errors(dict(list(names.items())[:100])))) == 100
+    assert list(schema.errors({"a": [0] * 50_000})) == []
+
+
+@pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
+def test_the_work_is_linear_in_what_is_wrong(schema: JsonObject) -> None:
+    checked = compiled(schema)
+    assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 200_000)
 
 
 def test_a_part_keeps_the_references_of_the_whole() -> None:
