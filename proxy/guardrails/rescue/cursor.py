@@ -29,6 +29,7 @@ class Cursor:
         self._echo_from: int | None = None
         self._echo: list[str] = []
         self._arguments_name: str | None = None
+        self._is_mute = False
 
     def feed(self, text: str) -> None:
         """Append text that has arrived."""
@@ -141,10 +142,14 @@ class Cursor:
 
         `before` is what has to stand in front of the text that follows to make it that object.
         """
-        if self._arguments_name is None:
+        if self._arguments_name is None and not self._is_mute:
             self._arguments_name = name
             self._echo_from = self._position
             self._echo.append(before)
+
+    def mute(self) -> None:
+        """Announce nothing until the next `rewind` or `release`: what follows may be read again."""
+        self._is_mute = True
 
     def end_arguments(self) -> None:
         """Announce that the arguments object has been passed."""
@@ -175,6 +180,7 @@ class Cursor:
         self._arguments_name = None
         self._echo_from = None
         self._echo.clear()
+        self._is_mute = False
 
     # What waits until it can be decided.
 

@@ -106,6 +106,7 @@ class FencedJson:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
+            cursor.mute()
             cursor.advance(place + len(opening))
             outcome = yield from syntax.read(cursor, opening)
             if isinstance(outcome, Calls):

@@ -126,6 +126,17 @@ def test_a_rewound_cursor_has_announced_nothing() -> None:
     assert (cursor.arguments_name, cursor.take_echo()) == (None, "")
 
 
+def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:
+    cursor = Cursor("abc")
+    cursor.begin()
+    cursor.mute()
+    cursor.start_arguments("f")
+    assert (cursor.arguments_name, cursor.is_within_arguments) == (None, False)
+    cursor.rewind()
+    cursor.start_arguments("f")
+    assert (cursor.arguments_name, cursor.is_within_arguments) == ("f", True)
+
+
 @pytest.mark.parametrize("is_begun", [True, False])
 def test_work_is_linear_in_single_characters(is_begun: bool) -> None:
     def work(text: str) -> None:

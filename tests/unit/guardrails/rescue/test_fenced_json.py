@@ -3,11 +3,13 @@ import pytest
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.bare_json import BareJson
 from proxy.guardrails.rescue.fenced_json import FencedJson
+from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.marked_json import MarkedJson
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from tests.fakes.arrivals import read_syntax
+from tests.fakes.arrivals import chunkings, read_syntax, scan
 
 PING = '{"name": "ping", "parameters": {"host": "```"}}'
 CALL = WrittenCall("ping", {"host": "```"})
@@ -88,3 +90,9 @@ def test_a_marked_call_among_other_things_is_not_the_entire_content(body: str) -
 def test_a_list_of_python_calls_may_be_the_entire_content(language: str) -> None:
     result = read_syntax(FencedJson(), f"```{language}\n[ping(host='```')]\n```")
     assert result == (Calls((CALL,)), "")
+
+
+def test_what_is_only_tried_in_a_fence_is_not_announced() -> None:
+    text = "```<|channel|>commentary to=functions.ping<|constrain|>json<|message|>{>"
+    for pieces in chunkings(text):
+        assert scan(pieces, SYNTAXES, ["ping"]) == [Prose(text)]
