@@ -118,7 +118,7 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
     app.include_router(health_router(services))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))
-    describe_posts(app, _CHAT_PATHS[0], PASSED_ON)
+    describe_posts(app, _CHAT_PATHS, _COUNT_PATH, PASSED_ON)
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     app.add_middleware(Shortcut, endpoints=dict.fromkeys(_CHAT_PATHS, chat))

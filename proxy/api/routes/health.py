@@ -8,13 +8,18 @@ from starlette.responses import JSONResponse
 from proxy.api.services import Services
 from proxy.backends.client import Health
 
+# a probe's answer, and so no error
+_NOT_READY: dict[int | str, dict[str, object]] = {
+    503: {"description": "Not now", "content": {"application/json": {"schema": {}}}}
+}
+
 
 def health_router(services: Services) -> APIRouter:
     """Make the routes that probes ask."""
     routes = _Probes(services)
     router = APIRouter(tags=["health"])
     router.add_api_route("/healthz", routes.alive, methods=["GET"])
-    router.add_api_route("/readyz", routes.ready, methods=["GET"])
+    router.add_api_route("/readyz", routes.ready, methods=["GET"], responses=_NOT_READY)
     router.add_api_route("/health", routes.health, methods=["GET"])
     return router
 

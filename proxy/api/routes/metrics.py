@@ -15,12 +15,19 @@ from proxy.processes.managed import Managed
 METRICS_PATH = "/metrics"
 _PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten
 
+_EXPOSITION: dict[int | str, dict[str, object]] = {
+    200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
+}
+
 
 def metrics_router(services: Services, meter: Meter) -> APIRouter:
     """Make the route that Prometheus and inference gateways ask."""
     meter.follow(service.title for service in services)
     router = APIRouter(tags=["metrics"])
-    router.add_api_route(METRICS_PATH, _Metrics(services, meter).read, methods=["GET"])
+    read = _Metrics(services, meter).read
+    router.add_api_route(
+        METRICS_PATH, read, methods=["GET"], response_class=Response, responses=_EXPOSITION
+    )
     return router
 
 

@@ -1,32 +1,87 @@
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
 from fastapi import FastAPI
 
 from proxy.api.openapi import describe_posts
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 
 
-def test_the_chat_is_documented_with_its_schema_and_once() -> None:
+@pytest.fixture
+def document() -> JsonObject:
     app = FastAPI()
-    describe_posts(app, "/chat")
-    first, second = app.openapi(), app.openapi()
-    assert first == second
-    operation = first["paths"]["/chat"]["post"]
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    app.add_api_route("/thing/{name}", show)
+    describe_posts(app, ("/chat", "/old/chat"), "/count", ["/v1/embeddings"])
+    first = app.openapi()
+    assert app.openapi() == first
+    return first
+
+
+async def show(name: str) -> str:
+    return name
+
+
+def at(document: JsonValue, *path: str) -> JsonValue:
+    for name in path:
+        document = cast("JsonObject", document)[name]
+    return document
+
+
+def references(value: JsonValue) -> Iterator[str]:
+    match value:
+        case dict():
+            yield from (str(one) for name, one in value.items() if name == "$ref")
+            for member in value.values():
+                yield from references(member)
+        case list():
+            for item in value:
+                yield from references(item)
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("path", ["/chat", "/old/chat", "/count"])
+def test_a_conversation_is_documented_with_its_schema_and_its_headers(
+    document: JsonObject, path: str
+) -> None:
+    operation = at(document, "paths", path, "post")
+    schema = at(operation, "requestBody", "content", "application/json", "schema")
     assert schema == {"$ref": "#/components/schemas/ChatCompletionRequest"}
-    assert "ChatMessage" in first["components"]["schemas"]
+    parameters = cast("list[JsonObject]", at(operation, "parameters"))
+    assert {one["name"] for one in parameters} == {
+        *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction")
+    }
 
 
-def test_every_reference_leads_somewhere() -> None:
-    app = FastAPI()
-    describe_posts(app, "/chat")
-    document = app.openapi()
-    text = json.dump_text(document)
-    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
-    assert names <= set(document["components"]["schemas"])
+def test_every_operation_has_its_name_and_fails_with_the_same_body(document: JsonObject) -> None:
+    paths = cast("dict[str, dict[str, JsonObject]]", document["paths"])
+    operations = [one for path in paths.values() for one in path.values()]
+    assert len(operations) == len({one["operationId"] for one in operations}) == 5
+    for one in operations:
+        responses = cast("JsonObject", one["responses"])
+        assert responses["default"] == {"$ref": "#/components/responses/Error"}
+        assert "422" not in responses
 
 
-def test_what_is_passed_on_is_documented_too() -> None:
-    app = FastAPI()
-    describe_posts(app, "/chat", ["/v1/embeddings"])
-    operation = app.openapi()["paths"]["/v1/embeddings"]["post"]
-    assert (operation["summary"], operation["operationId"]) == ("Embeddings", "embeddings")
-    assert "without guardrails" in operation["description"]
+def test_every_reference_leads_somewhere_and_nothing_is_left_over(document: JsonObject) -> None:
+    for reference in references(document):
+        assert isinstance(at(document, *reference.removeprefix("#/").split("/")), dict)
+    assert b"HTTPValidationError" not in json.dump(document)
+
+
+def test_what_is_passed_on_is_documented_too(document: JsonObject) -> None:
+    operation = at(document, "paths", "/v1/embeddings", "post")
+    assert at(operation, "summary") == "Embeddings"
+    assert "without guardrails" in str(at(operation, "description"))
+
+
+def test_what_a_validator_of_ours_demands_is_told(document: JsonObject) -> None:
+    schemas = at(document, "components", "schemas")
+    request = at(schemas, "ChatCompletionRequest", "properties")
+    null: JsonObject = {"type": "null"}
+    assert at(request, "n", "anyOf") == [{"const": 1}, null]
+    assert at(request, "functions", "anyOf") == [{"type": "array", "maxItems": 0}, null]
+    assert at(request, "max_tokens", "anyOf") == [{"type": "integer", "minimum": 0}, null]
+    assert at(schemas, "InlineUrl", "properties", "url", "pattern") == "^[Dd][Aa][Tt][Aa]:"
