@@ -141,13 +141,17 @@ def _count() -> JsonObject:
 def _passed_on(path: str) -> JsonObject:
     name = path.rpartition("/")[2]
     anything: JsonObject = {"application/json": {"schema": {"type": "object"}}}
+    model: JsonObject = {"type": "object", "properties": {"model": _TEXT_OR_NULL}}
     stream: JsonObject = {"text/event-stream": {"schema": _TEXT}}
     return {
         "summary": name.capitalize(),
         "description": "Passed on to the backend of the model without guardrails.",
         "operationId": name,
         "tags": ["passed on"],
-        "requestBody": {"required": True, "content": anything},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": model}},
+        },
         "responses": {
             "200": {"description": "What the backend answers", "content": {**anything, **stream}}
         },

@@ -28,6 +28,22 @@ def written(messages: Sequence[Message]) -> list[JsonValue]:
     return sent
 
 
+def unpaired(messages: Sequence[Message]) -> int:
+    """Count the calls without a result, and the results without a call."""
+    waiting: dict[str, int] = {}
+    lonely = 0
+    for message in messages:
+        for call_id in {one.id for one in message.calls}:
+            lonely += waiting.pop(call_id, 0)
+        for one in message.calls:
+            waiting[one.id] = waiting.get(one.id, 0) + 1
+        if message.role in ("tool", "function"):
+            answered = message.tool_call_id or ""
+            lonely += waiting.get(answered, 0) < 1
+            waiting[answered] = max(0, waiting.get(answered, 0) - 1)
+    return lonely + sum(waiting.values())
+
+
 def said(role: str, content: JsonValue, **more: JsonValue) -> JsonObject:
     """Write a message without calls."""
     return {"role": role, "content": content, **more}

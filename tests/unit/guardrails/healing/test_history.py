@@ -9,7 +9,7 @@ from proxy.guardrails.healing.history import heal_messages
 from proxy.guardrails.healing.notes import UNANSWERED, orphaned
 from proxy.guardrails.traits import SystemRole, Template
 from tests.fakes.arrivals import is_linear
-from tests.fakes.histories import call, called, history, result, said, written
+from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
 STRICT = Template(
     has_developer=False,
@@ -87,6 +87,17 @@ def test_healing_twice_is_healing_once(messages: list[JsonObject], template: Tem
     assert twice == once
     assert facts == ()
     written(once)
+
+
+@given(MESSAGES, st.sampled_from(TEMPLATES))
+def test_afterwards_every_call_has_a_result_and_every_result_a_call(
+    messages: list[JsonObject], template: Template
+) -> None:
+    given_ = history(*messages)
+    healed, facts = heal_messages(given_, template)
+    assert unpaired(healed) == 0
+    assert heal_messages(given_, template) == (healed, facts)
+    assert facts or all(one is other for one, other in zip(healed, given_, strict=True))
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))

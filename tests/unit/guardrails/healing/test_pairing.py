@@ -8,7 +8,7 @@ from proxy.facts import Fact, Healed
 from proxy.guardrails.healing.notes import UNANSWERED, orphaned
 from proxy.guardrails.healing.pairing import pair_calls
 from tests.fakes.arrivals import is_linear
-from tests.fakes.histories import call, called, history, result, said, written
+from tests.fakes.histories import call, called, history, result, said, unpaired, written
 
 HI = said("user", "Hi")
 NOTE = result("a", UNANSWERED)
@@ -194,18 +194,8 @@ def test_afterwards_every_call_has_a_result_and_every_result_a_call(
     messages: list[JsonObject],
 ) -> None:
     healed, _ = pair(history(*messages))
-    open_: dict[str, int] = {}
-    unanswered = 0
-    for message in healed:
-        for call_id in {one.id for one in message.calls}:
-            unanswered += open_.pop(call_id, 0)
-        for one in message.calls:
-            open_[one.id] = open_.get(one.id, 0) + 1
-        if message.role == "tool":
-            assert message.tool_call_id
-            open_[message.tool_call_id] -= 1
-            assert open_[message.tool_call_id] >= 0
-    assert unanswered + sum(open_.values()) == 0
+    assert unpaired(healed) == 0
+    assert all(message.tool_call_id for message in healed if message.role == "tool")
 
 
 @given(MESSAGES)

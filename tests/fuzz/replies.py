@@ -1,0 +1,184 @@
+"""What has to hold for every reply, however it is written: oracles for the rescue, and its seeds.
+
+`fuzz_one` judges one reply, which is in bytes because fuzzers make bytes. Which fuzzer that is, is
+not known here.
+"""
+
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from types import FrameType
+
+from jsonschema_rs import Draft202012Validator
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.rescue.findings import (
+    Dropped,
+    Finding,
+    Found,
+    Prose,
+    Thought,
+)
+from proxy.guardrails.rescue.openings import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
+from proxy.guardrails.rescue.registry import SYNTAXES
+from proxy.guardrails.rescue.scanner import find_calls
+from proxy.guardrails.rescue.tool_names import named_after
+from proxy.inference.preparation import Policy
+from tests.corpus.cases import Case, ask, cut, outcome
+from tests.corpus.genuine import genuine
+from tests.corpus.quoted import quoted
+from tests.fakes.arrivals import joined, scan
+from tests.fakes.playbook import Playbook
+
+REQUEST = ask()
+NAMES = tuple(tool.name for tool in REQUEST.tools)
+NAMED = named_after(REQUEST.tools)
+JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.tools}
+
+POLICIES = tuple(TextPolicy)
+LONGEST = 4_096  # characters
+MOST_CALLS = 40  # of functions for each character, and for each reply
+MOST_CALLS_AT_ALL = 500
+
+_WORD = re.compile(r"\w+")
+_LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
+_HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
+_HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
+
+
+def fuzz_one(data: bytes) -> None:
+    """Judge one reply: two bytes say how it is read and arrives, the rest is its text."""
+    how, size = data[:2].ljust(2, b"\0")
+    text = data[2:].decode("utf-8", "replace")[:LONGEST]
+    pieces = cut(text, size % 23 + 1)
+    cut_off = how % 2 == 1
+    findings = _scanned_in_bounded_work(text, cut_off=cut_off)
+    assert scan(pieces, SYNTAXES, NAMES, cut_off=cut_off) == findings
+    _check_findings(text, findings)
+    policy = POLICIES[how // 2 % len(POLICIES)]
+    reason = "length" if cut_off else "stop"
+    _check_outcome(Case("fuzzed", text, REQUEST, policy=policy, reason=reason), pieces)
+    _check_observation(text, pieces)
+
+
+def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
+    """Scan a text, and count the calls of functions that this takes."""
+    calls = 0
+    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # which compiles what nobody needed before
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        findings = find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)
+    finally:
+        sys.setprofile(before)
+    assert calls <= MOST_CALLS * len(text) + MOST_CALLS_AT_ALL, calls
+    return joined(findings)
+
+
+def _check_findings(text: str, findings: Sequence[Finding]) -> None:
+    """Check that nothing is lost or made up."""
+    found = [one for one in findings if isinstance(one, Found)]
+    for one in found:
+        assert one.source in text
+        for call in one.calls:
+            assert _is_spelled((call.name, call.arguments), one.source), one
+    pieces = [
+        one.text if isinstance(one, Prose) else one.source
+        for one in findings
+        if isinstance(one, Prose | Found)
+    ]
+    assert all(piece in text for piece in pieces)
+    if any(isinstance(one, Dropped | Thought) for one in findings):
+        return
+    kept = "".join(pieces)
+    assert _without_leftovers(kept) == _without_leftovers(text)
+    assert found or kept == text
+
+
+def _without_leftovers(text: str) -> str:
+    """Leave out what may be left out behind a call: also half a closing mark at the very end."""
+    return _LEFT_OUT.sub("", _HALF_CLOSER.sub("", text))
+
+
+def _is_spelled(value: JsonValue | tuple[JsonValue, ...], source: str) -> bool:
+    """Tell whether every word of a value stands in a text, unless some may be written otherwise."""
+    if "\\" in source or "&" in source:
+        return True
+    return all(word in source for word in _words(value))
+
+
+def _words(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
+    match value:
+        case str():
+            yield from _WORD.findall(value)
+        case dict():
+            for name, member in value.items():
+                yield from _words(name)
+                yield from _words(member)
+        case list() | tuple():
+            for item in value:
+                yield from _words(item)
+        case _:
+            pass
+
+
+def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
+    """Check that a client gets valid calls of its own tools, the same in every way."""
+    text, whole = case.reply, outcome(case, [case.reply])
+    assert outcome(case, pieces) == whole
+    for name, arguments in whole.calls:
+        assert JUDGES[name].is_valid(arguments)
+        assert name.casefold() in text.casefold().replace("-", "_") or "\\" in text or "&" in text
+
+
+def _check_observation(text: str, pieces: Iterable[str]) -> None:
+    """Check that guardrails that only observe let everything pass as it came."""
+    policy = Policy(mode=Mode.OBSERVE, text_policy=TextPolicy.RESPOND)
+    turn = Playbook.of(REQUEST, policy).ask().turn
+    events: list[ReplyEvent] = [*map(TextDelta, pieces), ReplyFinished("stop")]
+    shown = [one for event in events for one in turn.receive(event)]
+    assert "".join(one.text for one in shown if isinstance(one, TextDelta)) == text
+    assert not any(isinstance(one, ToolCalled) for one in shown)
+    assert turn.next_question() is None
+
+
+@cache
+def seeds() -> tuple[str, ...]:
+    """Return the replies of the corpus, calls and quotations."""
+    corpora: list[Mapping[str, Sequence[Case]]] = [genuine(), quoted()]
+    replies = (case.reply for corpus in corpora for cases in corpus.values() for case in cases)
+    return tuple(dict.fromkeys(replies))
+
+
+def dictionary() -> list[str]:
+    """List the strings that mean something to a reader."""
+    openings = (opening for syntax in (*SYNTAXES, *NAMED) for opening in syntax.openings)
+    tokens = (*SPECIAL_TOKENS, *STRAY_CLOSERS, *INVENTED_RESULTS)
+    return sorted({*openings, *tokens, *NAMES, '"', "'", "{", "}", "[", "]", "```\n", "\\", "\n"})
+
+
+def mutations(count: int, seed: int) -> Iterator[bytes]:
+    """Break the seeds, the same way in every run: parts left out, twice, moved, or of another."""
+    chance = random.Random(seed)
+    words, replies = dictionary(), seeds()
+    for _ in range(count):
+        text = chance.choice(replies)
+        for _ in range(chance.randint(1, 4)):
+            start, end = sorted(chance.randint(0, len(text)) for _ in range(2))
+            other = chance.choice(replies)
+            part = chance.choice(
+                ["", chance.choice(words), text[start:end] * 2, other[: chance.randint(0, 80)]]
+            )
+            text = text[:start] + part + text[end if chance.random() < 0.5 else start :]
+        if chance.random() < 0.3:
+            text = text.replace("get_weather", "respond").replace("city", "message")
+        yield bytes([chance.randrange(256), chance.randrange(256)]) + text.encode()

@@ -1,0 +1,184 @@
+"""Whatever is sent to the documented endpoints, right or wrong: never a 5xx, always one error body.
+
+HYPOTHESIS_PROFILE=searching makes a long run of it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import cycle, product
+from typing import Protocol, TypedDict, cast
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from jsonschema_rs import Draft202012Validator
+from schemathesis import GenerationMode
+
+from proxy.api.app import Serving, create_app
+from proxy.backends.client import Passage, Pieces, ReplyEvents
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question
+from proxy.errors import TemperError
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from tests.fakes.backend import ScriptedBackend
+
+FEW = 15  # an example takes 0.1 s to make
+MOST = settings.default.max_examples if settings.default is not None else FEW
+EXAMPLES = FEW if MOST <= 100 else MOST
+
+REPLIES: list[list[ReplyEvent | TemperError]] = [
+    [TextDelta("Hi."), ReplyFinished("stop")],
+    [ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"), ReplyFinished("stop")],
+    [TextDelta('<tool_call>{"name": "0", "arguments": {}}'), ReplyFinished("length")],
+]
+
+
+@dataclass
+class Tireless(ScriptedBackend):
+    """Plays the same replies by turns, however often it is asked."""
+
+    turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        self.questions.clear()
+        self.scripts = [next(self.turns)]
+        async for batch in super().ask(question, headers):
+            yield batch
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        yield b"data: [DONE]\n\n" if passage.stream else b"{}"
+
+
+SERVING = Serving()
+APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=Metrics()))
+DOCUMENT = APP.openapi()
+PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+# nothing about these can be wrong, as they take nothing
+PLAIN = {"/v1/models", "/healthz", "/readyz", "/health", "/metrics"}
+ASKED = [(path, method) for path in PATHS for method in PATHS[path] if path not in PLAIN]
+# any text may be the name of a model, so that only bodies can be wrong
+WAYS = [
+    (path, method, mode)
+    for (path, method), mode in product(ASKED, GenerationMode)
+    if method == "post" or mode is GenerationMode.POSITIVE
+]
+
+
+class Case(Protocol):
+    """A request that schemathesis made."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    def as_transport_kwargs(self, base_url: str) -> Mapping[str, object]: ...
+
+
+class Sent(TypedDict, total=False):
+    """What a case says is sent."""
+
+    method: str
+    url: str
+    params: dict[str, str]
+    headers: dict[str, str]
+    json: JsonValue
+    data: bytes
+
+
+class Send(Protocol):
+    """Sends one request and reads the whole answer."""
+
+    def __call__(self, case: Case) -> httpx.Response: ...
+
+
+@pytest.fixture(scope="module")
+def send() -> Iterator[Send]:
+    transport = httpx.ASGITransport(APP)
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://temper")
+
+        def send_one(case: Case) -> httpx.Response:
+            sent = cast("Sent", case.as_transport_kwargs(base_url="http://temper"))
+            request = client.build_request(
+                sent["method"],
+                sent["url"],
+                params=sent["params"],
+                headers=sent["headers"],
+                content=json.dump(sent["json"]) if "json" in sent else sent.get("data"),
+            )
+            return runner.run(client.send(request))
+
+        yield send_one
+        runner.run(client.aclose())
+
+
+def is_of(schema: JsonValue, value: JsonValue) -> bool:
+    """Tell whether a value satisfies a schema of the document."""
+    return Draft202012Validator({**cast("JsonObject", schema), **DOCUMENT}).is_valid(value)
+
+
+def content_of(response: httpx.Response, case: Case) -> tuple[str, JsonValue]:
+    """Return the type of an answer and its schema, which have to be documented."""
+    responses = cast("JsonObject", PATHS[case.path][case.method.lower()]["responses"])
+    described = cast("JsonObject", responses.get(str(response.status_code), responses["default"]))
+    if "$ref" in described:
+        components = cast("JsonObject", DOCUMENT["components"])
+        described = cast("JsonObject", cast("JsonObject", components["responses"])["Error"])
+    kind = response.headers["content-type"].partition(";")[0]
+    return kind, cast("dict[str, JsonObject]", described["content"])[kind].get("schema", {})
+
+
+def check(response: httpx.Response, case: Case) -> None:
+    """Check what every answer has to be."""
+    assert response.status_code < 500
+    kind, schema = content_of(response, case)
+    if kind == "text/event-stream":
+        assert response.content.endswith(b"data: [DONE]\n\n")
+    elif kind == "application/json":
+        body = json.parse(response.content)
+        assert is_of(schema, body), body
+        if response.status_code == 400:
+            (error,) = cast("dict[str, JsonObject]", body).values()
+            assert error["param"]
+            assert str(error["message"]).startswith(str(error["param"]))
+
+
+@pytest.mark.parametrize(("path", "method", "mode"), WAYS)
+def test_whatever_is_sent_the_answer_is_as_documented(
+    path: str, method: str, mode: GenerationMode, send: Send
+) -> None:
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(SCHEMA[path][method].as_strategy(mode))
+    def answers(case: Case) -> None:
+        response = send(case)
+        check(response, case)
+        statuses.add(response.status_code)
+
+    statuses: set[int] = set()
+    answers()
+    found = {200, 400} if method == "post" else {200, 404}
+    assert statuses <= found
+    assert 400 in statuses or mode is GenerationMode.POSITIVE
+    assert 200 in statuses or mode is GenerationMode.NEGATIVE or method == "get"
+
+
+@pytest.mark.parametrize("path", sorted(PLAIN))
+def test_what_takes_nothing_answers_as_documented(path: str, send: Send) -> None:
+    case = SCHEMA[path]["get"].Case()
+    response = send(case)
+    check(response, case)
+    assert response.status_code == 200

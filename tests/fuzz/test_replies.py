@@ -1,0 +1,24 @@
+"""A short run over broken replies, the same every time; `tests.fuzz.rescue` looks for more."""
+
+import pytest
+
+from tests.fuzz.replies import dictionary, fuzz_one, mutations, seeds
+
+RUNS = 20
+EACH = 100
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_no_broken_reply_breaks_its_reader(seed: int) -> None:
+    for data in mutations(EACH, seed):
+        try:
+            fuzz_one(data)
+        except BaseException as error:
+            error.add_note(f"fuzz_one({data!r})")
+            raise
+
+
+def test_there_is_something_to_break() -> None:
+    assert len(seeds()) > 500
+    assert "<tool_call>" in dictionary()
+    assert len(set(mutations(100, 0))) == 100
