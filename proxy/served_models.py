@@ -29,10 +29,11 @@ class ServedModel(Address, Model):
         allow_inf_nan=False,
         description="idle time after which the model is unloaded, in seconds; 0 means never",
     )
+    preload: bool = Field(
+        default=False, description="load the model at the start, before anybody asks for it"
+    )
     memory_mb: Count = Field(
-        default=0,
-        ge=0,
-        description="memory that it takes, in MB; 0 has it calculated",
+        default=0, ge=0, description="memory that it takes, in MB; 0 has it calculated"
     )
 
 
@@ -62,6 +63,7 @@ def contradictions(
                 f"{model.memory_mb} MB is more than all models may take together: "
                 f"swapping.memory_mb is {swapping.memory_mb}",
             )
+    yield from _too_many(models, swapping)
     yield from _shared_names(models)
     yield from _shared_ports(models)
 
@@ -83,8 +85,20 @@ def _contradictions_within(section: str, name: str, model: ServedModel) -> Itera
             f"cannot be combined with {path}: Temper either uses a running server or starts one "
             "for a file; remove one of the two",
         )
+    if model.addresses and model.preload:
+        yield (f"{section}.preload", url), f"needs {path}: a running server loads on its own"
     if model.addresses and model.ttl_seconds:
         yield (ttl, url), f"needs {path}: Temper cannot unload what it has not started"
+
+
+def _too_many(models: Mapping[str, ServedModel], swapping: Swapping) -> Iterator[Contradiction]:
+    preloaded = [name for name, model in models.items() if model.preload]
+    if 0 < swapping.max_loaded < len(preloaded):
+        yield (
+            (f"models.{preloaded[-1]}.preload", "swapping.max_loaded"),
+            f"only {swapping.max_loaded} of the {len(preloaded)} models to preload can stay: raise "
+            "swapping.max_loaded, or preload less",
+        )
 
 
 def _shared_names(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:

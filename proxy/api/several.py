@@ -57,6 +57,8 @@ async def open_models(
                 fleet=None if server is None else fleet,
             )
             services.append(replace(service, parallel=served.parallel_requests or service.parallel))
+            if served.preload:
+                fleet.preload(name)
         yield Services(services)
 
 

@@ -115,6 +115,10 @@ class Fleet:
             del self._holds[place]
             self._obey(self._swapping.leave(place, _now()))
 
+    def preload(self, name: str) -> None:
+        """Begin to load a model that nobody has asked for yet; a failure is logged."""
+        self._run(self._preload(name))
+
     def condition(self, name: str) -> Condition:
         """Tell how far a model is from answering."""
         state = self._servers[name].status.state
@@ -180,6 +184,13 @@ class Fleet:
             logger.info("%s was loaded in %.1f s", name, _now() - begun)
             del self._loading[name]
             self._obey(self._swapping.loaded(name, _now()))
+
+    async def _preload(self, name: str) -> None:
+        try:
+            with self.hold(name) as hold:
+                await hold.granted()
+        except (ProcessFailed, QueueFull) as failure:
+            logger.warning("%s was not loaded: %s", name, failure)
 
     async def _stop(self, name: str) -> None:
         logger.info("unloading %s", name)

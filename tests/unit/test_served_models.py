@@ -24,6 +24,7 @@ def test_models_with_files_and_addresses_go_together() -> None:
         ({**FILE, **URL}, "models.a.url", "remove one of the two"),
         ({**FILE, "alias": "b"}, "models.a.alias", "use models.a.aliases for more"),
         ({**URL, "ttl_seconds": 5}, "models.a.ttl_seconds", "needs models.a.path"),
+        ({**URL, "preload": True}, "models.a.preload", "needs models.a.path"),
         ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb is 9"),
     ],
 )
@@ -54,3 +55,11 @@ def test_a_name_leads_to_one_model() -> None:
 def test_a_port_belongs_to_one_model() -> None:
     ((blamed, problem),) = found(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
+
+
+def test_no_more_is_preloaded_than_can_stay() -> None:
+    eager = {**FILE, "preload": True}
+    assert found(a=eager, b=FILE) == []
+    ((blamed, problem),) = found(a=eager, b=eager)
+    assert blamed == "models.b.preload"
+    assert "only 1 of the 2 models" in problem

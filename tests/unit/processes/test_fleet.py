@@ -172,3 +172,32 @@ def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
         await stayer.granted()
 
     run(scene)
+
+
+def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
+    async def scene(world: World) -> None:
+        world.fleet.preload("a")
+        await world.servers["a"].wanted.wait()
+        assert world.fleet.condition("a") is Condition.LOADING
+        world.servers["a"].finish()
+        hold = world.hold("a")
+        await hold.granted()
+        assert world.servers["a"].starts == 1
+
+    run(scene)
+
+
+def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(world: World) -> None:
+        world.fleet.preload("a")
+        await world.servers["a"].wanted.wait()
+        asking = world.hold("a")
+        world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
+        with pytest.raises(LaunchFailed):
+            await asking.granted()
+        assert "a was not loaded: llama-server is out of memory" in caplog.text
+        assert world.fleet.condition("a") is Condition.FAILED
+
+    run(scene)
