@@ -1,4 +1,4 @@
-"""A model that floods Temper with nonsense must not keep it from serving anybody else."""
+"""F44: a model that floods Temper with nonsense is read in linear time, and others are served."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from benchmarks.rescue_floods import FLOODS as ALL_FLOODS
+from benchmarks.rescue_floods import measured
 from proxy.api.app import Serving
 from proxy.conversation import json
 from proxy.guardrails.offer import TextPolicy
@@ -16,7 +18,7 @@ from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
 
 MEGABYTE = 1_000_000
 PIECE = 1_000  # characters a delta: many more than a model's, so the test is quick
@@ -116,7 +118,7 @@ def is_tolerable(flooded: Flood) -> bool:
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize(("name", "stream"), [*((one, True) for one in FLOODS), ("braces", False)])
 async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
@@ -126,3 +128,14 @@ async def test_others_are_answered_while_a_model_floods_temper(name: str, *, str
         floods.append(await flood(text, stream=stream))
     assert all(one.answer.is_done for one in floods)
     assert is_tolerable(floods[-1]), [(one.answers, one.longest_silence) for one in floods]
+
+
+MOST_GROWTH = 2.5  # of the time, for twice the text
+CHARACTERS, TOKEN = 30_000, 16
+
+
+@pytest.mark.parametrize("name", ALL_FLOODS)
+def test_twice_the_flood_takes_twice_the_time(name: str) -> None:
+    """A noisy machine may interrupt anything, so one good measurement of several counts."""
+    grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN)[1] for _ in range(MOST_TRIES))
+    assert any(growth < MOST_GROWTH for growth in grown)
