@@ -145,6 +145,7 @@ class Server(Section):
     body_seconds: Seconds = Field(
         default=30, description="how long the body of a request may take to come, in seconds"
     )
+    stall_seconds: Seconds = Field(default=60, description="longest stall of a client, in seconds")
     workers: Count = Field(
         default=1, ge=1, le=64, description="processes that serve; one is enough for most machines"
     )

@@ -1,7 +1,7 @@
 """Connections at the edge: what uvicorn lacks against clients that dawdle, or come in masses.
 
-uvicorn waits for the head of a request for ever and takes heads of any length. It must not know
-what is asked, only whether it is asked in time.
+uvicorn waits for the head of a request for ever, takes heads of any length, and keeps an answer
+that nobody reads. It must not know what is asked, only whether it is asked and taken in time.
 """
 
 import asyncio
@@ -18,10 +18,15 @@ _KIND = "invalid_request_error"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How long a head may take to come, in seconds, and how many connections there may be."""
+    """How long clients may take, in seconds, and how many connections there may be.
+
+    A head has to come within `head_seconds`; a client that has taken nothing of what waits for it
+    within `stall_seconds` is cut off.
+    """
 
     head_seconds: float = 10.0
     most: int = 2048
+    stall_seconds: float = 60.0
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -37,6 +42,8 @@ class GuardedConnection(HttpToolsProtocol):
     limits = DEFAULT_LIMITS
     _deadline: asyncio.TimerHandle | None = None
     _head_size = 0
+    _stall: asyncio.TimerHandle | None = None
+    _unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Welcome a client, or send it away if there are too many."""
@@ -48,9 +55,20 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Forget the deadlines."""
         self._stop_expecting()
+        self._stop_looking()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to look whether the client takes anything: more than it should waits for it."""
+        super().pause_writing()
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        """Look no more."""
+        self._stop_looking()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
@@ -90,6 +108,22 @@ class GuardedConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _look_again(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self.limits.stall_seconds, self._cut_off_if_stalled)
+
+    def _stop_looking(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _cut_off_if_stalled(self) -> None:
+        """End a connection whose client takes nothing, as if it had left."""
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._look_again()
+        else:
+            self.transport.abort()  # closing would wait until it has taken the rest
 
     def _give_up(self) -> None:
         seconds = self.limits.head_seconds

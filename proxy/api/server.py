@@ -26,6 +26,7 @@ from proxy.processes.managed import Supervised
 from proxy.settings import Settings
 
 _BACKLOG = 2048
+_UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -68,7 +69,7 @@ async def serve_on(
     served = serving_of(settings)
     async with open_services(settings, served, on_stage, followed=followed) as services:
         own = settings.server
-        limits = ConnectionLimits(own.header_seconds, own.max_connections)
+        limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers:
             app = Current(create_app(services, served, observers))
             renewal = Renewal(reload or (lambda: settings), settings, settings)
@@ -101,6 +102,8 @@ def listen(host: str, port: int) -> socket.socket:
     # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Else the kernel keeps 4 MB for each client that reads nothing, and asks the backend for more.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
     return listening
 
 

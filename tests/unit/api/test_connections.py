@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from sse_starlette.sse import AppStatus
+from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import Serving, create_app
 from proxy.api.connections import ConnectionLimits
@@ -156,3 +157,34 @@ async def test_an_upgrade_is_not_followed() -> None:
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(upgrade)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(*, reads: bool) -> None:
+    left = asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        await receive()
+        leaving = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not leaving.done():
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+            await asyncio.sleep(0)
+        left.set()
+
+    limits = ConnectionLimits(stall_seconds=0.2)
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        async with (
+            serving(endless, listening, 1, limits),
+            connected(("127.0.0.1", int(listening.getsockname()[1]))) as (reader, writer),
+        ):
+            writer.write(GOOD)
+            waiting = asyncio.create_task(left.wait())
+            until = asyncio.get_running_loop().time() + 5 * limits.stall_seconds
+            while reads and asyncio.get_running_loop().time() < until:
+                await reader.read(65_536)
+                await asyncio.sleep(0.01)
+            assert left.is_set() is False
+            await waiting

@@ -1,0 +1,227 @@
+"""F29, F30 and F34: clients on raw sockets that read nothing, dawdle, smuggle or come in masses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sse_starlette.sse import AppStatus
+
+from proxy.api.app import Serving, create_app
+from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
+from proxy.api.limits import BodyLimits
+from proxy.api.server import listen, serving
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from tests.fakes import spoken
+from tests.fakes.front import CHAT
+from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.faults.asked import chats
+from tests.faults.fronts import TEMPER, before_url
+
+pytestmark = pytest.mark.anyio
+
+READER = pytest.mark.fault("F29")
+DAWDLER = pytest.mark.fault("F30")
+SMUGGLER = pytest.mark.fault("F34")
+
+GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
+NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+MOST_ON_THE_WAY = 16_000_000  # bytes: what the kernel keeps for both connections, and little more
+ENDLESS = 64_000_000
+SHORT = ConnectionLimits(head_seconds=0.1)
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_is_told_to_stop() -> Iterator[None]:
+    """sse-starlette remembers the end of a server for the whole process."""
+    yield
+    AppStatus.should_exit = False
+
+
+@asynccontextmanager
+async def open_to_all(
+    backend: str,
+    *,
+    name: str = TEMPER,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
+    body: BodyLimits | None = None,
+) -> AsyncGenerator[tuple[str, int], None]:
+    """Run Temper as it is run for good, or a peer, and tell where."""
+    if name != TEMPER:
+        async with before_url(name, backend) as peer:
+            yield peer.client.base_url.host, peer.client.base_url.port or 80
+        return
+    engine = LlamaServer(Connection(backend))
+    serves = Serving(body=body or BodyLimits())
+    app = create_app(serves.alone(engine), serves)
+    try:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            async with serving(app, listening, 1, limits):
+                yield "127.0.0.1", int(listening.getsockname()[1])
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def connected(
+    address: tuple[str, int],
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
+class Source:
+    """A backend that pours out an answer for as long as anybody takes it."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.left = asyncio.Event()
+
+    async def pour(self, caller: Caller) -> None:
+        if CHAT.encode() not in await caller.request():
+            await caller.send(NOTHING)
+            return
+        piece = spoken.text(*["word "] * 200)
+        try:
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(spoken.START)
+            while self.sent < ENDLESS:
+                await caller.send_chunk(piece)
+                self.sent += len(piece)
+                await asyncio.sleep(0)
+        except OSError:
+            self.left.set()
+
+
+def asked_to_stream() -> bytes:
+    body = json.dump(chats(stream=True))
+    return POST + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+@READER
+async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_left(
+    subject: str,
+) -> None:
+    source = Source()
+    limits = ConnectionLimits(stall_seconds=0.5)
+    async with (
+        raw_backend(*[source.pour] * 8) as backend,
+        open_to_all(backend.url, name=subject, limits=limits) as address,
+        connected(address) as (_, writer),
+    ):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(asked_to_stream())
+        await source.left.wait()
+    assert 0 < source.sent < MOST_ON_THE_WAY
+
+
+@READER
+async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    source = Source()
+    limits = ConnectionLimits(stall_seconds=0.2)
+    async with (
+        raw_backend(*[source.pour] * 8) as backend,
+        open_to_all(backend.url, limits=limits) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(asked_to_stream())
+        read, clock = 0, asyncio.get_running_loop().time
+        until = clock() + 5 * limits.stall_seconds
+        while clock() < until:
+            read += len(await reader.read(16_384))
+            await asyncio.sleep(0.01)
+        assert not source.left.is_set()
+        assert read < source.sent
+
+
+@DAWDLER
+@pytest.mark.parametrize(
+    "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
+)
+async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(
+    raw: bytes,
+) -> None:
+    async with (
+        raw_backend(*[nothing] * 8) as backend,
+        open_to_all(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
+        connected(address) as (slow, writer),
+        connected(address) as (reader, other),
+    ):
+        writer.write(raw)
+        other.write(GOOD)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")  # as the backend is none
+        assert (await slow.read()).startswith(b"HTTP/1.1 408")
+
+
+async def nothing(caller: Caller) -> None:
+    await caller.request()
+    await caller.send(NOTHING)
+
+
+@DAWDLER
+async def test_there_are_only_so_many_connections() -> None:
+    limits = ConnectionLimits(most=3)
+    async with (
+        raw_backend(*[nothing] * 8) as backend,
+        open_to_all(backend.url, limits=limits) as address,
+    ):
+        kept = [await asyncio.open_connection(*address) for _ in range(3)]
+        async with connected(address) as (reader, _):
+            answer = await reader.read()
+        kept[0][1].write(GOOD)
+        served = await kept[0][0].readline()
+        for _, writer in kept:
+            writer.close()
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"\r\nretry-after: " in answer
+    assert served.startswith(b"HTTP/1.1 ")
+
+
+SMUGGLED = {
+    "two lengths of two kinds": POST
+    + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": POST + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    "a negative length": POST + b"content-length: -1\r\n\r\n",
+    "an odd length": POST + b"content-length: 0x2\r\n\r\n{}",
+    "another coding": POST + b"transfer-encoding: identity, x\r\n\r\n{}",
+    "a folded header": POST + b"x-a: 1\r\n  folded\r\ncontent-length: 2\r\n\r\n{}",
+    "bare line feeds": POST.replace(b"\r\n", b"\n") + b"content-length: 2\n\n{}",
+    "a space before the colon": POST + b"content-length : 2\r\n\r\n{}",
+    "a bare carriage return": POST + b"x-a: 1\rx-b: 2\r\n\r\n",
+    "a NUL": POST + b"x-a: \x00\r\n\r\n",
+    "masses of headers": GOOD[:-2]
+    + b"".join(b"x-%d: y\r\n" % n for n in range(10_000))
+    + b"\r\n",
+    "a long header": GOOD[:-2] + b"x: " + b"y" * 70_000 + b"\r\n\r\n",
+    "a long target": b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+}
+
+
+@SMUGGLER
+@pytest.mark.parametrize("raw", SMUGGLED.values(), ids=SMUGGLED)
+async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
+    *, subject: str, raw: bytes
+) -> None:
+    async with (
+        raw_backend(*[nothing] * 8) as backend,
+        open_to_all(backend.url, name=subject) as address,
+        connected(address) as (reader, writer),
+    ):
+        with contextlib.suppress(ConnectionError):
+            writer.write(raw + GOOD)
+            await writer.drain()
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            answer = await reader.read()  # to the end of the connection
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert answer.count(b"HTTP/1.") == 1
+    assert not backend.requests
