@@ -115,18 +115,25 @@ async def before_url(name: str, url: str) -> AsyncGenerator[Standing, None]:
         async with temper_before(url) as front:
             yield Standing(name, front.client, os.getpid())
         return
+    async with in_a_process(name, url) as standing:
+        yield standing
+
+
+@asynccontextmanager
+async def in_a_process(name: str, url: str) -> AsyncGenerator[Standing, None]:
+    """Run Temper, or the peer of that name, as a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        async with _peer(name, url, Path(folder)) as standing:
+        async with _started(name, url, Path(folder)) as standing:
             yield standing
 
 
 @asynccontextmanager
-async def _peer(name: str, backend: str, folder: Path) -> AsyncGenerator[Standing, None]:
+async def _started(name: str, backend: str, folder: Path) -> AsyncGenerator[Standing, None]:
     port = free_port()
     launch = LAUNCHES[name](Situation(backend, port, "respond", folder, default_folder()))
-    command = launch.command
-    log = folder / "peer.log"
-    with started(command, folder=folder, environment=launch.environment, log=log) as process:
+    runs_in, log = launch.folder or folder, folder / "peer.log"
+    environment = launch.environment
+    with started(launch.command, folder=runs_in, environment=environment, log=log) as process:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             transport=plain_transport(),

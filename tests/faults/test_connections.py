@@ -197,9 +197,7 @@ SMUGGLED = {
     "a space before the colon": POST + b"content-length : 2\r\n\r\n{}",
     "a bare carriage return": POST + b"x-a: 1\rx-b: 2\r\n\r\n",
     "a NUL": POST + b"x-a: \x00\r\n\r\n",
-    "masses of headers": GOOD[:-2]
-    + b"".join(b"x-%d: y\r\n" % n for n in range(10_000))
-    + b"\r\n",
+    "masses of headers": GOOD[:-2] + b"".join(b"x-%d: y\r\n" % n for n in range(10_000)) + b"\r\n",
     "a long header": GOOD[:-2] + b"x: " + b"y" * 70_000 + b"\r\n\r\n",
     "a long target": b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",

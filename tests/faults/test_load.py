@@ -1,24 +1,36 @@
-"""F51, F53, F54 and F56: more is asked than can be answered, or the same twice."""
+"""F51 to F56: more is asked than can be answered, or the same twice."""
 
 import asyncio
+import sys
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import httpx
 import pytest
 
 from proxy.api.app import Serving
+from proxy.backends.client import Description
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.inference.preparation import Policy
+from proxy.processes.managed import Managed
+from proxy.processes.process import Process, RunningServer
+from proxy.processes.supervisor import Supervisor
 from tests.fakes import spoken
-from tests.fakes.front import CHAT, Front, temper
-from tests.fakes.scripted_backend import Asked, Script
+from tests.fakes.front import CHAT, Front, in_front_of, temper
+from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend
+from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import Subject, before
 
 pytestmark = pytest.mark.anyio
 
+START = pytest.mark.fault("F52")
 MALFORMED = pytest.mark.fault("F51")
 QUEUE = pytest.mark.fault("F53")
 TURNS = pytest.mark.fault("F54")
@@ -30,6 +42,8 @@ CLIENTS, ROUNDS = 100, 3
 MOST_GENERATIONS = 3
 MOST_ON_AVERAGE = 1.2
 IN_FLIGHT, WAITING, SLOTS = 1_000, 100, 4
+CROWD = 200
+LASTS = "import signal; signal.pause()"
 
 
 def asks_for(what: str) -> JsonObject:
@@ -81,6 +95,68 @@ async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
             await retried.left.wait()
         answer = await front.ask(asks())
     assert answer.report["outcome"] == "retried"
+
+
+@MALFORMED
+async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> None:
+    live, allowed = 8, 3
+    first, second = asyncio.Event(), asyncio.Event()
+    scripts = [Script((first, BROKEN))] * live + [Script((second, GOOD))] * allowed
+    async with temper(*scripts, serving=Serving(policy=Policy(attempts=2))) as front:
+        asking = [asyncio.create_task(front.ask(asks())) for _ in range(live)]
+        for _ in range(live):
+            await front.backend.asked()
+        first.set()
+        for _ in range(allowed):
+            await front.backend.asked()
+        waiting = set(asking)
+        while len(waiting) > allowed:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        second.set()
+        answers = [await each for each in asking]
+        assert len(front.backend.questions) == live + allowed
+    outcomes = [answer.report["outcome"] for answer in answers]
+    assert sorted(outcomes) == ["exhausted"] * (live - allowed) + ["retried"] * allowed
+    withheld = [answer for answer in answers if "withheld=1" in answer.report["repairs"]]
+    assert len(withheld) == live - allowed
+
+
+@START
+async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one() -> None:
+    backend, opens, starts = ScriptedBackend(*[GOOD] * CROWD), asyncio.Event(), 0
+
+    @asynccontextmanager
+    async def start() -> AsyncGenerator[RunningServer]:
+        nonlocal starts
+        starts += 1
+        await opens.wait()
+        process = await Process.start((sys.executable, "-c", LASTS), name="child")
+        try:
+            yield RunningServer(behind.url, "", process)
+        finally:
+            await process.stop()
+
+    planned = Description(("m",), slots=SLOTS, window=8192)
+    async with listening(backend) as behind:
+        supervisor = Supervisor("child", start)
+        managed = Managed(
+            supervisor, planned, lambda at: LlamaServer(Connection(at.base_url)), load_wait=30
+        )
+        async with in_front_of(managed, None, backend) as front:
+            crowd = []
+            for number in range(CROWD):
+                crowd.append(asyncio.create_task(posted(front, number)))
+                await until_inside(front, len(crowd))
+            assert backend.questions == []
+            opens.set()
+            answers = await asyncio.gather(*crowd)
+        await supervisor.close()
+        await managed.close()
+    assert starts == 1
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+    turns = [int(wish(asked).removeprefix("client ")) for asked in backend.questions]
+    assert sorted(turns) == [*range(CROWD)]
+    assert max(abs(turn - place) for place, turn in enumerate(turns)) < SLOTS
 
 
 @QUEUE
@@ -153,11 +229,16 @@ async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool
     assert (answer.error["type"], answer.error["code"]) == ("rate_limit_error", "queue_full")
 
 
+async def until_inside(front: Front, count: int) -> None:
+    """Wait until so many requests are inside."""
+    async with asyncio.timeout(5):
+        while len(front.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+
+
 async def settled(front: Front, inside: int) -> None:
     """Wait until so many requests are inside and have come as far as they can."""
-    async with asyncio.timeout(5):
-        while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
+    await until_inside(front, inside)
     for _ in range(50):
         await asyncio.sleep(0)
 

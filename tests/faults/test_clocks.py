@@ -1,0 +1,67 @@
+"""F58: durations are measured by clocks that nobody sets."""
+
+import ast
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from tests.fakes.front import request, temper
+from tests.fakes.spoken import calls
+
+pytestmark = [pytest.mark.anyio, pytest.mark.fault("F58")]
+
+PROXY = Path(__file__).parents[2] / "proxy"
+HOUR = 3600.0
+
+# Who reads the clock on the wall, and why: all of them write down when something was.
+DATED = {
+    "api/account.py": "the moment at which a request began, for its record",
+    "api/exchange.py": "the member `created` of an answer",
+    "observability/logs.py": "the moment in a log line",
+    "observability/tracing.py": "the moments of a span",
+}
+OF_THE_WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
+
+
+def readings(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {name for name in named if name.removeprefix("datetime.") in OF_THE_WALL} | {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "time"
+        for alias in node.names
+        if alias.name in ("time", "time_ns")
+    }
+
+
+def test_only_what_writes_down_a_moment_reads_the_clock_on_the_wall() -> None:
+    reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
+    assert reading <= set(DATED)
+
+
+class Jumping:
+    """A clock on the wall that is set an hour on or back each time that somebody looks."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return 1_700_000_000 + HOUR * (self.looks if self.looks % 2 else -self.looks)
+
+
+async def test_a_clock_that_jumps_ends_no_request_and_makes_none_wait(
+    *, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumping = Jumping()
+    monkeypatch.setattr(time, "time", jumping)
+    serving = Serving(pace=Pace(keep_alive=60, deadline=60))
+    good = calls("get_weather", '{"city": "Paris"}')
+    async with temper(calls("get_weather", "{}"), good, good, serving=serving) as front:
+        answers = [await front.ask(request(), stream=stream) for _ in range(2)]
+    assert [answer.report["outcome"] for answer in answers] == ["retried", "clean"]
+    assert jumping.looks

@@ -1,0 +1,114 @@
+"""F36 to F38: odd paths, a door that is open to the world, and web pages that knock."""
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.limits import Access
+from proxy.errors import InvalidConfiguration
+from proxy.settings import load_settings
+from tests.fakes.front import CHAT, temper
+from tests.fakes.spoken import says
+from tests.faults.asked import chats
+from tests.faults.fronts import before
+
+pytestmark = pytest.mark.anyio
+
+PATHS = pytest.mark.fault("F36")
+KEYS = pytest.mark.fault("F37")
+PAGES = pytest.mark.fault("F38")
+
+KEY = "the-key-of-the-server"
+LOCKED = Serving(access=Access({"us": KEY}))
+LOOPBACK = Serving(access=Access(hosts=frozenset({"127.0.0.1", "localhost"})))
+EVIL = "https://evil.example"
+
+
+@PATHS
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//v1/chat/completions",
+        "/v1//chat/completions",
+        "/v1/chat/completions/",
+        "/v1/chat/completions/../../slots",
+        "/v1/%2e%2e/slots",
+        "/v1/..%2fslots",
+        "/slots",
+        "/tools",
+        "/models/load",
+        "/cors-proxy",
+        "/%00",
+    ],
+)
+async def test_what_is_no_route_is_not_found_and_not_passed_on(*, subject: str, path: str) -> None:
+    async with before(subject, says("Hi.")) as front:
+        url = str(front.client.base_url).rstrip("/") + path
+        response = await front.client.post(url, json=chats())
+    assert response.status_code in (404, 405)
+    assert front.backend.questions == []
+
+
+@KEYS
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com"])
+def test_nobody_listens_to_the_world_without_a_key(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPER_SERVER__HOST", host)
+    with pytest.raises(InvalidConfiguration, match="api_key"):
+        load_settings(None, {})
+
+
+@KEYS
+@pytest.mark.parametrize(
+    "address", [f"/v1/models?api_key={KEY}", f"/v1/models?key={KEY}", f"/v1/models?token={KEY}"]
+)
+async def test_a_key_in_the_address_opens_nothing(address: str) -> None:
+    async with temper(serving=LOCKED) as front:
+        assert (await front.client.get(address)).status_code == 401
+
+
+@KEYS
+@pytest.mark.parametrize("sent", ["wrong", KEY[:-1], KEY + "x", KEY.upper(), "é"])
+async def test_only_the_whole_key_opens(sent: str) -> None:
+    headers = [(b"authorization", f"Bearer {sent}".encode())]
+    async with temper(serving=LOCKED) as front:
+        refused = await front.client.get("/v1/models", headers=headers)
+        opened = await front.client.get("/v1/models", headers={"authorization": f"Bearer {KEY}"})
+    assert (refused.status_code, opened.status_code) == (401, 200)
+
+
+@PAGES
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+async def test_a_name_that_was_rebound_to_this_machine_is_refused(host: str) -> None:
+    async with temper(says("Hi."), serving=LOOPBACK) as front:
+        response = await front.client.post(CHAT, json=chats(), headers={"host": host})
+    assert response.status_code == 403
+    assert front.backend.questions == []
+
+
+@PAGES
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+)
+async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: str) -> None:
+    async with before(subject, says("Hi.")) as front:
+        headers = {"content-type": kind, "origin": EVIL}
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
+        response = await front.client.post(CHAT, content=body, headers=headers)
+    assert response.status_code == 415
+    assert front.backend.questions == []
+
+
+@PAGES
+async def test_no_page_is_given_leave(subject: str) -> None:
+    preflight = {
+        "origin": EVIL,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    async with before(subject, says("Hi.")) as front:
+        asked = await front.client.options(CHAT, headers=preflight)
+        told = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
+    for response in (asked, told):
+        assert response.headers.get("access-control-allow-origin") not in ("*", EVIL)
+        assert "access-control-allow-credentials" not in response.headers

@@ -1,0 +1,86 @@
+"""F57: streams that wait for long, and masses of requests: the memory of a process of its own.
+
+This is a taste of the long run in `benchmarks/load`, which sends a hundred thousand.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import psutil
+import pytest
+
+from proxy.conversation import json
+from tests.fakes import spoken
+from tests.fakes.front import CHAT
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import calls
+from tests.faults.asked import asks, chats
+from tests.faults.fronts import Standing, in_a_process
+
+pytestmark = [pytest.mark.anyio, pytest.mark.fault("F57")]
+
+MEGABYTE = 2**20
+STREAMS = 250
+AS_MANY_AS_IN_THE_ROW = 1_000 / STREAMS
+MOST_MEMORY = 300 * MEGABYTE
+REQUESTS = 400
+MOST_GROWTH = 4 * MEGABYTE
+AT_ONCE = 25
+
+
+def memory(front: Standing) -> int:
+    """Return the resident memory of a process, in bytes."""
+    return int(psutil.Process(front.pid).memory_info().rss)
+
+
+@asynccontextmanager
+async def stream(front: Standing) -> AsyncGenerator[None, None]:
+    """Keep a stream open whose first words have come."""
+    body = json.dump(chats(stream=True))
+    url: httpx.URL = front.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    try:
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}"
+        writer.write(f"{head}\r\ncontent-type: application/json\r\n\r\n".encode() + body)
+        await reader.readuntil(b"It is")
+        yield
+    finally:
+        writer.close()
+        await writer.wait_closed()  # the end of the process blocks this loop
+
+
+async def test_streams_that_wait_take_little_memory(subject: str) -> None:
+    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+    backend = ScriptedBackend(*[talking] * STREAMS)
+    async with (
+        listening(backend) as behind,
+        in_a_process(subject, behind.url) as front,
+        AsyncExitStack() as streams,
+    ):
+        before = memory(front)
+        for _ in range(STREAMS // AT_ONCE):
+            opening = (streams.enter_async_context(stream(front)) for _ in range(AT_ONCE))
+            await asyncio.gather(*opening)
+        assert len(backend.questions) == STREAMS
+        grown = memory(front) - before
+    assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
+
+
+async def test_masses_of_requests_leave_nothing_behind(subject: str) -> None:
+    good = calls("get_weather", '{"city": "Paris"}')
+    backend = ScriptedBackend(*[good] * (3 * REQUESTS))
+
+    async def ask(front: Standing) -> None:
+        for number in range(REQUESTS // AT_ONCE):
+            await front.ask(asks(), stream=number % 2 == 0)
+
+    async with listening(backend) as behind, in_a_process(subject, behind.url) as front:
+        used = []
+        for _ in range(3):
+            await asyncio.gather(*(ask(front) for _ in range(AT_ONCE)))
+            used.append(memory(front))
+    warmed_up, *_, at_last = used
+    assert at_last - warmed_up < MOST_GROWTH
