@@ -145,7 +145,7 @@ class EventStream(Generic[Event]):
         finally:
             pulse.cancel()
         if failure is not None and self._encoder is None:
-            await describe(failure).response()(scope, _never, send)
+            await describe(failure).response()(scope, never, send)
             return
         encoder = self._encoder or await self._begin(None, send)
         payload = encoder.end() if failure is None else encoder.fail(failure)
@@ -191,7 +191,7 @@ class EventStream(Generic[Event]):
                     self._pulse_over.set()
 
 
-async def _never() -> Message:
+async def never() -> Message:
     """Wait for ever: leaving clients are noticed by `while_connected` alone."""
     await asyncio.Event().wait()
     raise AssertionError

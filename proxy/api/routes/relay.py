@@ -5,11 +5,13 @@ the backend's business.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import anyio
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -18,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.reception import Passing, Reception, asker, request_id
-from proxy.api.streaming import EventStream, Pace, while_connected, within
+from proxy.api.streaming import Pace, never, while_connected, within
 from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.errors import BackendUnavailable, TemperError
@@ -26,7 +28,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.trace_context import trace_of
 from proxy.processes.fleet import Hold
 
-Batches: TypeAlias = AsyncGenerator[tuple[bytes], None]
+Pieces: TypeAlias = AsyncGenerator[bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +66,42 @@ class Relay:
         passage, service = passing.passage, passing.service
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         account.asked = Asked(passage.model, service.title, backend, passage.stream)
-        batches = self._batches(passing, account, asker(http))
+        pieces = self._pieces(passing, account, asker(http))
 
         async def work() -> None:
             if passage.stream:
-                streaming = EventStream(
-                    batches,
-                    lambda _: WholeLines(),
-                    self.pace,
-                    backend=backend,
-                    headers=lambda: told,
-                )
-                await streaming(http.scope, send)
-                return
-            async with within(self.pace.deadline, backend):
-                body = b"".join([piece async for (piece,) in batches])
-            response = Response(body, 200, told, "application/json")
-            await response(http.scope, http.receive, send)
+                response = await self._stream(pieces, backend, told)
+            else:
+                async with within(self.pace.deadline, backend):
+                    body = b"".join([piece async for piece in pieces])
+                response = Response(body, 200, told, "application/json")
+            await response(http.scope, never, send)
 
-        async with aclosing(batches):
+        async with aclosing(pieces):
             await while_connected(http.receive, work)
 
-    async def _batches(self, passing: Passing, account: Account, key: str) -> Batches:
+    async def _stream(self, pieces: Pieces, backend: str, told: dict[str, str]) -> Response:
+        """Begin with the first piece, so that an early failure has its status, or after a while."""
+        first = asyncio.ensure_future(anext(pieces, b""))
+        try:
+            await asyncio.wait((first,), timeout=self.pace.keep_alive)
+            if first.done():
+                first.result()
+        except BaseException:
+            first.cancel()
+            await asyncio.wait((first,))
+            raise
+        return EventSourceResponse(
+            _whole_lines(first, pieces, within(self.pace.deadline, backend)),
+            headers={"cache-control": "no-cache", **told},
+            sep="\n",
+            ping=self.pace.keep_alive,
+            ping_message_factory=_Sign,
+            shutdown_event=anyio.Event(),
+            shutdown_grace_period=self.pace.grace,
+        )
+
+    async def _pieces(self, passing: Passing, account: Account, key: str) -> Pieces:
         """Stream the answer as soon as the model is loaded and has a slot."""
         passage, service = passing.passage, passing.service
         load = self.observers.load(service.title)
@@ -98,39 +114,43 @@ class Relay:
             async with service.admission.slot(key):
                 account.admit(0.0)
                 with account.attempt(passing.headers) as headers:
-                    async with aclosing(service.backend.relay(passage, headers)) as pieces:
-                        async for piece in pieces:
+                    async with aclosing(service.backend.relay(passage, headers)) as answer:
+                        async for piece in answer:
                             account.show()
-                            yield (piece,)
+                            yield piece
 
 
-class WholeLines:
-    """Passes on whole lines of a stream: what is added can stand between any two of them."""
+async def _whole_lines(
+    first: Awaitable[bytes], pieces: Pieces, deadline: AbstractAsyncContextManager[None]
+) -> Pieces:
+    """Pass on whole lines of a stream: a sign of life can stand between any two of them.
 
-    def __init__(self) -> None:
-        self._rest: list[bytes] = []
+    What breaks ends with an error event; what was left of a line is no use to anybody then.
+    """
+    rest: list[bytes] = []
+    try:
+        async with deadline:
+            piece = await first
+            while piece:
+                whole, newline, beginning = piece.rpartition(b"\n")
+                if newline:
+                    yield b"".join((*rest, whole, newline))
+                    rest.clear()
+                rest.append(beginning)
+                piece = await anext(pieces, b"")
+    except TemperError as error:
+        yield b"\n" + sse.encode_data(json.dump(describe(error).body()))
+    else:
+        if left := b"".join(rest):
+            yield left
 
-    def encode(self, piece: bytes) -> bytes:
-        """Return what is complete with this piece."""
-        whole, newline, rest = piece.rpartition(b"\n")
-        if not newline:
-            self._rest.append(piece)
-            return b""
-        lines = b"".join((*self._rest, whole, newline))
-        self._rest = [rest]
-        return lines
 
-    def keep_alive(self) -> bytes:
-        """Return a comment; a blank line behind it would end an event."""
+class _Sign(ServerSentEvent):
+    """A comment that says that work goes on; a blank line behind it would end an event."""
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
         return b": the backend works\n"
-
-    def end(self) -> bytes:
-        """Return what is left."""
-        return b"".join(self._rest)
-
-    def fail(self, error: TemperError) -> bytes:
-        """Return an error event; what was left of a line is no use to anybody."""
-        return b"\n" + sse.encode_data(json.dump(describe(error).body()))
 
 
 async def _granted(hold: Hold, model: str, pace: Pace) -> None:

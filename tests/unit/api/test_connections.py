@@ -1,10 +1,9 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from sse_starlette.sse import AppStatus
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import Serving, create_app
@@ -17,13 +16,6 @@ pytestmark = pytest.mark.anyio
 
 GOOD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_is_told_to_stop() -> Iterator[None]:
-    """sse-starlette remembers the end of a server for the whole process."""
-    yield
-    AppStatus.should_exit = False
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 
 import pytest
 from starlette.types import Message
@@ -7,10 +8,10 @@ from starlette.types import Message
 from proxy.api.app import Serving
 from proxy.api.limits import BodyLimits
 from proxy.api.reception import Reception
-from proxy.api.routes.relay import Relay, WholeLines
+from proxy.api.routes.relay import Relay
 from proxy.api.services import Services
 from proxy.api.streaming import Pace
-from proxy.backends.client import Description
+from proxy.backends.client import Description, Passage
 from proxy.conversation import json
 from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
 from proxy.inference.preparation import Policy
@@ -177,9 +178,33 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
 
 
 def test_lines_are_held_until_they_are_whole() -> None:
-    lines = WholeLines()
-    assert lines.encode(b"data: a") == b""
-    assert lines.encode(b"b") == b""
-    assert lines.encode(b"c\n\nd") == b"data: abc\n\n"
-    assert lines.keep_alive() == b": the backend works\n"
-    assert lines.end() == b"d"
+    client = call(ScriptedBackend(pieces=[b"data: a", b"b", b"c\n\nd"]), STREAMED)
+    bodies = [one["body"] for one in client.got[1:]]
+    assert bodies == [b"data: abc\n\n", b"d", b""]
+
+
+def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
+    async def scene() -> HandMadeClient:
+        may_go_on = asyncio.Event()
+        client = HandMadeClient(STREAMED, "POST")
+
+        class Slow(ScriptedBackend):
+            async def relay(
+                self, passage: Passage, headers: dict[str, str]
+            ) -> AsyncGenerator[bytes, None]:
+                await may_go_on.wait()
+                yield b"data: {}\n\n"
+
+        async def note(message: Message) -> None:
+            client.got.append(message)
+            if message.get("body") == b": the backend works\n":
+                may_go_on.set()
+
+        app = endpoint(Serving().alone(Slow()), pace=Pace(keep_alive=0.01))
+        await app(client.scope, client.receive, note)
+        return client
+
+    client = asyncio.run(scene())
+    assert client.status == 200
+    assert client.answer.startswith(b": the backend works\n")
+    assert client.answer.endswith(b"data: {}\n\n")
