@@ -3,6 +3,7 @@
 It is told of turning points only and never of tokens, so it costs nothing where speed matters.
 """
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ from proxy.observability.record import (
     Tokens,
 )
 from proxy.observability.trace_context import TraceContext, new_span_id
+
+LONGEST_SAMPLE = 2000  # bytes
+
+logger = logging.getLogger(__name__)
 
 _OVERFLOWED = Try("as_asked")
 _FAILURES: dict[type[TemperError], str] = {
@@ -158,6 +163,9 @@ class Account:
             yield headers
         except (BackendFailed, InvalidRequest) as error:
             running.error = word_for(error)
+            if isinstance(error, BackendSpokeNonsense):
+                # written as Python's bytes are: nothing in them can steer a terminal
+                logger.debug("%s It sent: %r", error, error.sample[:LONGEST_SAMPLE])
             raise
         finally:
             running.ended = self._clock()

@@ -156,7 +156,7 @@ class OpenAICompatible:
     def _unreadable(self, reading: ReplyReading, chunk: bytes) -> BackendFailed:
         if reading.has_begun and not chunk:
             return BackendUnavailable(self.name, "broke off in the middle of its reply")
-        return BackendSpokeNonsense(self.name, "sent no valid reply", chunk)
+        return BackendSpokeNonsense(self.name, "sent no valid reply", chunk or reading.beginning)
 
     def _refused(self, document: Document) -> BackendFailed | ContextOverflow:
         error = decode_error(document.body)

@@ -15,10 +15,12 @@ from proxy.dialects.sse import EventDecoder
 class ReplyReading:
     """Reads one reply; `has_begun` tells whether anything in it made sense.
 
+    `beginning` is what came first, for a look at what made none.
     Both methods raise ValueError for what is no reply.
     """
 
     has_begun: bool = False
+    beginning: bytes = b""
     _events: EventDecoder = field(default_factory=EventDecoder)
     _chunks: ChunkDecoder = field(default_factory=ChunkDecoder)
     _completion: bytearray | None = None
@@ -29,6 +31,7 @@ class ReplyReading:
         if self._is_blank:
             piece = piece.lstrip()
             self._is_blank = not piece
+            self.beginning = piece
             self._completion = bytearray() if piece.startswith(b"{") else None
         if self._completion is not None:
             self._completion += piece

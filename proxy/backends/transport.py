@@ -96,7 +96,8 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
 
 
 def _nonsense(backend: str, problem: str, error: Exception) -> BackendSpokeNonsense:
-    return BackendSpokeNonsense(backend, problem, str(error).encode("utf-8", "replace"))
+    said = error.sample if isinstance(error, NotHttp) else str(error).encode("utf-8", "replace")
+    return BackendSpokeNonsense(backend, problem, said)
 
 
 class Arriving(Protocol):

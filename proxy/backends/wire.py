@@ -38,7 +38,11 @@ class BrokenOff(WireError):
 
 
 class NotHttp(WireError):
-    """What came is no answer in HTTP/1."""
+    """What came, of which `sample` is the last, is no answer in HTTP/1."""
+
+    def __init__(self, problem: str = "", sample: bytes = b"") -> None:
+        self.sample = sample
+        super().__init__(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +251,14 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read what has come."""
         if self._is_over:  # nothing was asked
-            self._fail(NotHttp("more than the answer"))
+            self._fail(NotHttp("more than the answer", data))
             self.close()
             return
         self._has_heard = True
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            self._fail(NotHttp(str(error)))
+            self._fail(NotHttp(str(error), data))
             self.close()
         self._wake()
 

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from starlette.types import Message
 from proxy import errors
 from proxy.api.account import Account, Asked, word_for
 from proxy.conversation.replies import UsageReported
-from proxy.errors import BackendTimedOut, TemperError
+from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens
@@ -82,6 +83,18 @@ def test_each_attempt_has_its_own_defect_and_its_own_error() -> None:
         ("as_asked", "prose", None),
         ("nudged", None, "timed_out"),
     ]
+
+
+def test_nonsense_is_shown_in_the_debug_log_alone_escaped_and_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "proxy")
+    nonsense = BackendSpokeNonsense("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
+    run_attempts(an_account(), nonsense, BackendUnavailable("b", "is down"))
+    (logged,) = caplog.records
+    assert logged.levelno == logging.DEBUG
+    assert "b'\\x1b[31mxxx" in logged.getMessage()
+    assert len(logged.getMessage()) < 3_000
 
 
 def test_an_attempt_that_proved_too_long_is_kept_though_its_turn_is_gone() -> None:

@@ -64,6 +64,12 @@ def test_an_error_instead_of_a_completion_is_a_part_like_any_other() -> None:
     assert list(reading.finish()) == [StreamedError({"message": "No."})]
 
 
+def test_the_beginning_is_kept_for_a_look_at_it() -> None:
+    reading = ReplyReading()
+    assert [part for piece in (b" \n", b" <html>", b"<p>") for part in reading.feed(piece)] == []
+    assert reading.beginning == b"<html>"
+
+
 @pytest.mark.parametrize("body", [b"", b" ", b"<html>", b"[]", b"{", b"{}", b'{"\xff": 1}'])
 def test_what_is_no_reply_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

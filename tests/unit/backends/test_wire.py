@@ -158,8 +158,10 @@ def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
         await caller.hang_up_seen()
 
     async def scene(one: Wire, backend: RawBackend) -> None:
-        with pytest.raises(NotHttp):
+        with pytest.raises(NotHttp) as raised:
             await send(one)
+        assert raised.value.sample in nonsense
+        assert raised.value.sample
 
     play(scene, hears_the_end)
 
