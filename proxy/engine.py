@@ -6,7 +6,12 @@ from typing import TypeAlias
 
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
-from proxy.errors import BackendFailed, GuardrailsExhausted, InvalidRequest
+from proxy.errors import (
+    BackendFailed,
+    BackendSpokeNonsense,
+    GuardrailsExhausted,
+    InvalidRequest,
+)
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]
@@ -19,6 +24,7 @@ async def converse(
     """Stream the client's events of a turn; closing the iterator cancels the work upstream.
 
     A later attempt that fails costs nothing that an earlier one gave: the turn falls back to it.
+    A reply that does not end is cut off.
     Each attempt runs within an `attempt`, which may add to the headers that travel upstream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
@@ -32,11 +38,12 @@ async def converse(
                             yield shown
                         if failure is not None:
                             raise failure
-        except (BackendFailed, InvalidRequest):
-            fallback = turn.abandon()
-            if not fallback:
+        except (BackendFailed, InvalidRequest) as error:
+            is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
+            rest = (turn.cut_off() if is_endless else ()) or turn.abandon()
+            if not rest:
                 raise
-            yield fallback
+            yield rest
 
 
 def _received(

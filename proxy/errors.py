@@ -172,7 +172,11 @@ class BackendUnavailable(BackendFailed):
 
 
 class BackendTimedOut(BackendFailed):
-    """Nothing came for too long."""
+    """Nothing came for too long; `is_overall` if all there is took too long together."""
+
+    def __init__(self, backend: str, problem: str, *, is_overall: bool = False) -> None:
+        self.is_overall = is_overall
+        super().__init__(backend, problem)
 
 
 class BackendRefused(BackendFailed):
@@ -200,10 +204,16 @@ class BackendRefused(BackendFailed):
 
 
 class BackendSpokeNonsense(BackendFailed):
-    """The backend broke its own protocol; `sample` is for the debug log only."""
+    """The backend broke its own protocol; `sample` is for the debug log only.
 
-    def __init__(self, backend: str, problem: str, sample: bytes = b"") -> None:
+    It `is_endless` where nothing was wrong with the reply but that it did not end.
+    """
+
+    def __init__(
+        self, backend: str, problem: str, sample: bytes = b"", *, is_endless: bool = False
+    ) -> None:
         self.sample = sample
+        self.is_endless = is_endless
         super().__init__(backend, problem)
 
 

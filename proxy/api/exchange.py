@@ -5,7 +5,7 @@ It owns what the pure middle must not have: the clock, fresh ids and the answer'
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -31,7 +31,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
 from proxy.engine import converse
-from proxy.errors import ContextOverflow, TemperError
+from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.turn import State, Turn
 from proxy.observability.record import Load
@@ -128,6 +128,7 @@ class Exchange:
                     self._pace,
                     backend=self._backend.name,
                     headers=self._headers,
+                    cut_off=self._cut_off,
                 )
                 await streaming(scope, noted_send)
             else:
@@ -175,6 +176,15 @@ class Exchange:
         elif isinstance(event, ReplyFinished):
             self._account.finish_reason = event.reason
 
+    def _cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        """Return the end of an answer that flowed until its time was over."""
+        if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
+            return ()
+        rest = self._turn.cut_off()
+        for event in rest:
+            self._notice(event)
+        return rest
+
     async def _shorten(self, overflow: ContextOverflow) -> bool:
         """Begin anew, and only once, with a shorter prompt; tells whether that was possible.
 
@@ -210,7 +220,11 @@ class Exchange:
                     for event in batch:
                         builder.add(event)
         except TemperError as error:
-            return describe(error).response()
+            rest = self._cut_off(error) if builder is not None else ()
+            if builder is None or not rest:
+                return describe(error).response()
+            for event in rest:
+                builder.add(event)
         body = json.dump(builder.build() if builder is not None else {})
         told = {f"x-temper-{name}": value for name, value in report(self._facts).items()}
         headers = {**self._headers(), **told}

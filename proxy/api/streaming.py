@@ -94,7 +94,12 @@ async def within(seconds: float, backend: str) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise BackendTimedOut(backend, f"did not finish within {seconds:g} s") from error
+        problem = f"did not finish within {seconds:g} s"
+        raise BackendTimedOut(backend, problem, is_overall=True) from error
+
+
+def _nothing_left(_: TemperError) -> tuple[()]:
+    return ()
 
 
 class EventStream(Generic[Event]):
@@ -103,7 +108,8 @@ class EventStream(Generic[Event]):
     The status is sent with the first event, so that early failures carry their own; silence of
     more than `pace.keep_alive` sends it all the same. `make_encoder` gets the first event, or
     None after silence; `headers` are asked for at the same moment. A slow client slows the reading
-    of the backend down.
+    of the backend down. `cut_off` gives the end of an answer that a failure left without one, empty
+    where there is none.
     """
 
     def __init__(
@@ -114,12 +120,14 @@ class EventStream(Generic[Event]):
         *,
         backend: str,
         headers: Callable[[], Mapping[str, str]],
+        cut_off: Callable[[TemperError], Sequence[Event]] = _nothing_left,
     ) -> None:
         self._batches = batches
         self._make_encoder = make_encoder
         self._pace = pace
         self._backend = backend
         self._make_headers = headers
+        self._cut_off = cut_off
         self._encoder: Encoder[Event] | None = None
         self._is_silent = True
         self._is_sending = False
@@ -137,6 +145,9 @@ class EventStream(Generic[Event]):
                         await self._show(batch, send)
             except TemperError as error:
                 failure = error
+                if rest := self._cut_off(error):
+                    failure = None
+                    await self._show(rest, send)
             await self._pulse_over.wait()
         except asyncio.CancelledError as cut:
             if cut.args != (_CLIENT_LEFT,):
@@ -167,7 +178,8 @@ class EventStream(Generic[Event]):
         encoder = self._encoder or await self._begin(batch[0], send)
         if payload := b"".join(map(encoder.encode, batch)):
             await send({"type": "http.response.body", "body": payload, "more_body": True})
-        self._is_sending = self._is_silent = False
+            self._is_silent = False
+        self._is_sending = False
 
     async def _begin(self, first: Event | None, send: Send) -> Encoder[Event]:
         self._encoder = encoder = self._make_encoder(first)

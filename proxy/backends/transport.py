@@ -186,7 +186,9 @@ class Answer:
         self._deadline = self._clock() + self._idle
         self._received += len(chunk)
         if self._received > STREAM_LIMIT:
-            raise BackendSpokeNonsense(self._backend, "sent a reply without an end")
+            raise BackendSpokeNonsense(
+                self._backend, "sent a reply without an end", is_endless=True
+            )
         return chunk
 
     async def read(self, limit: int) -> bytes:

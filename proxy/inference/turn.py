@@ -56,6 +56,7 @@ from proxy.inference.wording import Wording
 MayRetry: TypeAlias = Callable[[], bool]
 
 ANSWER_FORM = "response_format"
+CUT_OFF = "length"
 
 
 class State(Enum):
@@ -218,6 +219,22 @@ class Turn:
         if not (fallback.answer.text.strip() or fallback.answer.calls):
             return ()
         return self._fall_back(self._failures[-1])
+
+    def cut_off(self) -> Sequence[ReplyEvent]:
+        """End the turn in the middle of a reply that does not end, as at a limit of tokens.
+
+        Returns the client's last events; nothing if the reply has nothing to give.
+        """
+        if self._state not in (State.LISTENING, State.COMMITTED):
+            return ()
+        events, verdict = self._listening.finish(CUT_OFF)
+        answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
+        if not (answer.text.strip() or answer.calls):
+            return ()
+        self._facts += verdict.facts
+        shown = self._show(events)
+        best = _Fallback(replace(answer, reason=CUT_OFF), self._listening, self._usage)
+        return [*shown, *self._complete(best)]
 
     def _move(self, move: Move) -> None:
         to = _MOVES.get((self._state, move))

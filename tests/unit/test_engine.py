@@ -5,7 +5,7 @@ import pytest
 
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCallStarted
 from proxy.engine import converse
-from proxy.errors import BackendUnavailable
+from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import outcome
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
@@ -54,6 +54,18 @@ def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
         ]
     )
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
+
+
+def test_a_reply_that_does_not_end_is_cut_off() -> None:
+    endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
+    backend = ScriptedBackend([[TextDelta("and on"), endless]])
+    assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]
+
+
+def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
+    endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
+    with pytest.raises(BackendSpokeNonsense):
+        collect(make_turn(), ScriptedBackend([[endless]]))
 
 
 def test_closing_the_conversation_closes_the_question_upstream() -> None:

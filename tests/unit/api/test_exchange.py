@@ -48,13 +48,19 @@ class SilentBackend(ScriptedBackend):
         yield [TextDelta("never")]
 
 
-def exchange(client: HandMadeClient, backend: ScriptedBackend, *, is_stream: bool) -> RequestRecord:
+def exchange(
+    client: HandMadeClient,
+    backend: ScriptedBackend,
+    *,
+    is_stream: bool,
+    pace: Pace | None = None,
+) -> RequestRecord:
     request = make_request(tools=())
     asked = Request(request.model, request.messages, request.fields, stream=is_stream)
     turn = prepare(asked, Policy(), CountedIds())
     account = Account("req_1")
     account.asked = Asked("test", "default", backend.name, is_stream)
-    one = Exchange(asked, turn, backend, Pace(), account=account)
+    one = Exchange(asked, turn, backend, pace or Pace(), account=account)
 
     async def run() -> None:
         await one.answer(client.scope, client.receive, client.send, {})
@@ -76,6 +82,33 @@ def test_an_answer_is_recorded_with_what_it_cost(is_stream: bool) -> None:
     assert [(one.rung, one.defect, one.error) for one in logged.attempts] == [
         ("as_asked", None, None)
     ]
+
+
+class Endless(ScriptedBackend):
+    """Never comes to an end."""
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        del question, headers
+        while True:
+            yield [TextDelta("and on ")]
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_without_an_end_is_cut_off_when_its_time_is_over(is_stream: bool) -> None:
+    client = HandMadeClient()
+    logged = exchange(client, Endless([]), is_stream=is_stream, pace=Pace(deadline=0.02))
+    assert (logged.status, logged.finish_reason) == (200, "length")
+    assert b"and on" in client.answer
+    assert b"error" not in client.answer
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_silence_until_the_time_is_over_is_a_failure(is_stream: bool) -> None:
+    client = HandMadeClient()
+    pace = Pace(deadline=0.02)
+    logged = exchange(client, SilentBackend([]), is_stream=is_stream, pace=pace)
+    assert (logged.status, logged.finish_reason) == (504, None)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

@@ -132,6 +132,38 @@ def test_too_much_time_in_all_is_a_failure() -> None:
     assert client.answer == b"a!BackendTimedOut"
 
 
+def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
+    client = HandMadeClient()
+    failures: list[TemperError] = []
+
+    def cut_off(failure: TemperError) -> list[ReplyEvent]:
+        failures.append(failure)
+        return [TextDelta("b"), ReplyFinished("length")]
+
+    given = batches(TextDelta("a"), asyncio.Event())
+    streaming = EventStream(
+        given, lambda _: Letters(), Pace(deadline=0.01), backend="b", headers=dict, cut_off=cut_off
+    )
+    asyncio.run(streaming(client.scope, client.send))
+    assert client.answer == b"ab."
+    (failure,) = failures
+    assert isinstance(failure, BackendTimedOut)
+    assert failure.is_overall
+
+
+def test_events_that_a_client_does_not_see_do_not_count_as_life() -> None:
+    client = HandMadeClient()
+
+    async def reading_a_prompt() -> ReplyEvents:
+        while client.answer.count(b"~") < 2:
+            await asyncio.sleep(0.005)
+            yield [PromptProgress(9, 0, 1)]
+        yield [TextDelta("a")]
+
+    stream(reading_a_prompt(), client, Pace(keep_alive=0.02, deadline=5))
+    assert client.answer == b"~~a."
+
+
 def test_silence_is_filled_with_signs_of_life() -> None:
     client = HandMadeClient()
     seen: list[ReplyEvent | None] = []

@@ -207,8 +207,9 @@ def test_a_reply_without_an_end_is_cut_off() -> None:
     routes = router()
     routes.post("http://host/v1/x").respond(200, stream=Endless())
 
-    with pytest.raises(BackendSpokeNonsense, match="without an end"):
+    with pytest.raises(BackendSpokeNonsense, match="without an end") as raised:
         asyncio.run(read_all(mocked(routes)))
+    assert raised.value.is_endless
 
 
 def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:

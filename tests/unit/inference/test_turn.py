@@ -341,6 +341,37 @@ def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> No
     assert book.turn.abandon() == ()
 
 
+def test_a_reply_without_an_end_is_cut_off_where_it_is() -> None:
+    book = Playbook.of(make_request(tools=())).ask()
+    book >> TextDelta("and on") << TextDelta("and on")
+    book.shown += book.turn.cut_off()
+    book << ReplyFinished("length")
+    book.end()
+
+
+def test_what_was_held_back_of_a_reply_without_an_end_is_shown_but_no_half_call() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> TextDelta("Let me see.\n") >> TextDelta('<tool_call>\n{"name": "get_ti')
+    book.shown += book.turn.cut_off()
+    assert book.shown.pop() == ReplyFinished("length")
+    assert all(isinstance(event, TextDelta) for event in book.shown)
+
+
+def test_prose_where_a_call_is_required_is_cut_off_without_another_question() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
+    book >> TextDelta("and on")
+    book.shown += book.turn.cut_off()
+    book << TextDelta("and on") << ReplyFinished("length")
+    book.end()
+
+
+def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
+    book = Playbook.of(make_request())
+    assert book.turn.cut_off() == ()
+    book.ask()
+    assert book.turn.cut_off() == ()
+
+
 def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
     book = Playbook.of(make_request()).ask()
     book >> ToolCallStarted(0, "a", "get_time") >> ToolCallArgumentsDelta(0, "{}")

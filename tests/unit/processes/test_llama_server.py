@@ -53,6 +53,7 @@ def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
         start(("/nowhere/llama-server",), model)
 
 
+@pytest.mark.fault("F22")
 def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="its key is not honoured"):
         start((sys.executable, "-c", STRANGER), model)
