@@ -69,6 +69,7 @@ def test_published_sampling_is_what_the_server_does_by_default(scripted_model: P
     assert [defaults[name] for name in names] == [0.25, 0.5, 7, 0.125, 1.5, 0.75]
 
 
+@pytest.mark.fault("F22")
 def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:
     assert httpx.get(llama_server.base_url + "/slots", trust_env=False).status_code == 401
     headers = {"authorization": f"Bearer {llama_server.api_key}", "origin": "https://example.com"}
@@ -121,6 +122,7 @@ def launch(model: Path, ready_seconds: float = PATIENCE_SECONDS) -> None:
     asyncio.run(start())
 
 
+@pytest.mark.fault("F24")
 def test_a_model_that_is_cut_off_is_explained_with_the_log(
     scripted_model: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_model_that_is_cut_off_is_explained_with_the_log(
     assert any("not within the file bounds" in line for line in failure.value.log)
 
 
+@pytest.mark.fault("F24")
 def test_a_model_of_an_unknown_kind_is_explained(scripted_model: Path, tmp_path: Path) -> None:
     strange = tmp_path / "strange.gguf"
     strange.write_bytes(scripted_model.read_bytes().replace(b"qwen2", b"qwenX"))
@@ -143,6 +146,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(scripted_model: Path) -> 
         launch(scripted_model, ready_seconds=0.001)
 
 
+@pytest.mark.fault("F21")
 def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf", context_tokens=16384)
     command = [sys.executable, "-c", PARENT, str(model)]

@@ -121,6 +121,8 @@ def gated(tmp_path: Path, gate: Path) -> Path:
     return program
 
 
+@pytest.mark.fault("F13")
+@pytest.mark.fault("F25")
 def test_temper_answers_while_the_model_loads_and_requests_wait_for_it(
     model: Path, gate: Path, gated: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_temper_answers_while_the_model_loads_and_requests_wait_for_it(
         own.stop()
 
 
+@pytest.mark.fault("F13")
 def test_a_wait_for_the_model_has_an_end(model: Path, gated: Path) -> None:
     waits = {"TEMPER_MODEL__SERVER": str(gated), "TEMPER_BACKEND__LOAD_WAIT_SECONDS": "0.1"}
     with served(model, **waits) as own:
@@ -146,6 +149,7 @@ def test_a_wait_for_the_model_has_an_end(model: Path, gated: Path) -> None:
     assert answer.json()["error"]["code"] == "model_loading"
 
 
+@pytest.mark.fault("F52")
 def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
     model: Path, gate: Path, gated: Path
 ) -> None:
@@ -159,6 +163,8 @@ def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
     assert said.count("llama-server: starting") == 1
 
 
+@pytest.mark.fault("F01")
+@pytest.mark.fault("F20")
 def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back(
     model: Path,
 ) -> None:
@@ -184,6 +190,7 @@ def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back
     assert processes_with(str(model)) == []
 
 
+@pytest.mark.fault("F20")
 def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
     with served(model) as own:
         for _ in range(5):
@@ -202,6 +209,7 @@ def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
     assert own.process.returncode == 0
 
 
+@pytest.mark.fault("F24")
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
     scripted_model: Path, tmp_path: Path, workers: str
@@ -217,6 +225,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
     assert processes_with(str(broken)) == []
 
 
+@pytest.mark.fault("F24")
 def test_an_argument_that_the_server_does_not_know_is_named(model: Path) -> None:
     extra = {"TEMPER_MODEL__EXTRA_ARGUMENTS": '["--warp", "9"]'}
     with temper("serve", "--model", str(model), "--port", "0", **extra) as process:
@@ -226,6 +235,7 @@ def test_an_argument_that_the_server_does_not_know_is_named(model: Path) -> None
     assert "extra_arguments" in said.splitlines()[-1]
 
 
+@pytest.mark.fault("F22")
 def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = str(stranger.getsockname()[1])
@@ -241,6 +251,7 @@ def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: P
         own.stop()
 
 
+@pytest.mark.fault("F23")
 def test_open_streams_get_an_error_when_their_time_is_over(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="0.1") as own:
         with own.open_stream() as lines:
@@ -252,6 +263,7 @@ def test_open_streams_get_an_error_when_their_time_is_over(model: Path) -> None:
     assert processes_with(str(model)) == []
 
 
+@pytest.mark.fault("F23")
 def test_a_second_signal_ends_it_at_once(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="600") as own:
         with own.open_stream() as lines:
@@ -266,6 +278,7 @@ def test_a_second_signal_ends_it_at_once(model: Path) -> None:
     assert processes_with(str(model)) == []
 
 
+@pytest.mark.fault("F21")
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> None:
     with served(model, "--workers", workers) as own:
@@ -277,6 +290,7 @@ def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> N
             assert time.monotonic() < deadline
 
 
+@pytest.mark.fault("F20")
 def test_workers_share_a_server_and_hear_of_its_crashes(model: Path) -> None:
     with served(model, "--workers", "2") as own:
         assert own.post("[[plain]] hello").status_code == 200

@@ -142,6 +142,7 @@ async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
     check_bodies(double)
 
 
+@pytest.mark.fault("F16")
 async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
     double: OllamaDouble,
 ) -> None:
@@ -308,6 +309,7 @@ async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: Olla
     assert "maximum context length is 1024 tokens" in raised.value.message
 
 
+@pytest.mark.fault("F18")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_prompt_that_was_cut_in_silence_is_an_error(
     double: OllamaDouble, *, stream: bool

@@ -41,6 +41,7 @@ def own_model(scripted_model: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.fault("F23")
 def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_model: Path) -> None:
     arguments = ("serve", "--model", str(own_model), "--port", "0", "--json")
     with temper(*arguments, TEMPER_SERVER__GRACE_SECONDS="1") as process:
@@ -86,6 +87,7 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
     assert answer.headers["x-temper-context"].startswith(f"n_ctx={window};")
 
 
+@pytest.mark.fault("F23")
 def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None

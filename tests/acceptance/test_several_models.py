@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import httpx
+import pytest
 
 from proxy.api.app import Serving, create_app
 from proxy.api.opening import open_services
@@ -26,6 +27,7 @@ async def statuses(client: httpx.AsyncClient) -> dict[str, str]:
     return {one["id"]: one["status"]["value"] for one in listed}
 
 
+@pytest.mark.fault("F25")
 def test_two_models_take_turns_under_load_and_an_idle_one_stops(
     scripted_model: Path, tmp_path: Path
 ) -> None:

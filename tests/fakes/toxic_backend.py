@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 from tests.fakes.raw_backend import STREAM_HEAD, Caller
 
+LAST_CHUNK = b"0\r\n\r\n"
+
 _QUESTIONS = (b"POST /v1/chat/completions ", b"POST /api/chat ")
 _NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -33,13 +35,13 @@ class Then(Enum):
 
 @dataclass
 class ToxicBackend:
-    """A listening backend; `left` is set when an asker hung up on a toxic that was not done."""
+    """A listening backend; `over` is set when a toxic was done, or its asker had hung up."""
 
     url: str
     toxics: tuple[Toxic, ...]
     documents: dict[str, bytes] = field(default_factory=dict)
     questions: list[bytes] = field(default_factory=list)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; the n-th question is its last and gets the n-th toxic."""
@@ -49,13 +51,16 @@ class ToxicBackend:
                 if request.startswith(_QUESTIONS):
                     self.questions.append(request)
                     assert len(self.questions) <= len(self.toxics), "asked too often"
-                    await self.toxics[len(self.questions) - 1](caller)
+                    try:
+                        await self.toxics[len(self.questions) - 1](caller)
+                    finally:
+                        self.over.set()
                     return
                 path = request.split(b" ", 2)[1].decode()
                 known = self.documents.get(path)
                 await caller.send(_NOTHING if known is None else whole(known))
-        except OSError:
-            self.left.set()
+        except OSError:  # the asker has hung up
+            pass
         finally:
             writer.close()
 
@@ -64,14 +69,12 @@ class ToxicBackend:
 async def toxic_backend(*toxics: Toxic) -> AsyncGenerator[ToxicBackend, None]:
     """Serve the n-th question by the n-th toxic; there must be no further one."""
     backend = ToxicBackend("", toxics)
-    serving: set[asyncio.Task[None]] = set()
+    serving: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
+        serving[asyncio.current_task()] = writer
         await backend.serve(reader, writer)
-        serving.discard(task)
+        del serving[asyncio.current_task()]
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     backend.url = "http://{}:{}".format(*server.sockets[0].getsockname())
@@ -79,9 +82,9 @@ async def toxic_backend(*toxics: Toxic) -> AsyncGenerator[ToxicBackend, None]:
         yield backend
     finally:
         server.close()
-        for one in serving:
-            one.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        for writer in serving.values():
+            writer.transport.abort()
+        await asyncio.gather(*(task for task in serving if task is not None))
 
 
 def whole(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> bytes:
@@ -92,8 +95,13 @@ def whole(body: bytes, *, status: str = "200 OK", kind: str = "application/json"
 
 def chunked(*parts: bytes, is_whole: bool = True) -> bytes:
     """Write a response in chunks, the last of which is missing unless it `is_whole`."""
-    chunks = [b"%x\r\n%s\r\n" % (len(part), part) for part in parts if part]
-    return STREAM_HEAD + b"".join(chunks) + (b"0\r\n\r\n" if is_whole else b"")
+    chunks = [chunk(part) for part in parts if part]
+    return STREAM_HEAD + b"".join(chunks) + (LAST_CHUNK if is_whole else b"")
+
+
+def chunk(part: bytes) -> bytes:
+    """Write a part of a body that is not the last."""
+    return b"%x\r\n%s\r\n" % (len(part), part)
 
 
 def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> Toxic:
@@ -109,16 +117,24 @@ def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> To
     return play
 
 
-def pauses(*pieces: bytes, gate: asyncio.Event, then: Then = Then.CLOSE) -> Toxic:
-    """Send bytes, and after each piece but the last wait until the test opens the gate."""
+def paced(*pieces: bytes, seconds: float, then: Then = Then.CLOSE) -> Toxic:
+    """Send pieces with a pause behind each."""
 
     async def play(caller: Caller) -> None:
-        for piece in pieces[:-1]:
+        for piece in pieces:
             await caller.send(piece)
-            await gate.wait()
-            gate.clear()
-        await caller.send(pieces[-1])
+            await asyncio.sleep(seconds)
         await _end(caller, then)
+
+    return play
+
+
+def stays(raw: bytes) -> Toxic:
+    """Send bytes, and close the connection as soon as something comes behind the question."""
+
+    async def play(caller: Caller) -> None:
+        await caller.send(raw)
+        await caller.reader.read(1)
 
     return play
 

@@ -80,6 +80,16 @@ class Poisoned(Standing):
     backend: ToxicBackend
 
 
+def is_bad_gateway(name: str, answer: Answer) -> bool:
+    """Tell whether a client is told that the backend failed.
+
+    Of a peer, any status of a server's failure will do, and so will an error event.
+    """
+    if name == TEMPER:
+        return answer.status == 502 and answer.error is not None
+    return answer.error is not None and (answer.status >= 500 or bool(answer.chunks))
+
+
 @asynccontextmanager
 async def before(name: str, *scripts: Script | bytes) -> AsyncGenerator[Subject, None]:
     """Run Temper, or the peer of that name, before a backend that plays `scripts`."""

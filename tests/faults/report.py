@@ -9,12 +9,24 @@ from tests.faults.rows import ROWS, Row
 
 _HEADING = """# Faults, and what becomes of them
 
-Every row is shown by tests (`tests/faults`, by their ids). The table is written by
+Every row is shown by tests that carry its id (`@pytest.mark.fault`). Those in `tests/faults` run
+Temper on real sockets, before backends that are played byte by byte: llama-server's language and
+Ollama's, cut anywhere, reset, closed by half, silent, endless. Those in `tests/acceptance` run it
+with a real llama-server. The table is written by
 
-    pytest tests/faults --fault-table docs/faults.md
+    pytest tests/faults tests/acceptance tests/unit/processes -m fault --fault-table docs/faults.md
 
-and the peer's column, where that is installed, by the same with `--fault-subject forge`: only the
-tests that need nothing of Temper's inside. A number is that of the tests that passed.
+and a number is that of the tests that passed; a test that fails is named so.
+
+The peer is forge-guardrails 0.10.0, as its proxy runs by default before a server that it does not
+manage (`python -m benchmarks peers` installs it). Its column is written by
+
+    pytest tests/faults -m fault --fault-table docs/faults.md --fault-subject forge
+
+It is asked only what can be seen from outside, in plain requests, and what it answers is read for
+its substance: any 5xx or error event is a failure told, `[DONE]` behind it does not matter, and it
+may ask the backend as it likes, streaming or not. Deadlines are not compared, as they cannot be set
+there to what a test can wait for. An empty place means that nobody has looked.
 """
 _LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 

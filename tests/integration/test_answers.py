@@ -6,7 +6,7 @@ import pytest
 
 from proxy.api.app import Serving
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonValue
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes import spoken
@@ -20,11 +20,6 @@ PARIS = '{"city": "Paris"}'
 LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
 CALLED: list[tuple[JsonValue, JsonValue]] = [("get_weather", {"city": "Paris"})]
 CLEAN = {"attempts": "1", "outcome": "clean"}
-UNPARSABLE: JsonObject = {
-    "code": 500,
-    "message": "The model produced output that does not match the expected peg-native format",
-    "type": "server_error",
-}
 
 
 def with_policy(policy: str) -> dict[str, str]:
@@ -181,25 +176,6 @@ async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> N
     assert format_["type"] == "json_schema"
     assert "get_weather" in json.dump_text(format_)
     assert "respond" in json.dump_text(format_)
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [refuses(500, UNPARSABLE), spoken.START + spoken.event({"error": UNPARSABLE})],
-    ids=["status", "streamed"],
-)
-async def test_what_the_server_cannot_parse_is_asked_for_raw(
-    *, stream: bool, failure: Script | bytes
-) -> None:
-    async with temper(failure, says(LEAKED)) as front:
-        answer = await front.ask(request(), stream=stream)
-    assert (answer.status, answer.called) == (200, CALLED)
-    assert "peg-native" not in answer.body.decode()
-    first, second = front.backend.questions
-    assert (first.fields["tool_choice"], second.fields["tool_choice"]) == ("auto", "none")
-    assert "response_format" not in second.fields
-    assert second.raw["messages"] == first.raw["messages"]
-    assert second.raw["tools"] == first.raw["tools"]
 
 
 async def test_a_failing_later_attempt_costs_nothing_that_was_there(*, stream: bool) -> None:

@@ -11,8 +11,6 @@ from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
 from tests.fakes.front import Front, request, temper, temper_before
-from tests.fakes.raw_backend import Caller, raw_backend
-from tests.fakes.raw_backend import Script as Behaviour
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
@@ -67,15 +65,6 @@ async def test_an_early_failure_has_its_own_status(
     assert len(front.backend.questions) == 1
 
 
-async def test_a_reply_in_one_piece_is_read_although_a_stream_was_asked_for(
-    *, stream: bool
-) -> None:
-    whole = b'{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"Hi."}}]}'
-    async with temper(Script((whole,), headers={"content-type": "text/plain"})) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-    assert (answer.text, answer.reason) == ("Hi.", "stop")
-
-
 async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stream: bool) -> None:
     overflow = error(
         400,
@@ -95,40 +84,12 @@ async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stre
     assert "exceeds the available context size" in str(answer.error["message"])
 
 
-@pytest.mark.parametrize(
-    ("status", "written", "expected"),
-    [(429, "7", "7"), (503, "Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT")],
-)
-async def test_when_to_come_back_is_passed_on(status: int, written: str, expected: str) -> None:
-    busy = refuses(status, {"message": "busy"}, headers={"retry-after": written})
-    async with temper(busy) as front:
-        answer = await front.ask(PLAIN)
-    assert (answer.status, answer.headers["retry-after"]) == (status, expected)
-
-
 async def test_a_header_that_cannot_be_passed_on_is_left_out() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
     async with temper(busy) as front:
         answer = await front.ask(PLAIN)
     assert answer.status == 429
     assert "retry-after" not in answer.headers
-
-
-async def test_a_loading_model_says_when_to_come_back() -> None:
-    async with temper(refuses(503, LOADING)) as front:
-        answer = await front.ask(PLAIN)
-    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-
-
-async def test_a_request_waits_while_the_model_is_loaded(*, stream: bool) -> None:
-    async with temper(refuses(503, LOADING), says("Hi."), load_wait=5) as front:
-        front.backend.health = 503
-        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-        await front.backend.asked()
-        await front.backend.probed()
-        front.backend.health = 200
-        answer = await asking
-    assert answer.text == "Hi."
 
 
 async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
@@ -141,51 +102,6 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
     assert answer.error is not None
     assert answer.error["code"] == "backend_unavailable"
     assert url in str(answer.error["message"])
-
-
-async def hang_up(caller: Caller) -> None:
-    await caller.request()
-
-
-async def babble(caller: Caller) -> None:
-    await caller.request()
-    await caller.send(b"SSH-2.0-OpenSSH_9.9 \x00\xff\r\n\r\n")
-
-
-async def stop_short(caller: Caller) -> None:
-    await caller.request()
-    await caller.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\ndata: {")
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "code"),
-    [
-        (hang_up, "backend_unavailable"),
-        (babble, "backend_protocol_error"),
-        (stop_short, "backend_unavailable"),
-    ],
-)
-async def test_what_is_no_http_server_is_a_bad_gateway(
-    *, behaviour: Behaviour, code: str, stream: bool
-) -> None:
-    several = [behaviour] * 3  # a lookup of the model may be repeated
-    async with raw_backend(*several) as backend, temper_before(backend.url) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-    assert answer.status == 502
-    assert answer.error is not None
-    assert answer.error["code"] == code
-    assert "SSH" not in answer.body.decode()
-    assert sum(request.startswith(b"POST") for request in backend.requests) == 1
-
-
-async def test_a_backend_that_never_answers_times_out(*, stream: bool) -> None:
-    async with temper(Script((Ending.NEVER,)), timeouts=QUICK) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-        assert answer.status == 504
-        assert answer.error is not None
-        assert answer.error["code"] == "backend_timeout"
-        async with asyncio.timeout(5):
-            await front.backend.questions[0].left.wait()
 
 
 async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
@@ -230,20 +146,6 @@ async def test_half_an_answer_is_an_error_where_it_was_asked_for_whole(
     assert answer.status >= 500
     assert answer.error is not None
     assert answer.error["code"] == code
-
-
-async def test_a_call_that_broke_off_is_never_passed_on(*, stream: bool) -> None:
-    half = spoken.START + spoken.call_delta("get_weather", '{"city": "Paris"}')
-    async with temper(Script((half, Ending.BREAKS))) as front:
-        answer = await front.ask(request(), stream=stream)
-    assert answer.calls == []
-    assert answer.error is not None
-
-
-async def test_a_missing_end_mark_behind_the_finish_reason_does_not_matter(*, stream: bool) -> None:
-    async with temper(says("Hi.").removesuffix(spoken.DONE)) as front:
-        answer = await front.ask(PLAIN, stream=stream)
-    assert (answer.text, answer.is_done) == ("Hi.", True)
 
 
 async def test_a_failed_request_is_logged_without_an_outcome(

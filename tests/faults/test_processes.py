@@ -1,0 +1,86 @@
+"""F01, F20 and F25 at a server that Temper looks after; `tests/acceptance` shows the real ones."""
+
+import asyncio
+import time
+
+import pytest
+
+from proxy.backends.client import Description
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.processes.followed import Followed
+from proxy.processes.managed import Managed
+from proxy.processes.process import ServerAddress
+from proxy.processes.restarts import State
+from proxy.processes.supervisor import Status
+from tests.fakes.front import in_front_of
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+from tests.faults.fronts import PLAIN
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = 0.05
+RESTARTING = Status(State.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
+DOWN = Status(State.DOWN, reason="it was killed (SIGKILL)")
+
+
+def looked_after(status: Status, load_wait: float = 30.0) -> tuple[Followed, Managed]:
+    """Make a backend for a server of ours that does as told."""
+    server = Followed("llama-server/m")
+    server.note(status)
+
+    def connect(address: ServerAddress) -> LlamaServer:
+        return LlamaServer(Connection(address.base_url, address.api_key))
+
+    return server, Managed(server, Description(("m",)), connect, load_wait=load_wait)
+
+
+@pytest.mark.fault("F01")
+@pytest.mark.fault("F20")
+async def test_a_server_that_is_being_restarted_says_when_to_come_back(*, stream: bool) -> None:
+    _, engine = looked_after(RESTARTING)
+    async with in_front_of(engine, None, ScriptedBackend()) as front:
+        took = []
+        for _ in range(5):
+            begun = time.monotonic()
+            answer = await front.ask(PLAIN, stream=stream)
+            took.append(time.monotonic() - begun)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "3")
+            assert answer.error is not None
+            assert answer.error["code"] == "backend_unavailable"
+    assert min(took) < AT_ONCE
+
+
+@pytest.mark.fault("F20")
+async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool) -> None:
+    _, engine = looked_after(DOWN)
+    async with in_front_of(engine, None, ScriptedBackend()) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.status, answer.headers["x-should-retry"]) == (503, "false")
+    assert answer.error is not None
+    assert "SIGKILL" in str(answer.error["message"])
+
+
+@pytest.mark.fault("F25")
+async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bool) -> None:
+    async with listening(backend := ScriptedBackend(says("It is sunny."))) as behind:
+        server, engine = looked_after(Status(State.STARTING))
+        async with in_front_of(engine, None, backend) as front:
+            asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+            health = await front.client.get("/health")
+            server.note(Status(State.READY, address=ServerAddress(behind.url, "key")))
+            answer = await asking
+    assert health.status_code == 503
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+
+
+@pytest.mark.fault("F25")
+async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
+    _, engine = looked_after(Status(State.STARTING), load_wait=0.02)
+    async with in_front_of(engine, None, ScriptedBackend()) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.error is not None
+    assert answer.error["code"] == "model_loading"

@@ -1,0 +1,279 @@
+"""F01 to F07: backends that are down, silent, cut off, or no backends at all."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.transport import Timeouts
+from proxy.observability.logs import TextFormatter
+from tests.fakes.answers import Answer
+from tests.fakes.raw_backend import STREAM_HEAD
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.toxic_backend import (
+    LAST_CHUNK,
+    Then,
+    Toxic,
+    chunk,
+    chunked,
+    paced,
+    repeats,
+    sends,
+    stays,
+    whole,
+)
+from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before_url, is_bad_gateway, poisoned
+from tests.faults.wires import CALL, COMPLETION, REPLIES
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Timeouts(first_byte=0.05)
+STRICT = Timeouts(first_byte=5, idle=0.05)
+LIVELY = Serving(pace=Pace(keep_alive=0.01))
+AT_ONCE = 0.05
+
+
+@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    found: Wire = request.param
+    return found
+
+
+def is_told(answer: Answer, code: str, status: int = 502) -> bool:
+    """Tell whether an answer is this error, in a status or, behind an early 200, in an event."""
+    assert answer.error is not None, answer.body
+    return (answer.status, answer.error["code"]) == (status, code)
+
+
+@pytest.mark.fault("F01")
+async def test_a_backend_that_is_down_is_a_bad_gateway_at_once(
+    *, subject: str, stream: bool
+) -> None:
+    async with listening(ScriptedBackend()) as gone:
+        url = gone.url
+    async with before_url(subject, url) as front:
+        took = []
+        for _ in range(5):
+            begun = time.monotonic()
+            answer = await front.ask(PLAIN, stream=stream)
+            took.append(time.monotonic() - begun)
+            assert is_bad_gateway(subject, answer)
+    assert min(took) < AT_ONCE
+
+
+@pytest.mark.fault("F01")
+async def test_a_backend_that_is_down_is_told_from_a_broken_one(*, stream: bool) -> None:
+    async with listening(ScriptedBackend()) as gone:
+        url = gone.url
+    async with before_url("temper", url) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert is_told(answer, "backend_unavailable")
+
+
+@pytest.mark.fault("F01")
+async def test_a_backend_that_drops_everybody_is_asked_once(*, subject: str, stream: bool) -> None:
+    async with poisoned(*[sends(b"")] * 9, name=subject) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_bad_gateway(subject, answer)
+
+
+@pytest.mark.fault("F02")
+async def test_a_backend_that_never_answers_times_out(*, wire: Wire, stream: bool) -> None:
+    silent = sends(b"", then=Then.SILENCE)
+    async with poisoned(silent, wire=wire, timeouts=QUICK) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_told(answer, "backend_timeout", 504)
+
+
+@pytest.mark.fault("F02")
+async def test_a_head_alone_is_no_answer(*, wire: Wire, stream: bool) -> None:
+    silent = sends(STREAM_HEAD, then=Then.SILENCE)
+    async with poisoned(silent, wire=wire, timeouts=QUICK) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert is_told(answer, "backend_timeout", 504)
+
+
+@pytest.mark.fault("F02")
+async def test_a_client_that_waits_for_nothing_sees_signs_of_life(wire: Wire) -> None:
+    silent = sends(b"", then=Then.SILENCE)
+    slow = Timeouts(first_byte=0.1)
+    async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as front:
+        answer = await front.ask(PLAIN, stream=True)
+    assert is_told(answer, "backend_timeout", 200)
+    assert answer.deltas.count({}) >= 2
+    assert not answer.is_done
+
+
+@pytest.mark.fault("F03")
+async def test_a_stall_in_the_middle_ends_at_the_idle_deadline(*, wire: Wire, stream: bool) -> None:
+    begun = sends(chunked(REPLIES[wire].begun, is_whole=False), then=Then.SILENCE)
+    strict = Timeouts(first_byte=0.3) if wire is Wire.OLLAMA else STRICT
+    async with poisoned(begun, wire=wire, timeouts=strict) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        async with asyncio.timeout(5):
+            assert await front.backend.over.wait()
+    assert is_told(answer, "backend_timeout", 200 if stream else 504)
+    assert not answer.is_done
+
+
+@pytest.mark.fault("F03")
+async def test_a_slow_reply_is_whole_as_long_as_something_comes(
+    *, wire: Wire, stream: bool
+) -> None:
+    said = REPLIES[wire]
+    pieces = [said.begun, *[said.sign_of_life] * 4, said.more, said.end]
+    slow = paced(STREAM_HEAD, *map(chunk, pieces), LAST_CHUNK, seconds=0.08)
+    patient = Timeouts(first_byte=0.4, idle=0.4)
+    async with poisoned(slow, wire=wire, timeouts=patient) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+
+
+@pytest.mark.fault("F03")
+async def test_all_of_a_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
+    """Signs of life without a reply put off the idle deadline, but not the one for everything."""
+    endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
+    strict = Serving(pace=Pace(deadline=0.2))
+    async with poisoned(endless, wire=wire, serving=strict) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        async with asyncio.timeout(5):
+            assert await front.backend.over.wait()
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_timeout"
+    assert not answer.is_done
+
+
+@pytest.mark.fault("F04")
+@pytest.mark.parametrize("ping", [REPLIES[Wire.OPENAI].sign_of_life, b": ping\n\n"])
+async def test_a_long_prefill_is_no_failure_and_the_client_sees_signs_of_life(
+    *, ping: bytes, stream: bool
+) -> None:
+    said = REPLIES[Wire.OPENAI]
+    slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(said.reply), LAST_CHUNK, seconds=0.04)
+    strict = Timeouts(first_byte=0.4, idle=0.4)
+    lively = Serving(pace=Pace(keep_alive=0.03))
+    async with poisoned(slow, timeouts=strict, serving=lively) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+    assert not stream or answer.deltas.count({}) >= 2
+
+
+CUT_SHORT = (
+    pytest.param(sends(b""), id="hang-up"),
+    pytest.param(sends(b"", then=Then.HALF_CLOSE), id="half-close"),
+    pytest.param(sends(b"", then=Then.RESET), id="reset"),
+    pytest.param(sends(b"HTTP/1.1 200 OK\r\ncontent-le"), id="half a head"),
+    pytest.param(sends(whole(b'{"choices": [' + b" " * 99)[:-50]), id="short body"),
+    pytest.param(
+        sends(whole(b'{"choices": [' + b" " * 99)[:-50], then=Then.HALF_CLOSE), id="short and half"
+    ),
+)
+
+
+@pytest.mark.fault("F05")
+@pytest.mark.parametrize("cut", CUT_SHORT)
+async def test_an_answer_that_is_cut_short_is_a_bad_gateway(
+    *, subject: str, cut: Toxic, stream: bool
+) -> None:
+    async with poisoned(*[cut] * 9, name=subject) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_bad_gateway(subject, answer)
+
+
+@pytest.mark.fault("F05")
+async def test_a_connection_that_was_closed_while_it_rested_costs_nothing(*, stream: bool) -> None:
+    """The next question goes out once more: no byte of an answer to it can have come."""
+    reply = whole(COMPLETION)
+    async with poisoned(stays(reply), sends(reply)) as front:
+        first = await front.ask(PLAIN, stream=stream)
+        second = await front.ask(PLAIN, stream=stream)
+    assert first.text == second.text == "It is sunny."
+
+
+@pytest.mark.fault("F06")
+@pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET, Then.HALF_CLOSE])
+async def test_half_a_reply_is_an_error(*, wire: Wire, then: Then, stream: bool) -> None:
+    half = chunked(REPLIES[wire].begun, is_whole=False)
+    async with poisoned(paced(half, seconds=0.02, then=then), wire=wire) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert is_told(answer, "backend_unavailable", 200 if stream else 502)
+    assert not answer.is_done
+    assert len(front.backend.questions) == 1
+
+
+@pytest.mark.fault("F06")
+@pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET, Then.HALF_CLOSE])
+async def test_a_call_whose_reply_broke_off_is_never_passed_on(
+    *, wire: Wire, then: Then, stream: bool
+) -> None:
+    half = chunked(REPLIES[wire].half_call, is_whole=False)
+    async with poisoned(paced(half, seconds=0.02, then=then), wire=wire) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+    assert answer.calls == []
+    assert b"Paris" not in answer.body
+    assert is_told(answer, "backend_unavailable", 200 if stream else 502)
+
+
+@pytest.mark.fault("F06")
+@pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET])
+async def test_half_a_body_with_a_call_is_an_error(
+    *, subject: str, then: Then, stream: bool
+) -> None:
+    half = whole(CALL)[:-40]
+    async with poisoned(*[paced(half, seconds=0.02, then=then)] * 9, name=subject) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+    assert answer.calls == []
+    assert is_bad_gateway(subject, answer)
+
+
+GARBAGE = (
+    b"SSH-2.0-OpenSSH_9.9 \x00\xff\x1b[31m\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+    b"HTTP/9.9 banana\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
+)
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_what_is_no_http_is_a_bad_gateway(
+    *, subject: str, garbage: bytes, stream: bool
+) -> None:
+    async with poisoned(*[sends(garbage)] * 9, name=subject) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_bad_gateway(subject, answer)
+    assert b"OpenSSH" not in answer.body
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.parametrize("size", [1, 7])
+async def test_garbage_in_small_segments_is_the_same(*, wire: Wire, size: int) -> None:
+    async with poisoned(sends(GARBAGE[0], size=size), wire=wire) as front:
+        answer = await front.ask(PLAIN)
+    assert is_told(answer, "backend_protocol_error")
+
+
+@pytest.mark.fault("F07")
+async def test_raw_bytes_go_to_the_debug_log_alone_and_escaped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "proxy")
+    async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as front:
+        answers = [await front.ask(PLAIN), await front.ask(PLAIN)]
+    assert all(is_told(answer, "backend_protocol_error") for answer in answers)
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
+    assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in told)
+    assert any("<\\x1b[31m>" in line for line in told)
+    louder = [one for one in caplog.records if one.levelno > logging.DEBUG]
+    shown = "".join(TextFormatter().format(one) for one in louder)
+    assert "OpenSSH" not in shown
+    assert "[31m" not in shown

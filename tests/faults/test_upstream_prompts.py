@@ -1,0 +1,234 @@
+"""F13, F15, F17 to F19 and F25: models that load, prompts that are too long, broken histories."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.transport import Connection
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.answers import Answer
+from tests.fakes.front import Front, in_front_of, temper
+from tests.fakes.scripted_backend import ScriptedBackend, refuses
+from tests.fakes.spoken import calls, says
+from tests.fakes.toxic_backend import chunked, sends, toxic_backend
+from tests.faults.fronts import PLAIN, WITH_TOOLS, before
+from tests.faults.wires import ended, line
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 2048
+LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+OVERFLOW: JsonObject = {
+    "code": 400,
+    "message": "request (33009 tokens) exceeds the available context size (2048 tokens)",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 33009,
+    "n_ctx": WINDOW,
+}
+DONE = calls("get_weather", '{"city": "Paris"}')
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.fault("F25")
+async def test_a_model_that_is_being_loaded_is_waited_for(*, stream: bool) -> None:
+    async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as front:
+        front.backend.health = 503
+        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+        await front.backend.probed()
+        front.backend.health = 200
+        answer = await asking
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+    assert len(front.backend.questions) == 2
+
+
+@pytest.mark.fault("F13")
+async def test_whoever_waits_for_a_model_sees_signs_of_life() -> None:
+    lively = Serving(pace=Pace(keep_alive=0.01))
+    async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as front:
+        front.backend.health = 503
+        answer = await front.ask(PLAIN, stream=True)
+    assert answer.deltas.count({}) >= 2
+    assert answer.error is not None
+    assert answer.error["code"] == "model_loading"
+
+
+@pytest.mark.fault("F13")
+async def test_a_wait_for_a_model_has_an_end(*, stream: bool) -> None:
+    async with temper(refuses(503, LOADING), load_wait=0.02) as front:
+        front.backend.health = 503
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.error is not None
+    assert answer.error["code"] == "model_loading"
+    assert len(front.backend.questions) == 1
+
+
+def conversation(steps: int) -> JsonObject:
+    """Make a conversation of one wish and many steps, each of some hundred tokens."""
+    history: list[JsonValue] = [*cast("list[JsonValue]", PLAIN["messages"])]
+    for number in range(steps):
+        function: JsonObject = {"name": "get_weather", "arguments": f'{{"city": "City {number}"}}'}
+        call: JsonObject = {"id": f"call_{number}", "type": "function", "function": function}
+        report = "\n".join(f"hour {hour} in City {number}: sunny" for hour in range(40))
+        history += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": report},
+        ]
+    return {**WITH_TOOLS, "messages": history}
+
+
+@pytest.mark.fault("F15")
+async def test_an_overflow_is_compacted_once_and_asked_once_more(
+    *, subject: str, stream: bool
+) -> None:
+    async with before(subject, refuses(400, OVERFLOW), DONE) as front:
+        answer = await front.ask(conversation(20), stream=stream)
+        first, second = (question.messages for question in front.backend.questions)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    assert len(b"".join(second)) < len(b"".join(first))
+
+
+@pytest.mark.fault("F15")
+async def test_an_overflow_that_stays_is_refused_with_both_numbers(
+    *, subject: str, stream: bool
+) -> None:
+    async with before(subject, *[refuses(400, OVERFLOW)] * 9) as front:
+        answer = await front.ask(conversation(20), stream=stream)
+        assert len(front.backend.questions) <= 2
+    assert answer.status == 400
+    assert answer.error is not None
+    assert "33009" in json.dump_text(answer.error)
+    assert str(WINDOW) in json.dump_text(answer.error)
+
+
+BROKEN: list[JsonValue] = [
+    {"role": "system", "content": "Answer shortly."},
+    {"role": "user", "content": "How is the weather in Paris?"},
+    {"role": "system", "content": "Be kind."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Par'},
+            },
+            {
+                "id": "call_2",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+            },
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    {"role": "tool", "tool_call_id": "call_9", "content": "an orphan"},
+    {"role": "user", "content": "And now?"},
+]
+
+
+def is_sound(messages: list[bytes]) -> bool:
+    """Tell whether all arguments can be read, and every call has its result and no other."""
+    open_calls: list[JsonValue] = []
+    for raw in messages:
+        message = cast("JsonObject", json.parse(raw))
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return False
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return False
+        for call in cast("list[JsonObject]", message.get("tool_calls") or []):
+            open_calls.append(call["id"])
+            if not _has_arguments(cast("JsonObject", call["function"])):
+                return False
+    return not open_calls
+
+
+def _has_arguments(function: JsonObject) -> bool:
+    try:
+        return isinstance(json.parse(f"{function['arguments']}".encode()), dict)
+    except ValueError:
+        return False
+
+
+@pytest.mark.fault("F17")
+async def test_a_broken_history_is_mended_in_the_same_way_every_time(
+    *, subject: str, stream: bool
+) -> None:
+    assert not is_sound([json.dump(message) for message in BROKEN])
+    async with before(subject, DONE, DONE) as front:
+        answers = [await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
+        await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
+        first, second = (question.messages for question in front.backend.questions)
+    assert all(answer.called == [("get_weather", {"city": "Paris"})] for answer in answers)
+    assert is_sound(first)
+    assert first == second
+
+
+@pytest.mark.fault("F17")
+async def test_what_was_mended_is_reported(*, stream: bool) -> None:
+    async with temper(DONE) as front:
+        answer = await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
+    repairs = answer.report["repairs"]
+    assert "healed=" in repairs
+
+
+OVERSTRETCHED: list[JsonValue] = [
+    {"role": "user", "content": "consequently " * 3_000},
+    {"role": "assistant", "content": "Go on."},
+    {"role": "user", "content": "How is the weather?"},
+]
+
+
+@pytest.mark.fault("F18")
+async def test_a_prompt_that_an_ollama_cut_in_silence_is_an_error(*, stream: bool) -> None:
+    """An old Ollama drops the oldest messages and answers all the same."""
+    cut = sends(chunked(line({"content": "It is sunny."}), ended(prompt=21)))
+    async with toxic_backend(*[cut] * 3) as backend:
+        engine = Ollama(Connection(backend.url), OllamaWishes(num_ctx=1024))
+        async with in_front_of(engine, None, ScriptedBackend()) as front:
+            asked: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
+            headers = {"x-temper-compaction": "off"}
+            answer = await front.ask(asked, stream=stream, headers=headers)
+        assert b'"truncate":false' in backend.questions[0]
+    assert answer.error is not None
+    assert answer.error["code"] == "context_length_exceeded"
+    assert answer.status == (200 if stream else 400)
+
+
+def with_window(front: Front) -> None:
+    front.backend.properties = {
+        "model_alias": "m",
+        "total_slots": 1,
+        "default_generation_settings": {"n_ctx": WINDOW},
+    }
+
+
+@pytest.mark.fault("F19")
+async def test_the_only_wish_of_a_user_stays_in_a_prompt_that_is_shortened(*, stream: bool) -> None:
+    async with temper(DONE) as front:
+        with_window(front)
+        answer = await front.ask(conversation(30), stream=stream)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    (asked,) = front.backend.questions
+    assert asked.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
+    assert len(b"".join(asked.messages)) < len(json.dump(conversation(30)["messages"]))
+
+
+@pytest.mark.fault("F19")
+async def test_a_wish_that_has_no_room_is_refused_before_it_is_asked(*, stream: bool) -> None:
+    async with temper() as front:
+        with_window(front)
+        long: JsonObject = {"role": "user", "content": "word " * 40_000}
+        answer: Answer = await front.ask({**WITH_TOOLS, "messages": [long]}, stream=stream)
+        assert front.backend.questions == []
+    assert answer.status == 400
+    assert answer.error is not None
+    assert (answer.error["code"], answer.error["n_ctx"]) == ("context_length_exceeded", WINDOW)
+    assert isinstance(answer.error["n_prompt_tokens"], int)

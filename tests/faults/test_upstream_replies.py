@@ -1,0 +1,341 @@
+"""F08 to F12, F14 and F16: answers of a backend that are odd, endless, or refusals."""
+
+import asyncio
+
+import psutil
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes import spoken
+from tests.fakes.front import temper
+from tests.fakes.scripted_backend import Script, refuses
+from tests.fakes.spoken import says
+from tests.fakes.toxic_backend import chunk, chunked, repeats, sends, whole
+from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
+from tests.faults.wires import COMPLETION, REPLIES, ended, line
+
+pytestmark = pytest.mark.anyio
+
+MEGABYTE = 1024 * 1024
+STREAMS = "text/event-stream"
+
+
+@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    found: Wire = request.param
+    return found
+
+
+NO_REPLIES = (
+    pytest.param(b"", STREAMS, id="empty"),
+    pytest.param(b"", "application/json", id="empty json"),
+    pytest.param(b"{", "application/json", id="half an object"),
+    pytest.param(b"[]", "application/json", id="a list"),
+    pytest.param(b"null", "application/json", id="null"),
+    pytest.param(b"{}", "application/json", id="no choices"),
+    pytest.param(b'{"choices": []}', "application/json", id="empty choices"),
+    pytest.param(b'{"choices": 5}', "application/json", id="choices of another kind"),
+    pytest.param(b'{"choices": [null]}', "application/json", id="null for a choice"),
+    pytest.param(b"<html>502 Bad Gateway</html>", "text/html", id="a page"),
+    pytest.param(b"data: {]\n\n", STREAMS, id="nonsense in an event"),
+    pytest.param(b"data: \xff\xfe\n\n", STREAMS, id="bytes that are no text"),
+)
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize(("body", "kind"), NO_REPLIES)
+async def test_what_is_no_reply_is_a_bad_gateway(
+    *, subject: str, body: bytes, kind: str, stream: bool
+) -> None:
+    no_reply = Script((body,), headers={"content-type": kind})
+    async with before(subject, *[no_reply] * 9) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_bad_gateway(subject, answer)
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]\n", b"null\n", b"{}\n", b'{"message": 5}\n', b"<html>", b"\xff\xfe\n"]
+)
+async def test_what_is_no_reply_has_a_code_of_its_own(
+    *, wire: Wire, body: bytes, stream: bool
+) -> None:
+    async with poisoned(sends(whole(body)), wire=wire) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.status == 502
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_protocol_error"
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/html"])
+async def test_a_right_body_under_a_wrong_type_is_read(
+    *, subject: str, kind: str, stream: bool
+) -> None:
+    reply = sends(whole(COMPLETION, kind=kind))
+    async with poisoned(reply, name=subject) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+
+
+# every oddity that the specification allows, or that some server has
+_FIRST, _SECOND, _FINISH = (
+    event.removeprefix(b"data: ").removesuffix(b"\n\n")
+    for event in (
+        spoken.delta({"role": "assistant", "content": "Grüße aus "}),
+        spoken.delta({"content": "Łódź, 東京 \U0001f600."}),
+        spoken.part([{"finish_reason": "stop", "index": 0, "delta": {}}]),
+    )
+)
+_HALVES = _SECOND.replace(b'"index"', b'\ndata: "index"', 1)
+ODD_STREAM = b"".join(
+    [
+        b"\xef\xbb\xbf: a comment\r\n\r\nretry: 5\nid: 7\n\n",
+        b"event: message\r\ndata:" + _FIRST + b"\r\n\r\n",
+        b":\n\ndata: " + _HALVES + b"\r\rdata: " + _FINISH,
+        b"\n\ndata: [DONE]",
+    ]
+)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64, None])
+async def test_oddities_of_streams_are_read_at_any_chunking(
+    *, size: int | None, stream: bool
+) -> None:
+    async with poisoned(sends(whole(ODD_STREAM, kind=STREAMS), size=size)) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("Grüße aus Łódź, 東京 \U0001f600.", "stop")
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("size", [1, 7, None])
+async def test_a_reply_is_the_same_in_chunks_of_any_size(
+    *, wire: Wire, size: int | None, stream: bool
+) -> None:
+    reply = REPLIES[wire].reply
+    parts = (
+        [reply] if size is None else [reply[at : at + size] for at in range(0, len(reply), size)]
+    )
+    async with poisoned(sends(chunked(*parts), size=size), wire=wire) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason) == ("It is sunny.", "stop")
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("head", [b"", b"event: error\n"])
+async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) -> None:
+    begun = spoken.START + spoken.text("It is")
+    failed = head + spoken.event({"error": {"message": "out of luck", "code": 500}})
+    async with poisoned(sends(chunked(begun, failed))) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.error is not None
+    assert "out of luck" in str(answer.error["message"])
+    assert not answer.is_done
+
+
+@pytest.mark.fault("F09")
+async def test_a_missing_mark_behind_the_finish_reason_does_not_matter(*, stream: bool) -> None:
+    async with before("temper", says("Hi.").removesuffix(spoken.DONE)) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.is_done) == ("Hi.", True)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("mark", [b"", spoken.DONE])
+async def test_an_end_before_the_finish_reason_is_truncation(*, mark: bytes, stream: bool) -> None:
+    async with before("temper", spoken.START + spoken.text("It is") + mark) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.error is not None
+    assert answer.status == (200 if stream else 502)
+    assert not answer.is_done
+
+
+LONG = "and on " * 10_000
+PIECES = {
+    Wire.OPENAI: (spoken.START, spoken.text(LONG)),
+    Wire.OLLAMA: (b"", line({"content": LONG})),
+}
+
+
+@pytest.mark.fault("F10")
+async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
+    *, wire: Wire, stream: bool
+) -> None:
+    first, piece = PIECES[wire]
+    endless = repeats(chunked(first, is_whole=False), chunk(piece))
+    async with poisoned(endless, wire=wire) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        async with asyncio.timeout(5):
+            assert await front.backend.over.wait()
+    assert (answer.error, answer.reason) == (None, "length")
+    assert answer.text is not None
+    assert 30 * MEGABYTE < len(answer.text) < 32 * MEGABYTE
+
+
+@pytest.mark.fault("F10")
+async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, stream: bool) -> None:
+    said = REPLIES[wire]
+    endless = repeats(chunked(said.begun, is_whole=False), chunk(said.more), seconds=0.005)
+    strict = Serving(pace=Pace(deadline=0.3))
+    async with poisoned(endless, wire=wire, serving=strict) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        async with asyncio.timeout(5):
+            assert await front.backend.over.wait()
+    assert (answer.error, answer.reason) == (None, "length")
+    assert answer.text is not None
+    assert answer.text.startswith("It is sunny. sunny.")
+
+
+@pytest.mark.fault("F10")
+async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: bool) -> None:
+    first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
+    more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
+    endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
+    async with poisoned(endless, serving=Serving(pace=Pace(deadline=0.3))) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+        async with asyncio.timeout(5):
+            assert await front.backend.over.wait()
+        assert len(front.backend.questions) == 1
+    assert answer.calls == []
+    assert answer.is_done is (answer.reason == "length")
+
+
+GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741824\r\n\r\n"
+
+
+@pytest.mark.fault("F11")
+@pytest.mark.parametrize("kind", [b"application/json", b"text/event-stream"])
+async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
+    *, subject: str, kind: bytes, stream: bool
+) -> None:
+    """The gigabyte is announced; 256 MB of it are sent to those who take it."""
+    start = b'{"choices": [{"message": {"content": "'
+    if kind != b"application/json":
+        start = b"data: " + start
+    endless = repeats(GIGABYTE_HEAD % kind + start, b"x" * MEGABYTE, most=256 * MEGABYTE)
+    async with poisoned(*[endless] * 9, name=subject) as front:
+        watched = psutil.Process(front.pid)
+        before_it = watched.memory_info().rss
+        most = 0
+        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+        while not asking.done():
+            most = max(most, watched.memory_info().rss)
+            await asyncio.wait([asking], timeout=0.005)
+        answer = await asking
+    assert is_bad_gateway(subject, answer)
+    assert most - before_it < 64 * MEGABYTE
+
+
+def failure(status: int, **others: JsonValue) -> JsonObject:
+    return {"code": status, "message": "no luck today", "type": "their_error", **others}
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429, 501, 503, 504])
+async def test_a_refusal_keeps_its_status_and_its_words(
+    *, subject: str, status: int, stream: bool
+) -> None:
+    async with before(subject, *[refuses(status, failure(status))] * 9) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert answer.status == status
+    assert answer.error is not None
+    assert "no luck today" in str(answer.error["message"])
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("status", [302, 500, 502, 599])
+async def test_another_failure_is_a_bad_gateway(*, subject: str, status: int, stream: bool) -> None:
+    async with before(subject, *[refuses(status, failure(status))] * 9) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert is_bad_gateway(subject, answer)
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize(
+    "body", [b'{"error": "no luck today"}', b'{"detail": "no luck today"}', b"no luck today"]
+)
+async def test_a_refusal_in_any_form_becomes_openais(
+    *, wire: Wire, body: bytes, stream: bool
+) -> None:
+    refusal = whole(body, status="422 Unprocessable Content")
+    async with poisoned(sends(refusal), wire=wire) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.status == 422
+    assert answer.error is not None
+    assert answer.error.keys() >= {"message", "type", "param", "code"}
+    assert "no luck today" in str(answer.error["message"])
+
+
+@pytest.mark.fault("F12")
+async def test_an_error_as_the_first_event_has_its_status(*, stream: bool) -> None:
+    first = spoken.event({"error": failure(429)})
+    async with before("temper", first) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert answer.status == 429
+
+
+@pytest.mark.fault("F14")
+@pytest.mark.parametrize("when", ["7", "Wed, 21 Oct 2026 07:28:00 GMT"])
+async def test_when_to_come_back_is_passed_on(*, subject: str, when: str, stream: bool) -> None:
+    busy = refuses(429, {"message": "busy"}, headers={"retry-after": when})
+    async with before(subject, *[busy] * 9) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert (answer.status, answer.headers.get("retry-after")) == (429, when)
+
+
+PEG = "The model produced output that does not match the expected peg-native format"
+OLD = 'Failed to parse input at pos 12: <tool_call>{"name": SECRET'
+RAW = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+@pytest.mark.fault("F16")
+@pytest.mark.parametrize("words", [PEG, OLD])
+@pytest.mark.parametrize("is_late", [False, True], ids=["status", "streamed"])
+async def test_what_the_server_cannot_parse_is_asked_for_raw(
+    *, subject: str, words: str, is_late: bool, stream: bool
+) -> None:
+    error: JsonObject = {"code": 500, "message": words, "type": "server_error"}
+    failed = spoken.START + spoken.event({"error": error}) if is_late else refuses(500, error)
+    async with before(subject, failed, *[says(RAW)] * 5) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    for shown in (b"peg-native", b"Failed to parse", b"SECRET"):
+        assert shown not in answer.body
+
+
+@pytest.mark.fault("F16")
+async def test_the_raw_question_has_the_same_prompt(*, stream: bool) -> None:
+    error: JsonObject = {"code": 500, "message": PEG, "type": "server_error"}
+    async with temper(refuses(500, error), says(RAW)) as front:
+        await front.ask(WITH_TOOLS, stream=stream)
+    first, second = front.backend.questions
+    assert (first.fields["tool_choice"], second.fields["tool_choice"]) == ("auto", "none")
+    assert second.raw["messages"] == first.raw["messages"]
+    assert second.raw["tools"] == first.raw["tools"]
+
+
+@pytest.mark.fault("F16")
+async def test_the_raw_body_is_never_shown_whatever_follows(*, stream: bool) -> None:
+    error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
+    async with temper(*[refuses(500, error)] * 5) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+        assert len(front.backend.questions) <= 3
+    assert b"SECRET" not in answer.body
+
+
+@pytest.mark.fault("F16")
+async def test_what_ollama_cannot_parse_is_asked_for_in_the_prompt(*, stream: bool) -> None:
+    lost = whole(json.dump({"error": PEG}), status="500 Internal Server Error")
+    raw = chunked(line({"content": RAW}), ended())
+    async with poisoned(sends(lost), sends(raw), wire=Wire.OLLAMA) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    assert b"peg-native" not in answer.body
