@@ -26,8 +26,7 @@ manage (`python -m benchmarks peers` installs it). Its column is written by
 It is asked only what can be seen from outside, in plain requests, and what it answers is read for
 its substance: any 5xx or error event is a failure told, `[DONE]` behind it does not matter, and it
 may ask the backend as it likes, streaming or not. Deadlines are not compared, as they cannot be set
-there to what a test can wait for. An empty place means that nobody has looked.
-"""
+there to what a test can wait for. An empty place means that nobody has looked."""
 _LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 
