@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from pydantic import BaseModel, SecretStr
 
+from proxy.api.keys import read_keys
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
@@ -42,9 +43,16 @@ def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
     wished = settings.recording
     if wished.path is None:
         return None
-    recording = Recording(wished.path, wished.max_bytes, tuple(secrets_in(settings)))
+    recording = Recording(wished.path, wished.max_bytes, secrets_of(settings))
     opened.callback(recording.close)
     return recording
+
+
+def secrets_of(settings: Settings) -> tuple[str, ...]:
+    """Return every secret that an operator has given, also in files."""
+    file = settings.server.api_keys_file
+    keys = read_keys(file).values() if file is not None else ()
+    return (*secrets_in(settings), *keys)
 
 
 def secrets_in(value: object) -> Iterator[str]:

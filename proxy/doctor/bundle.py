@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
+from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.finding import Examined
@@ -20,7 +21,7 @@ _HIDDEN = "(hidden)"
 
 def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -> None:
     """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
-    told, secrets = json.parse(settings.model_dump_json()), _secrets(settings)
+    told, secrets = json.parse(settings.model_dump_json()), frozenset(secrets_of(settings))
     contents: dict[str, JsonValue] = {
         "findings.json": redacted(document(examined), secrets),
         "settings.json": redacted(told, secrets),
@@ -52,11 +53,6 @@ def redacted(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonVal
 
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _NAMES)
-
-
-def _secrets(settings: Settings) -> frozenset[str]:
-    keys = (settings.server.api_key, settings.backend.api_key)
-    return frozenset(key.get_secret_value() for key in keys if key is not None)
 
 
 def _environment() -> JsonObject:

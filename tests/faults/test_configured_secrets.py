@@ -1,0 +1,87 @@
+"""F40: what an operator entrusts to Temper, in all the ways there are, and what tells of it."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from proxy.api.assembly import serving_of
+from proxy.api.observing import secrets_of
+from proxy.doctor.bundle import write_bundle
+from proxy.doctor.finding import Examined, wrong
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings, load_settings
+
+pytestmark = pytest.mark.fault("F40")
+
+CANARIES = [f"canary-{name}-0123456789" for name in ("server", "owner", "backend", "header")]
+SERVER, OWNER, BACKEND, HEADER = CANARIES
+FILE = """
+[server]
+api_key = "${SERVERS_KEY}"
+api_keys_file = "%(folder)s/keys"
+[backend]
+url = "http://127.0.0.1:1"
+api_key_file = "%(folder)s/backends_key"
+headers = { x-team = "${TEAMS_HEADER}" }
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("SERVERS_KEY", SERVER)
+    monkeypatch.setenv("TEAMS_HEADER", HEADER)
+    (tmp_path / "keys").write_text(f"someone {OWNER}\n", encoding="utf-8")
+    (tmp_path / "backends_key").write_text(BACKEND, encoding="utf-8")
+    file = tmp_path / "temper.toml"
+    file.write_text(FILE % {"folder": tmp_path}, encoding="utf-8")
+    return load_settings(file)
+
+
+def told(text: str) -> list[str]:
+    return [canary for canary in CANARIES if canary in text]
+
+
+def test_every_secret_is_known_as_one(settings: Settings) -> None:
+    assert set(secrets_of(settings)) == set(CANARIES)
+
+
+def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> None:
+    shown = (settings, settings.model_dump_json(), serving_of(settings))
+    assert told("".join(f"{one!r}{one}" for one in shown)) == []
+
+
+def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
+    findings = [Examined(f"asked {one}", wrong(f"it said: {one}", one)) for one in CANARIES]
+    write_bundle(tmp_path / "bundle.zip", settings, findings)
+    with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
+        contents = [archive.read(name).decode() for name in archive.namelist()]
+    assert told("".join(contents)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong_file",
+    [
+        f'[server]\napi_key = "{SERVER} "\n',
+        f'[backend]\nurl = "http://user:{BACKEND}@127.0.0.1"\n',
+        f'[backend]\nheaders = {{ x-team = "{HEADER}\\u0000" }}\n',
+        f'[backend]\nheaders = {{ authorization = "{HEADER}" }}\n',
+        f'[backend]\napi_kee = "{BACKEND}"\n',
+        f'[server]\napi_key = ["{SERVER}"]\n',
+    ],
+)
+def test_a_wrong_setting_is_refused_without_its_value(wrong_file: str, tmp_path: Path) -> None:
+    file = tmp_path / "temper.toml"
+    file.write_text(wrong_file, encoding="utf-8")
+    with pytest.raises(InvalidConfiguration) as refused:
+        load_settings(file)
+    assert told(f"{refused.value!r}{refused.value}") == []
+
+
+def test_a_file_of_keys_is_refused_without_its_lines(settings: Settings) -> None:
+    path = settings.server.api_keys_file
+    assert path is not None
+    path.write_text(f"{OWNER}\n", encoding="utf-8")
+    with pytest.raises(InvalidConfiguration) as refused:
+        serving_of(settings)
+    assert told(str(refused.value)) == []
