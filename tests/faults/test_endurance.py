@@ -45,7 +45,8 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
     try:
         head = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}"
         writer.write(f"{head}\r\ncontent-type: application/json\r\n\r\n".encode() + body)
-        await reader.readuntil(b"It is")
+        async with asyncio.timeout(30):  # a peer may keep everything until the end
+            await reader.readuntil(b"It is")
         yield
     finally:
         writer.close()
