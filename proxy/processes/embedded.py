@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from proxy.processes.devices import FLAG, TITLE
@@ -22,7 +23,7 @@ _SAMPLING = {
     "--presence-penalty": "penalty_present",
 }
 
-
+_LAST_WORDS_SECONDS = 0.2
 _FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
 
 
@@ -128,6 +129,8 @@ def main() -> None:
     try:
         serve(options, os.environ.get("LLAMA_API_KEY", ""))
     except (ImportError, RuntimeError, ValueError) as problem:
+        # llama.cpp writes its log from a thread of its own, and the reason stands there alone
+        time.sleep(_LAST_WORDS_SECONDS)
         sys.exit(f"embedded llama-server: {problem}")
 
 
