@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from proxy.api.loop import settle
+from proxy.api.loop import hurry, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.settings import Settings
@@ -35,6 +35,7 @@ async def serve(
     settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool
 ) -> bool:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
+    hurry()
     from proxy.api.discovery import find_backend, with_backend
     from proxy.api.server import run
     from proxy.api.workers import run_workers
@@ -105,9 +106,13 @@ async def examine_servers(
 
 async def _look_at_backend(address: "Address") -> None:
     """Warn an operator whose backend is not there; clients are told with every request."""
+    import ssl
+
     import httpx
 
-    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, trust_env=False) as client:
+    # without certificates: they take longer to load than the rest, and this is our own address
+    plain = httpx.AsyncHTTPTransport(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    async with httpx.AsyncClient(timeout=_READINESS_SECONDS, transport=plain) as client:
         with contextlib.suppress(httpx.TransportError):  # Temper ends already
             answer = await client.get(f"{address.url}/readyz")
             state = answer.json()["status"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from proxy.api.loop import loop_factory, settle
+from proxy.api.loop import hurry, loop_factory, settle
 
 
 def test_the_faster_loop_is_chosen_where_there_is_one() -> None:
@@ -30,4 +30,13 @@ def test_what_lives_for_ever_is_not_looked_at_again() -> None:
         assert gc.get_threshold()[0] > before[0]
     finally:
         gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def test_at_the_start_the_collector_hardly_looks() -> None:
+    before = gc.get_threshold()
+    try:
+        hurry()
+        assert gc.get_threshold()[0] > 100 * before[0]
+    finally:
         gc.set_threshold(*before)
