@@ -15,7 +15,9 @@ RAW: JsonObject = {"tools": list(TOOLS), "tool_choice": "none"}
 @pytest.fixture
 def client(llama_server: RunningServer) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {llama_server.api_key}"}
-    with httpx.Client(base_url=llama_server.base_url, headers=headers, trust_env=False) as client:
+    with httpx.Client(
+        base_url=llama_server.base_url, headers=headers, trust_env=False, timeout=60
+    ) as client:
         yield client
 
 
