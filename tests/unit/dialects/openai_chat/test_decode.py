@@ -489,3 +489,12 @@ def test_an_error_of_null_is_none() -> None:
 )
 def test_the_error_is_found_in_the_body_of_a_failure(body: bytes, error: JsonObject) -> None:
     assert decode_error(body) == error
+
+
+def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> None:
+    function: JsonObject = {"name": "f", "arguments": ""}
+    call: JsonObject = {"index": 0, "id": "k", "type": "function", "function": function}
+    nothing: JsonObject = {"index": 0, "function": {"arguments": ""}}
+    more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
+    told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
+    assert read(*told, END) == read(told[0], told[2], END)

@@ -92,6 +92,10 @@ class TestAQuestion:
 
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
+    def test_asks_for_no_usage_of_an_engine_that_refuses_to_be_asked(self) -> None:
+        refused = replace(question(asked()), omits=frozenset(["stream_options"]))
+        assert "stream_options" not in json.split_object(encode_question(refused, {}))
+
     def test_leaves_out_what_it_omits(self) -> None:
         whole = question(decode_request(BODY))
         body = json.split_object(encode_question(replace(whole, omits=frozenset(["n", "y"])), {}))
