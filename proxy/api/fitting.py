@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.delegating import Delegating
 from proxy.backends.pool import seated
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
@@ -188,24 +189,13 @@ class Fitting:
         return book
 
 
-class _Learning:
+class _Learning(Delegating):
     """A backend of which the prompts' real lengths are noted."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._book = book
         self._window = window
-        self.models = backend.models
-        self.describe = backend.describe
-        self.health = backend.health
-        self.relay = backend.relay
-        self.count = backend.count
-        self.count_texts = backend.count_texts
-
-    @property
-    def name(self) -> str:
-        """The backend's name, which may tell more once it has answered."""
-        return self._backend.name
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""

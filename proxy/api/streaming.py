@@ -102,6 +102,12 @@ def _nothing_left(_: TemperError) -> tuple[()]:
     return ()
 
 
+def stream_start(told: Mapping[str, str]) -> Message:
+    """Make the message that begins a stream of events; `told` are further headers."""
+    headers = [(name.encode(), value.encode()) for name, value in {**_HEADERS, **told}.items()]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
 class EventStream(Generic[Event]):
     """Streams the events of one turn to one client.
 
@@ -183,9 +189,7 @@ class EventStream(Generic[Event]):
 
     async def _begin(self, first: Event | None, send: Send) -> Encoder[Event]:
         self._encoder = encoder = self._make_encoder(first)
-        told = {**_HEADERS, **self._make_headers()}
-        headers = [(name.encode(), value.encode()) for name, value in told.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send(stream_start(self._make_headers()))
         return encoder
 
     async def _keep_alive(self, send: Send) -> None:

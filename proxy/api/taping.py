@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from proxy.api.account import word_for
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.delegating import Delegating
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -179,23 +180,12 @@ def verdict_of(record: RequestRecord) -> RecordedVerdict:
     )
 
 
-class _Taped:
+class _Taped(Delegating):
     """A backend whose replies are kept."""
 
     def __init__(self, backend: Backend, tape: Tape) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._tape = tape
-        self.models = backend.models
-        self.describe = backend.describe
-        self.health = backend.health
-        self.relay = backend.relay
-        self.count = backend.count
-        self.count_texts = backend.count_texts
-
-    @property
-    def name(self) -> str:
-        """The backend's name, which may tell more once it has answered."""
-        return self._backend.name
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""

@@ -8,18 +8,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
 from proxy.api.exchange import identity_of
-from proxy.api.streaming import Pace, while_connected
+from proxy.api.streaming import Pace, stream_start, while_connected
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
 from proxy.dialects.openai_chat.encode import ChunkEncoder
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.processes.fleet import Hold
-
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class Opening:
@@ -74,8 +68,7 @@ class Opening:
         """Send a comment, and an empty chunk: some clients do not count comments as life."""
         if self.chunks is None:
             self.chunks = ChunkEncoder(identity_of(None, request), request.include_usage)
-            start: Message = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
-            await self._send(start)
+            await self._send(stream_start({}))
         body = self.chunks.comment(news) + self.chunks.keep_alive()
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 

@@ -24,6 +24,7 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
+from proxy.backends.delegating import Delegating
 from proxy.backends.standings import Member, in_order
 from proxy.conversation.replies import PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
@@ -171,19 +172,15 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class Seat:
+class Seat(Delegating):
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
     def __init__(self, pool: Pool, pace: PoolPace) -> None:
+        super().__init__(pool)
         self._pool = pool
         self._pace = pace
         self._asked: Member | None = None
         self._answered: Member | None = None
-        self.count = pool.count
-        self.count_texts = pool.count_texts
-        self.models = pool.models
-        self.describe = pool.describe
-        self.health = pool.health
 
     @property
     def name(self) -> str:

@@ -12,6 +12,19 @@ from uvicorn.server import ServerState
 from proxy.api.server import listen, url_of
 
 
+@asynccontextmanager
+async def connected(
+    address: tuple[str, int],
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+    """Open a bare connection, for what an HTTP client would never send."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
 @dataclass(frozen=True)
 class Listening:
     """A server that runs while the test does."""
@@ -24,12 +37,9 @@ class Listening:
         self,
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
         """Open a bare connection, for what an HTTP client would never send."""
-        reader, writer = await asyncio.open_connection(*self.url.removeprefix("http://").split(":"))
-        try:
-            async with asyncio.timeout(5):
-                yield reader, writer
-        finally:
-            writer.close()
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        async with connected((host, int(port))) as streams:
+            yield streams
 
     async def settle(self) -> None:
         """Wait until no request is being worked on; fails if that takes long."""

@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from sse_starlette.sse import AppStatus
 
 from proxy.api.app import Serving, create_app
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
@@ -18,6 +17,7 @@ from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.sockets import connected
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
 
@@ -33,13 +33,6 @@ NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n
 MOST_ON_THE_WAY = 16_000_000  # bytes: what the kernel keeps for both connections, and little more
 ENDLESS = 64_000_000
 SHORT = ConnectionLimits(head_seconds=0.1)
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_is_told_to_stop() -> Iterator[None]:
-    """sse-starlette remembers the end of a server for the whole process."""
-    yield
-    AppStatus.should_exit = False
 
 
 @asynccontextmanager
@@ -64,18 +57,6 @@ async def open_to_all(
                 yield "127.0.0.1", int(listening.getsockname()[1])
     finally:
         await engine.close()
-
-
-@asynccontextmanager
-async def connected(
-    address: tuple[str, int],
-) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        async with asyncio.timeout(10):
-            yield reader, writer
-    finally:
-        writer.close()
 
 
 class Source:

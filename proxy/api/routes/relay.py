@@ -5,10 +5,9 @@ the backend's business.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -21,14 +20,13 @@ from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.reception import Passing, Reception, asker, request_id
 from proxy.api.streaming import Pace, never, while_connected, within
+from proxy.backends.client import Pieces
 from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.observability.observers import Observers
 from proxy.observability.trace_context import trace_of
 from proxy.processes.fleet import Hold
-
-Pieces: TypeAlias = AsyncGenerator[bytes, None]
 
 
 @dataclass(frozen=True, slots=True)

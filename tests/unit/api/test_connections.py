@@ -11,6 +11,7 @@ from proxy.api.connections import ConnectionLimits
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.sockets import connected
 
 pytestmark = pytest.mark.anyio
 
@@ -24,18 +25,6 @@ async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], No
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(app, listening, 1, limits):
             yield "127.0.0.1", int(listening.getsockname()[1])
-
-
-@asynccontextmanager
-async def connected(
-    address: tuple[str, int],
-) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        async with asyncio.timeout(5):
-            yield reader, writer
-    finally:
-        writer.close()
 
 
 async def told(address: tuple[str, int], raw: bytes) -> bytes:
