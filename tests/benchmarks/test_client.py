@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload, large
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import DONE, START, delta, end
 
 pytestmark = pytest.mark.anyio

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.faults.toxics import Toxic
 from benchmarks.load.candidates import LAUNCHES, Situation
 from benchmarks.load.peers import default_folder
 from benchmarks.load.processes import free_port, started
@@ -24,7 +25,7 @@ from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_before
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.toxic_backend import Toxic, ToxicBackend, toxic_backend
+from tests.fakes.toxic_backend import ToxicBackend, toxic_backend
 from tests.faults.reading import read_loosely
 
 TEMPER = "temper"

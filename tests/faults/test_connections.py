@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.api.app import Serving, create_app
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
 from proxy.api.limits import BodyLimits
@@ -16,7 +17,7 @@ from proxy.backends.transport import Connection
 from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import CHAT
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 from tests.fakes.sockets import connected
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url

@@ -7,6 +7,7 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.rescue_floods import FLOODS as ALL_FLOODS
 from benchmarks.rescue_floods import measured
 from proxy.api.app import Serving
@@ -16,7 +17,7 @@ from proxy.inference.preparation import Policy
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
 

@@ -6,16 +6,9 @@ import time
 
 import pytest
 
-from proxy.api.app import Serving
-from proxy.api.streaming import Pace
-from proxy.backends.transport import Timeouts
-from proxy.observability.logs import TextFormatter
-from tests.fakes.answers import Answer
-from tests.fakes.raw_backend import STREAM_HEAD
-from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.sockets import listening
-from tests.fakes.toxic_backend import (
+from benchmarks.faults.toxics import (
     LAST_CHUNK,
+    STREAM_HEAD,
     Then,
     Toxic,
     chunk,
@@ -26,6 +19,13 @@ from tests.fakes.toxic_backend import (
     stays,
     whole,
 )
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.transport import Timeouts
+from proxy.observability.logs import TextFormatter
+from tests.fakes.answers import Answer
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
 from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before_url, is_bad_gateway, poisoned
 from tests.faults.wires import CALL, COMPLETION, REPLIES
 

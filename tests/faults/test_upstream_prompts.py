@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from benchmarks.faults.toxics import chunked, sends
 from proxy.api.app import Serving
 from proxy.api.streaming import Pace
 from proxy.backends.ollama import Ollama, OllamaWishes
@@ -15,7 +16,7 @@ from tests.fakes.answers import Answer
 from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.spoken import calls, says
-from tests.fakes.toxic_backend import chunked, sends, toxic_backend
+from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.fronts import PLAIN, WITH_TOOLS, before
 from tests.faults.wires import ended, line
 

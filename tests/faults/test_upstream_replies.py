@@ -5,6 +5,7 @@ import asyncio
 import psutil
 import pytest
 
+from benchmarks.faults.toxics import chunk, chunked, repeats, sends, whole
 from proxy.api.app import Serving
 from proxy.api.streaming import Pace
 from proxy.conversation import json
@@ -13,7 +14,6 @@ from tests.fakes import spoken
 from tests.fakes.front import temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import says
-from tests.fakes.toxic_backend import chunk, chunked, repeats, sends, whole
 from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
 

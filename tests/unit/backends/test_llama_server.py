@@ -6,6 +6,7 @@ import httpx
 import pytest
 import respx
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.llama_server import LlamaServer, Properties
 from proxy.backends.transport import Connection
@@ -29,7 +30,7 @@ from proxy.errors import (
 from tests.fakes.backend import every
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 
 SOON = 5.0
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")

@@ -7,6 +7,7 @@ import httpx
 import pytest
 import respx
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.backends.transport import Connection, Timeouts
@@ -35,7 +36,7 @@ from proxy.errors import (
 from tests.fakes.backend import every
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 
 STARTED = ReplyStarted(model="m")
 USAGE = UsageReported({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})

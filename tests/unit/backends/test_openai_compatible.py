@@ -6,6 +6,7 @@ import httpx
 import pytest
 import respx
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Backend, Description, Health, Model
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import DOCUMENT_LIMIT, Connection
@@ -31,7 +32,7 @@ from proxy.errors import (
 )
 from tests.fakes.backend import every
 from tests.fakes.questions import HELLO, chunk, question, stream
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, raw_backend
+from tests.fakes.raw_backend import raw_backend
 
 SOON = 5.0
 URL = "http://host/v1/chat/completions"

@@ -5,6 +5,7 @@ import httpx
 import pytest
 import respx
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends import transport, wire
 from proxy.backends.transport import Connection, Document, Timeouts, translated_errors
 from proxy.backends.wire import BrokenOff, NotHttp, NotReached, WireError
@@ -15,7 +16,7 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidConfiguration,
 )
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, Script, raw_backend
+from tests.fakes.raw_backend import Script, raw_backend
 
 SOON = 5.0
 IMPATIENT = Timeouts(first_byte=0.02)

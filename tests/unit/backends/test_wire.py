@@ -4,9 +4,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends import wire
 from proxy.backends.wire import BrokenOff, Line, NotHttp, NotReached, Place, Wire
-from tests.fakes.raw_backend import STREAM_HEAD, Caller, RawBackend, Script, raw_backend
+from tests.fakes.raw_backend import RawBackend, Script, raw_backend
 
 SOON = 5.0
 HEAD = b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n"

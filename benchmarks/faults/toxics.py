@@ -1,0 +1,156 @@
+"""What a backend does on one connection: exactly these bytes, at this pace, with this end."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass
+class Caller:
+    """One connection to the backend, seen from the backend."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    asked: list[bytes] = field(default_factory=list)
+
+    async def request(self) -> bytes:
+        """Read one request, head and body; empty if the caller hung up instead."""
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        names = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
+        body = await self.reader.readexactly(int(names.get(b"content-length", b"0")))
+        self.asked.append(head + body)
+        return self.asked[-1]
+
+    async def send(self, raw: bytes) -> None:
+        """Send bytes as they are."""
+        self.writer.write(raw)
+        await self.writer.drain()
+
+    async def send_chunk(self, body: bytes) -> None:
+        """Send a part of a chunked body; an empty one ends it."""
+        await self.send(b"%x\r\n%s\r\n" % (len(body), body))
+
+    async def hang_up_seen(self) -> None:
+        """Wait until the other side has closed the connection."""
+        try:
+            while await self.reader.read(65536):
+                pass
+        except ConnectionResetError:
+            pass
+
+
+Toxic: TypeAlias = Callable[[Caller], Awaitable[None]]
+
+
+class Then(Enum):
+    """What follows the last byte: an end, a reset, an end of only one direction, or nothing.
+
+    NEXT keeps the connection for another question.
+    """
+
+    CLOSE = "close"
+    NEXT = "next"
+    RESET = "reset"
+    HALF_CLOSE = "half-close"
+    SILENCE = "silence"
+
+
+def whole(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> bytes:
+    """Write a response of a known length."""
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def chunked(*parts: bytes, is_whole: bool = True) -> bytes:
+    """Write a response in chunks, the last of which is missing unless it `is_whole`."""
+    chunks = [chunk(part) for part in parts if part]
+    return STREAM_HEAD + b"".join(chunks) + (LAST_CHUNK if is_whole else b"")
+
+
+def chunk(part: bytes) -> bytes:
+    """Write a part of a body that is not the last."""
+    return b"%x\r\n%s\r\n" % (len(part), part)
+
+
+def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> Toxic:
+    """Send bytes, in segments of `size` if that is given, and go on as told."""
+
+    async def play(caller: Caller) -> None:
+        step = size or max(1, len(raw))
+        for start in range(0, len(raw), step):
+            await caller.send(raw[start : start + step])
+            await asyncio.sleep(0)  # whoever reads gets this segment before the next
+        await _end(caller, then)
+
+    return play
+
+
+def paced(*pieces: bytes, seconds: float, then: Then = Then.CLOSE) -> Toxic:
+    """Send pieces with a pause behind each."""
+
+    async def play(caller: Caller) -> None:
+        for piece in pieces:
+            await caller.send(piece)
+            await asyncio.sleep(seconds)
+        await _end(caller, then)
+
+    return play
+
+
+def stays(raw: bytes) -> Toxic:
+    """Send bytes, and close the connection as soon as something comes behind the question."""
+
+    async def play(caller: Caller) -> None:
+        await caller.send(raw)
+        await caller.reader.read(1)
+
+    return play
+
+
+def repeats(first: bytes, piece: bytes, *, seconds: float = 0, most: int = 0) -> Toxic:
+    """Send a piece again and again, at an interval; `most` bytes at most if that is given."""
+
+    async def play(caller: Caller) -> None:
+        await caller.send(first)
+        sent = 0
+        while not most or sent < most:
+            await caller.send(piece)
+            await asyncio.sleep(seconds)
+            sent += len(piece)
+
+    return play
+
+
+async def _end(caller: Caller, then: Then) -> None:
+    match then:
+        case Then.CLOSE:
+            caller.writer.close()
+        case Then.NEXT:
+            pass
+        case Then.RESET:
+            held: socket.socket = caller.writer.get_extra_info("socket")
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            caller.writer.transport.abort()
+        case Then.HALF_CLOSE:
+            caller.writer.write_eof()
+            await _forgotten(caller)
+        case Then.SILENCE:
+            await _forgotten(caller)
+
+
+async def _forgotten(caller: Caller) -> None:
+    with contextlib.suppress(OSError):
+        await caller.hang_up_seen()
