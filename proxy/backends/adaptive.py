@@ -79,7 +79,7 @@ class AdaptiveEngine:
                 return
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._engine.relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:

@@ -89,7 +89,7 @@ class Backend(Protocol):
         """
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too.
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too.
 
         Closing the iterator cancels the work upstream as far as the engine notices.
         """

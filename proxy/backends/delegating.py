@@ -30,7 +30,7 @@ class Delegating:
         return self._backend.ask(question, headers)
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._backend.relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:

@@ -58,7 +58,7 @@ class DetectedBackend:
                 yield batch
 
     async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         async with aclosing((await self._known()).relay(passage, headers)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -123,7 +123,7 @@ class LlamaServer:
         return False
 
     async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:

@@ -185,7 +185,7 @@ class Ollama:
                 error = decode_error(document.body)
                 refusal = Refusal(document.status, error, document.retry_after)
                 raise as_error(self.name, refusal)
-            reading = _Reading(self.name)
+            reading = _Reading(self._connection)
             is_open = True
             while is_open:
                 chunk = await answer.next_chunk()
@@ -228,8 +228,9 @@ class Ollama:
 class _Reading:
     """Reads one reply, from bytes to events."""
 
-    def __init__(self, backend: str) -> None:
-        self._backend = backend
+    def __init__(self, connection: Connection) -> None:
+        self._backend = connection.name
+        self._confidential = connection.confidential
         self._has_begun = False
         self._lines = LineDecoder()
         self._reader = LineReader()
@@ -241,7 +242,8 @@ class _Reading:
             for line in self._lines.feed(chunk) if chunk else self._lines.finish():
                 for part in self._reader.feed(line):
                     if isinstance(part, StreamedError):
-                        return events, as_error(self._backend, streamed_refusal(part.error))
+                        error = self._confidential.out_of_error(part.error)
+                        return events, as_error(self._backend, streamed_refusal(error))
                     events.append(part)
             if not chunk:
                 self._reader.finish()

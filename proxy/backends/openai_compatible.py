@@ -78,7 +78,7 @@ class OpenAICompatible:
         return encode_question(question, self._directives(question))
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return relayed(self._connection, passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
@@ -147,7 +147,8 @@ class OpenAICompatible:
         try:
             for part in reading.feed(chunk) if chunk else reading.finish():
                 if isinstance(part, StreamedError):
-                    return events, as_error(self.name, streamed_refusal(part.error))
+                    error = self._connection.confidential.out_of_error(part.error)
+                    return events, as_error(self.name, streamed_refusal(error))
                 events.append(part)
         except ValueError:
             return events, self._unreadable(reading, chunk)

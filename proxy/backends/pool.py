@@ -89,7 +89,7 @@ class Pool:
                 yield batch
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self.seat().relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
@@ -196,7 +196,7 @@ class Seat(Delegating):
         return self._patiently(_key(question, headers), put, _says_something)
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
 
         def put(backend: Backend) -> Pieces:
             return backend.relay(passage, headers)

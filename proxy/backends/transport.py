@@ -7,7 +7,7 @@ must not know what is asked or what an answer means.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +17,7 @@ import httpx
 
 from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
+from proxy.backends.confidential import Confidential
 from proxy.backends.wire import KEEP_ALIVE, NotHttp, NotReached, Place, Wire, WireError
 from proxy.errors import (
     BackendFailed,
@@ -33,7 +34,6 @@ FORWARDED_HEADERS = frozenset({"authorization", "traceparent", "x-request-id", P
 STREAM_LIMIT = 32 * 1024 * 1024
 DOCUMENT_LIMIT = 1024 * 1024
 LINGER = 0.1
-_SHORTEST_SECRET = 8  # a shorter value of a header is a word, and found everywhere
 
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
@@ -142,7 +142,7 @@ class _ArrivingByHttpx:
 class Answer:
     """A backend's response, of which the body is still arriving.
 
-    What a backend complains about may quote what it was sent; `secrets` are taken out of that.
+    What is `confidential` is taken out of complaints, which may quote what the backend was sent.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class Answer:
         *,
         deadline: float,
         idle: float,
-        secrets: Sequence[bytes] = (),
+        confidential: Confidential,
     ) -> None:
         self._backend = backend
-        self._secrets = secrets
+        self._confidential = confidential
         self._arriving = arriving
         self._received = 0
         self._deadline = deadline
@@ -201,8 +201,8 @@ class Answer:
     async def whole(self) -> Document:
         """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
         body = await self.read(DOCUMENT_LIMIT)
-        for secret in self._secrets if self.status >= HTTPStatus.BAD_REQUEST else ():
-            body = body.replace(secret, b"[redacted]")
+        if self.status >= HTTPStatus.BAD_REQUEST:
+            body = self._confidential.out_of(body)
         return Document(self.status, body, self.retry_after, self._arriving.header(b"server"))
 
     async def linger(self) -> None:
@@ -237,8 +237,7 @@ class Connection:
             raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
         self._root = root_of(url)
         self._authorization = f"Bearer {api_key}" if api_key else ""
-        sent = (api_key, *(headers or {}).values())
-        self._secrets = [one.encode() for one in sent if len(one) >= _SHORTEST_SECRET]
+        self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
         # certificates take longer to load than everything else here
         security = httpx.create_ssl_context() if self._root.startswith("https:") else None
@@ -279,22 +278,25 @@ class Connection:
         timeouts = self._timeouts
         idle = timeouts.first_byte if may_pause else timeouts.idle
         deadline = asyncio.get_running_loop().time() + timeouts.first_byte
-        if self._wire is None:
-            response = await self._send("POST", path, (own, body), deadline)
-            try:
-                arriving = _ArrivingByHttpx(response)
-                yield self._answer(arriving, deadline, idle)
-            finally:
-                await response.aclose()
-            return
-        with translated_errors(self.name):
-            line = await self._wire.send(self._head(path, own, len(body)), body, deadline)
         try:
-            if line.header(b"content-encoding") not in ("", "identity"):
-                raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-            yield self._answer(line, deadline, idle)
-        finally:
-            self._wire.release(line)
+            if self._wire is None:
+                response = await self._send("POST", path, (own, body), deadline)
+                try:
+                    yield self._answer(_ArrivingByHttpx(response), deadline, idle)
+                finally:
+                    await response.aclose()
+                return
+            with translated_errors(self.name):
+                line = await self._wire.send(self._head(path, own, len(body)), body, deadline)
+            try:
+                if line.header(b"content-encoding") not in ("", "identity"):
+                    raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
+                yield self._answer(line, deadline, idle)
+            finally:
+                self._wire.release(line)
+        except BackendSpokeNonsense as error:
+            error.sample = self.confidential.out_of(error.sample)
+            raise
 
     async def get(self, path: str, *, patience: float | None = None) -> Document:
         """Fetch a small document, all of it within `patience` seconds."""
@@ -311,8 +313,8 @@ class Connection:
             await response.aclose()
 
     def _answer(self, arriving: Arriving, deadline: float, idle: float) -> Answer:
-        secrets = self._secrets
-        return Answer(self.name, arriving, deadline=deadline, idle=idle, secrets=secrets)
+        confidential = self.confidential
+        return Answer(self.name, arriving, deadline=deadline, idle=idle, confidential=confidential)
 
     def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
         allowed = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}

@@ -75,7 +75,7 @@ class Managed:
             raise self._explained(error) from error
 
     async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's bytes; `headers` (lower case) travel too."""
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         backend = await self._at(await self._ready())
         try:
             async with aclosing(backend.relay(passage, headers)) as pieces:

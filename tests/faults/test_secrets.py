@@ -12,9 +12,11 @@ from typing import Literal
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from benchmarks.faults.toxics import chunked, sends, whole
 from proxy.api.app import Serving
 from proxy.api.limits import Access
 from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
 from proxy.inference.preparation import Policy
@@ -28,6 +30,8 @@ from tests.fakes.front import Front, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
+from tests.fakes.toxic_backend import toxic_backend
+from tests.faults.wires import line
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +43,7 @@ QUOTED: JsonObject = {
     "message": f"Incorrect key {BACKEND} of {HEADER}",
     "type": "invalid_request_error",
 }
+ECHO = f"220 you sent {BACKEND} and {HEADER}\r\n\r\n".encode()
 GOOD = calls("get_weather", '{"city": "Paris"}')
 HOSTILE = "m\r\nlevel=error \x1b[31mred\x1b[0m \u202egnp\u2066 \u2028 \x07 end"
 
@@ -47,7 +52,14 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
     "repair": (says("Prose."), says('<tool_call>{"name": "get_weather", "arguments": {}}')),
     "refusal that quotes the key": (refuses(401, QUOTED),),
     "failure that quotes the key": (refuses(500, QUOTED),),
+    "streamed failure that quotes the key": (spoken.event({"error": QUOTED}),),
+    "failure amid a reply that quotes the key": (
+        spoken.START + spoken.text("It is") + spoken.event({"error": QUOTED}),
+    ),
     "nonsense": (Script((b"<html>no</html>",), 200, {"content-type": "text/html"}),),
+    "nonsense that quotes the key": (
+        Script((f"<html>{BACKEND} {HEADER}</html>".encode(),), 200, {"content-type": "text/html"}),
+    ),
     "broken off": (Script((spoken.START + spoken.text("It is"),)),),
 }
 
@@ -125,6 +137,51 @@ async def test_no_key_leaves_temper_whatever_happens(
         assert question.headers["x-team"] == HEADER
     left = temper.written() + "".join(f"{one.headers}{one.text}" for one in answers)
     assert "request" in temper.log.getvalue()
+    assert [canary for canary in CANARIES if canary in left] == []
+
+
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("size", [1, 7, None])
+async def test_no_key_leaves_temper_in_what_is_passed_on(
+    *, size: int | None, tmp_path: Path
+) -> None:
+    said = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
+    size = size or len(said)
+    pieces = tuple(said[at : at + size] for at in range(0, len(said), size))
+    right = {"authorization": f"Bearer {SERVER}"}
+    async with watched(tmp_path, Script(pieces)) as temper:
+        asked = {"prompt": "Hi", "stream": True}
+        answer = await temper.front.client.post("/v1/completions", json=asked, headers=right)
+    assert "Incorrect key [redacted] of [redacted]" in answer.text
+    left = temper.written() + f"{answer.headers}{answer.text}"
+    assert [canary for canary in CANARIES if canary in left] == []
+
+
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(whole(json.dumps({"error": QUOTED}).encode() + b"\n"), id="as a line"),
+        pytest.param(
+            chunked(line({"content": "It is"}), json.dumps({"error": QUOTED}).encode() + b"\n"),
+            id="amid a reply",
+        ),
+        pytest.param(
+            whole(b'{"error": ' + BACKEND.encode() + HEADER.encode() + b"\n"), id="nonsense"
+        ),
+        pytest.param(ECHO, id="no HTTP"),
+    ],
+)
+async def test_no_key_leaves_temper_whatever_an_ollama_says(
+    *, said: bytes, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with toxic_backend(sends(said)) as backend:
+        engine = Ollama(Connection(backend.url, BACKEND, headers={"x-team": HEADER}))
+        async with in_front_of(engine, None, ScriptedBackend()) as front:
+            answer = await front.ask(request(tools=None), stream=stream)
+    assert answer.error is not None
+    left = answer.body.decode() + caplog.text
     assert [canary for canary in CANARIES if canary in left] == []
 
 

@@ -90,7 +90,7 @@ class Relay:
             await asyncio.wait((first,))
             raise
         return EventSourceResponse(
-            _whole_lines(first, pieces, within(self.pace.deadline, backend)),
+            _until_it_breaks(first, pieces, within(self.pace.deadline, backend)),
             headers={"cache-control": "no-cache", **told},
             sep="\n",
             ping=self.pace.keep_alive,
@@ -118,29 +118,18 @@ class Relay:
                             yield piece
 
 
-async def _whole_lines(
+async def _until_it_breaks(
     first: Awaitable[bytes], pieces: Pieces, deadline: AbstractAsyncContextManager[None]
 ) -> Pieces:
-    """Pass on whole lines of a stream: a sign of life can stand between any two of them.
-
-    What breaks ends with an error event; what was left of a line is no use to anybody then.
-    """
-    rest: list[bytes] = []
+    """Pass on a stream, each piece of it whole lines; what breaks ends with an error event."""
     try:
         async with deadline:
             piece = await first
             while piece:
-                whole, newline, beginning = piece.rpartition(b"\n")
-                if newline:
-                    yield b"".join((*rest, whole, newline))
-                    rest.clear()
-                rest.append(beginning)
+                yield piece
                 piece = await anext(pieces, b"")
     except TemperError as error:
         yield b"\n" + sse.encode_data(json.dump(describe(error).body()))
-    else:
-        if left := b"".join(rest):
-            yield left
 
 
 class _Sign(ServerSentEvent):

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import httpx
@@ -14,24 +15,33 @@ PASSAGE = Passage(
     "/v1/completions", "prompt", "m", {"model": b'"m"', "prompt": b'"a  b"', "n": b"1.0"}
 )
 HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
+KEY = "canary-0123456789"
 
 
-def relay(response: httpx.Response) -> tuple[bytes, respx.Route]:
+def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
     routes = respx.MockRouter()
     route = routes.post("http://host/v1/completions").mock(return_value=response)
     wire = httpx.MockTransport(routes.async_handler)
 
-    async def collect() -> bytes:
-        connection = Connection("http://host", transport=wire)
+    async def collect() -> list[bytes]:
+        connection = Connection("http://host", KEY, transport=wire)
         async with aclosing(relayed(connection, PASSAGE, HEADERS)) as pieces:
-            return b"".join([piece async for piece in pieces])
+            return [piece async for piece in pieces]
 
     return asyncio.run(collect()), route
 
 
+def streamed(*pieces: bytes) -> list[bytes]:
+    async def arriving() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return relay(httpx.Response(200, content=arriving()))[0]
+
+
 def test_a_request_and_its_answer_are_passed_on_as_they_were_written() -> None:
     body, route = relay(httpx.Response(200, content=b'{ "choices" : [] }'))
-    assert body == b'{ "choices" : [] }'
+    assert body == [b'{ "choices" : [] }']
     sent = route.calls.last.request
     assert sent.content == b'{"model":"m","prompt":"a  b","n":1.0}'
     assert sent.headers["x-request-id"] == "req_1"
@@ -56,3 +66,21 @@ def test_a_page_of_no_engine_is_a_refusal_with_its_words() -> None:
     with pytest.raises(BackendRefused, match="404 page not found") as raised:
         relay(httpx.Response(404, text="404 page not found\n"))
     assert raised.value.status == 404
+
+
+def test_lines_are_held_until_they_are_whole() -> None:
+    pieces = streamed(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
+    assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
+
+
+@pytest.mark.parametrize("member", ["error", "message", "detail"])
+def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member: str) -> None:
+    event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
+    for cut in range(len(event)):
+        said = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
+        assert said == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
+
+
+def test_what_a_model_wrote_is_passed_on_as_it_came() -> None:
+    event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
+    assert streamed(event) == [event]
