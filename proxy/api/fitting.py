@@ -26,11 +26,13 @@ from proxy.context.weights import countable
 from proxy.context.written import Written
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import UsageReported
+from proxy.conversation.replies import ReplyFinished, UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
+from proxy.inference.length import ReplyLength
 from proxy.inference.preparation import Draft
+from proxy.inference.turn import CUT_OFF
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +151,8 @@ class Fitting:
         """Return the backend, listened to: what its prompts really cost is learnt.
 
         Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
-        make it fit into the window.
+        make it fit into the window, and end where they are longer than the client or the window
+        allows.
         """
         return _Learning(seated(self._backend), self._book(model), window)
 
@@ -190,7 +193,7 @@ class Fitting:
 
 
 class _Learning(Delegating):
-    """A backend of which the prompts' real lengths are noted."""
+    """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
@@ -199,6 +202,7 @@ class _Learning(Delegating):
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""
+        length = ReplyLength(question.request.max_tokens or self._window)
         try:
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
@@ -209,6 +213,9 @@ class _Learning(Delegating):
                             self._check(question, event.usage.get("prompt_tokens"))
                             batch = batch[place:]
                             break
+                    if length.exceeds(batch):
+                        yield (*batch, ReplyFinished(CUT_OFF))
+                        return
                     yield batch
         except ContextOverflow as overflow:
             if overflow.prompt_tokens:

@@ -1,0 +1,44 @@
+"""How long a reply may become: an engine that does not know when to stop is stopped here.
+
+Tokens are counted by what is at hand. No engine sends more pieces than tokens but one that cuts
+them up, and no text has many fewer than four characters a token: a reply that is beyond its limit
+by both measures is beyond it, and one that keeps to it never seems to be.
+"""
+
+from collections.abc import Sequence
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+)
+
+_CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_ENDS = (ReplyFinished, ReplyUnreadable)
+_CHARACTERS = 4
+
+
+class ReplyLength:
+    """Adds one reply up, which may have `most` tokens; None where nobody knows a bound."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._pieces = 0
+        self._characters = 0
+
+    def exceeds(self, batch: Sequence[ReplyEvent]) -> bool:
+        """Take what came next; tells whether it is too much and still not the end."""
+        if self._most is None:
+            return False
+        for event in batch:
+            if isinstance(event, _CONTENT):
+                self._pieces += 1
+                self._characters += len(event.text)
+        return (
+            self._pieces > self._most
+            and self._characters > self._most * _CHARACTERS
+            and not isinstance(batch[-1], _ENDS)
+        )

@@ -1,0 +1,70 @@
+import random
+
+import pytest
+
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.inference.length import ReplyLength
+
+WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
+
+
+def heard(length: ReplyLength, *events: ReplyEvent) -> int:
+    """Count how many events it takes until they are too many; all of them if they never are."""
+    for number, event in enumerate(events):
+        if length.exceeds((event,)):
+            return number
+    return len(events)
+
+
+@pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta])
+def test_a_reply_is_too_long_with_the_first_token_beyond_its_limit(
+    kind: type[TextDelta | ReasoningDelta],
+) -> None:
+    assert heard(ReplyLength(10), *[kind("token")] * 50) == 10
+
+
+def test_arguments_of_calls_count_and_what_is_no_content_does_not() -> None:
+    progress: list[ReplyEvent] = [PromptProgress(9, 0, 1)] * 50
+    before = [ReplyStarted(), *progress, ToolCallStarted(0, "a", "f")]
+    arguments = [ToolCallArgumentsDelta(0, '"piece')] * 50
+    assert heard(ReplyLength(10), *before, *arguments) == len(before) + 10
+
+
+def test_what_comes_together_is_counted_together() -> None:
+    length = ReplyLength(10)
+    assert not length.exceeds([TextDelta("token")] * 10)
+    assert length.exceeds([TextDelta("token")] * 2)
+
+
+@pytest.mark.parametrize("end", [ReplyFinished("length"), ReplyUnreadable("lost")])
+def test_a_reply_that_ends_by_itself_is_not_too_long(end: ReplyEvent) -> None:
+    assert not ReplyLength(1).exceeds([TextDelta("token"), TextDelta("token"), end])
+
+
+def test_without_a_limit_nothing_is_too_long() -> None:
+    assert heard(ReplyLength(None), *[TextDelta("token")] * 1000) == 1000
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_reply_that_keeps_to_its_limit_is_never_cut_however_its_tokens_are_cut_up(
+    seed: int, size: int
+) -> None:
+    tokens = random.Random(seed).choices(WORDS, k=200)
+    pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
+    assert heard(ReplyLength(300), *map(TextDelta, pieces)) == len(pieces)
+
+
+@pytest.mark.parametrize("text", ["a", "語", " on", "and so on "])
+def test_every_endless_reply_becomes_too_long(text: str) -> None:
+    assert heard(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 400
