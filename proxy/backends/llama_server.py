@@ -21,6 +21,7 @@ from proxy.errors import (
     BackendFailed,
     BackendRefused,
     BackendSpokeNonsense,
+    BackendTimedOut,
     BackendUnavailable,
     InvalidRequest,
 )
@@ -71,6 +72,10 @@ class LlamaServer:
 
     While it loads its model, questions wait for up to `load_wait` seconds. It never tells the
     `architecture` of its model: whoever knows the file does.
+
+    With --sleep-idle-seconds it lets its model go, and loads it again for whoever asks, counts or
+    looks at /slots. /health, /props and /v1/models leave it asleep. While it wakes, all but
+    /health wait: questions with signs of life, and what was known before stays known.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class LlamaServer:
         self._architecture = architecture
         self._load_wait = load_wait
         self._poll_seconds = poll_seconds
+        self._served: tuple[Model, ...] = ()
 
     @property
     def name(self) -> str:
@@ -153,8 +159,13 @@ class LlamaServer:
         return await self._counter.count_texts(texts, headers)
 
     async def models(self) -> tuple[Model, ...]:
-        """List the models it serves, also while it is still loading them."""
-        return await self._engine.models()
+        """List the models it serves, also while it loads them; while it wakes, those before."""
+        try:
+            self._served = await self._engine.models()
+        except BackendTimedOut:
+            if not self._served:
+                raise
+        return self._served
 
     async def health(self) -> Health:
         """Tell whether it can answer now; never raises."""

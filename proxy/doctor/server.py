@@ -17,7 +17,9 @@ async def readiness(patient: Patient) -> Finding:
     """Ask whether a request would be answered now."""
     told = await patient.temper.get("/health")
     if told.is_success:
-        return fine(f"{patient.direct.base_url} answers and has its model loaded")
+        is_asleep = (await patient.look("/props")).document.get("is_sleeping") is True
+        state = "loads its model for whoever asks" if is_asleep else "has its model loaded"
+        return fine(f"{patient.direct.base_url} answers and {state}")
     if member(told.json(), "error", "code") == "model_loading":
         return wrong(
             f"{patient.direct.base_url} is still loading its model",

@@ -48,6 +48,7 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--embedding", "--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=("none", "mean", "cls", "last"))
     parser.add_argument("--no-webui", action="store_true")
+    parser.add_argument("--sleep-idle-seconds", type=int, default=-1)
     return parser.parse_args(command_line)
 
 
@@ -68,6 +69,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         "ui": not options.no_webui,
         "embedding": options.embedding,
         "cors_origins": "localhost",
+        "sleep_idle_seconds": options.sleep_idle_seconds,
     }
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.model

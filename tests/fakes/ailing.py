@@ -26,6 +26,7 @@ class Ailment(Enum):
 
     NONE = "nothing"
     LOADS_FOR_EVER = "loads for ever"
+    SLEEPS = "sleeps, which is no ailment"
     IS_A_WEB_PAGE = "is a web page"
     SMALL_WINDOW = "has a small window"
     IGNORES_TOOLS = "leaves tools out of the prompt"
@@ -85,6 +86,7 @@ class AilingServer:
             "build_info": "b1-test",
             "default_generation_settings": settings,
             "total_slots": 1,
+            "is_sleeping": self._has(Ailment.SLEEPS),
         }
         return JSONResponse(told)
 

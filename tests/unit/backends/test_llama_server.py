@@ -24,6 +24,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.errors import (
     BackendRefused,
     BackendSpokeNonsense,
+    BackendTimedOut,
     BackendUnavailable,
     InvalidRequest,
 )
@@ -301,6 +302,22 @@ def test_the_model_is_described_by_its_names_and_its_template(
     routes = respx.MockRouter()
     routes.get(PROPS).respond(json=found)
     assert asyncio.run(server(routes).describe("asked")) == description
+
+
+def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
+    routes = respx.MockRouter()
+    listing = httpx.Response(200, json={"data": [{"id": "m"}]})
+    routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
+
+    async def scene() -> None:
+        backend = server(routes)
+        with pytest.raises(BackendTimedOut):
+            await backend.models()
+        before = await backend.models()
+        assert before == (Model("m", {"id": "m"}),)
+        assert await backend.models() == before
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(

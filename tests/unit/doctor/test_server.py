@@ -13,6 +13,19 @@ async def test_a_server_that_loads_for_ever_is_not_examined_further() -> None:
     assert "version" not in found
 
 
+@pytest.mark.parametrize(
+    ("ailment", "said"),
+    [
+        (Ailment.NONE, "has its model loaded"),
+        (Ailment.SLEEPS, "loads its model for whoever asks"),
+    ],
+)
+async def test_a_server_that_sleeps_is_ready(ailment: Ailment, said: str) -> None:
+    found = await examined(ailment)
+    assert found["readiness"].status is Status.OK
+    assert said in found["readiness"].said
+
+
 async def test_a_web_page_is_no_server_for_models() -> None:
     found = await examined(Ailment.IS_A_WEB_PAGE)
     assert found["version"].status is Status.FAIL

@@ -58,6 +58,11 @@ def test_it_understands_that_a_model_embeds() -> None:
     assert tuning(options) == {"pooling_type": mean}
 
 
+def test_it_understands_when_to_sleep() -> None:
+    assert arguments(["-m", "m.gguf", "--sleep-idle-seconds", "300"]).sleep_idle_seconds == 300
+    assert arguments(["-m", "m.gguf"]).sleep_idle_seconds == -1
+
+
 def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["-m", "m.gguf", "--warp"])

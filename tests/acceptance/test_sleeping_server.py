@@ -1,0 +1,102 @@
+"""A real llama-server that sleeps when nobody asks it, started with --sleep-idle-seconds."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.processes.process import RunningServer
+from tests.fakes.command import PATIENCE_SECONDS, running_temper, temper
+from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
+
+FOUR = {"messages": [{"role": "user", "content": "[[four]]"}]}
+LOOKS = ("/health", "/readyz", "/v1/models", "/props", "/metrics")
+
+
+@pytest.fixture(scope="module")
+def sleeper(scripted_model: Path) -> Iterator[RunningServer]:
+    plan = replace(plan_for(scripted_model), extra=("--sleep-idle-seconds", "1"))
+    with serving(plan) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
+    environment = {"TEMPER_BACKEND__API_KEY": sleeper.api_key}
+    with (
+        running_temper("--backend-url", sleeper.base_url, environment=environment) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        yield client
+
+
+def is_asleep(server: RunningServer) -> bool:
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    told = httpx.get(f"{server.base_url}/props", headers=headers, trust_env=False)
+    return told.json()["is_sleeping"] is True
+
+
+def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> None:
+    """Look at these paths of Temper, again and again, until the server is asleep."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_asleep(server):
+        assert time.monotonic() < deadline
+        for path in paths:
+            client.get(path)
+
+
+@pytest.mark.fault("F25")
+def test_looking_at_it_keeps_no_server_awake(sleeper: RunningServer, front: httpx.Client) -> None:
+    assert front.post("/v1/chat/completions", json=FOUR).status_code == 200
+    until_asleep(sleeper, front, *LOOKS)
+
+
+@pytest.mark.fault("F25")
+def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
+    sleeper: RunningServer, front: httpx.Client
+) -> None:
+    until_asleep(sleeper, front)
+    health, ready, models, properties, metrics = (front.get(path) for path in LOOKS)
+    assert (health.status_code, ready.json()["status"]) == (200, "ready")
+    assert models.json()["data"][0]["context_window"] == CONTEXT_TOKENS
+    assert properties.json()["default_generation_settings"]["n_ctx"] == CONTEXT_TOKENS
+    assert 'temper_backend_up{model="default"} 1.0' in metrics.text
+    assert is_asleep(sleeper)
+
+
+@pytest.mark.fault("F25")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_question_wakes_it_and_is_answered(
+    *, sleeper: RunningServer, front: httpx.Client, stream: bool
+) -> None:
+    until_asleep(sleeper, front)
+    answer = front.post("/v1/chat/completions", json={**FOUR, "stream": stream})
+    assert answer.status_code == 200
+    assert ("[DONE]" in answer.text) is stream
+
+
+@pytest.mark.fault("F25")
+def test_what_is_passed_on_wakes_it_too(sleeper: RunningServer, front: httpx.Client) -> None:
+    until_asleep(sleeper, front)
+    answer = front.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
+    assert answer.json()["usage"]["completion_tokens"] == 2
+
+
+def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
+    sleeper: RunningServer, front: httpx.Client
+) -> None:
+    until_asleep(sleeper, front)
+    flags = ("--backend-url", sleeper.base_url, "--json")
+    with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=sleeper.api_key) as doctor:
+        told, complaints = doctor.communicate()
+    found = json.parse(told)
+    assert isinstance(found, dict)
+    checks = found["checks"]
+    assert isinstance(checks, list)
+    said = {one["check"]: one for one in checks if isinstance(one, dict)}
+    assert "loads its model for whoever asks" in str(said["readiness"]), complaints
+    assert {one["status"] for one in said.values()} == {"ok"}

@@ -1,0 +1,99 @@
+"""F25: a server that wakes takes its time; `tests/acceptance` shows a real one, which is quick."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection, Timeouts
+from tests.fakes.front import Front, in_front_of
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import says
+from tests.faults.fronts import PLAIN
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 4096
+
+
+class Sleeper(ScriptedBackend):
+    """Wakes when it is asked, and says nothing but that it is healthy until it is awake.
+
+    So does build 11669, which tells everything while it is asleep.
+    """
+
+    def __init__(self) -> None:
+        self.is_awake = asyncio.Event()
+        super().__init__(Script((self.is_awake, says("Good morning."))))
+        self.models = {"object": "list", "data": [{"id": "m"}]}
+        self.properties = {"default_generation_settings": {"n_ctx": WINDOW}, "total_slots": 2}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.questions and scope["path"] != "/health":
+            await self.is_awake.wait()
+        await super().__call__(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class Morning:
+    """A server that was asleep, Temper before it, and a request that wakes it."""
+
+    sleeper: Sleeper
+    front: Front
+
+
+@asynccontextmanager
+async def morning() -> AsyncGenerator[Morning, None]:
+    sleeper = Sleeper()
+    lively = Serving(pace=Pace(keep_alive=0.01))
+    async with listening(sleeper) as behind:
+        engine = LlamaServer(Connection(behind.url, timeouts=Timeouts(lookup=0.05)))
+        async with in_front_of(engine, lively, sleeper) as front:
+            yield Morning(sleeper, front)
+
+
+@pytest.mark.fault("F25")
+async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> None:
+    async with morning() as now:
+        asked = {**PLAIN, "stream": True}
+        client, seen = now.front.client, b""
+        async with client.stream("POST", "/v1/chat/completions", json=asked) as response:
+            async for piece in response.aiter_bytes():
+                seen += piece
+                if seen.count(b'"delta":{}') >= 2:
+                    now.sleeper.is_awake.set()
+    assert seen.index(b'"delta":{}') < seen.index(b"Good morning.")
+    assert seen.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.fault("F25")
+async def test_a_whole_answer_waits_for_a_model_that_wakes() -> None:
+    async with morning() as now:
+        asking = asyncio.create_task(now.front.ask(PLAIN))
+        await now.sleeper.asked()
+        now.sleeper.is_awake.set()
+        answer = await asking
+    assert (answer.status, answer.text) == (200, "Good morning.")
+
+
+@pytest.mark.fault("F25")
+async def test_what_was_known_of_a_model_stays_known_while_it_wakes() -> None:
+    async with morning() as now:
+        client = now.front.client
+        before = (await client.get("/v1/models")).json()
+        asking = asyncio.create_task(now.front.ask(PLAIN))
+        await now.sleeper.asked()
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/readyz")).json()["status"] == "ready"
+        assert (await client.get("/v1/models")).json() == before
+        assert (await client.get("/props?model=m")).json()["total_slots"] == 2
+        now.sleeper.is_awake.set()
+        assert (await asking).status == 200
+    assert before["data"][0]["context_window"] == WINDOW
