@@ -39,6 +39,7 @@ News: TypeAlias = "Connection[Status, Status]"
 logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
+_APART = "%d workers serve, each with its own queue, slots and memory of idempotency keys"
 _SOON = 30.0  # a worker that dies so soon was never any good; a busy machine needs 8 s to import
 _MOST_FAILURES = 3  # in a row
 _PATIENCE = 5.0  # behind the grace that a worker gives its own requests
@@ -70,6 +71,7 @@ async def run_workers(
         async with shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))
             on_ready(Address(url_of(listening), backend))
+            logger.info(_APART, settings.server.workers)
             with on_hangup(renew) if reload is not None else contextlib.nullcontext():
                 await crew.work()
 

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -44,13 +45,19 @@ async def answered(url: str) -> None:
         assert (await client.get(f"{url}/healthz")).status_code == 200
 
 
-def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all() -> None:
+def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy")
+
     async def scene() -> None:
         announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
         address = await announced
         assert address.backend == NOWHERE["url"]
         await answered(address.url)
+        assert "2 workers serve" in caplog.text
+        assert "idempotency keys" in caplog.text
         before = workers()
         assert len(before) == 2
 
