@@ -26,6 +26,7 @@ from proxy.errors import (
 )
 from proxy.facts import Fact, Outcome, Try, tries
 from proxy.observability.record import (
+    CHAT,
     CLIENT_LEFT,
     AttemptRecord,
     Load,
@@ -78,6 +79,7 @@ class Account:
         request_id: str,
         trace: TraceContext | None = None,
         *,
+        path: str = CHAT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.asked: Asked | None = None
@@ -88,6 +90,7 @@ class Account:
         self.status = CLIENT_LEFT
         self._id = request_id
         self._trace = trace
+        self._path = path
         self._clock = clock
         self._begun = clock()
         self._begun_at = time.time()
@@ -176,6 +179,7 @@ class Account:
         asked, now = self.asked, self._clock()
         return RequestRecord(
             id=self._id,
+            path=self._path,
             begun_at=self._begun_at,
             seconds=now - self._begun,
             status=self.status,

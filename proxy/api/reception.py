@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 
+from proxy.api.account import Account
 from proxy.api.exchange import new_call_id
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
@@ -22,6 +23,8 @@ from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Draft, Policy, begin, draft
 from proxy.inference.turn import MayRetry, Turn
+from proxy.observability.observers import Observers
+from proxy.observability.trace_context import trace_of
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
@@ -153,6 +156,12 @@ def asker(http: HttpRequest) -> str:
     """Tell clients apart, so that they take turns: by their key, else by their address."""
     key = http.headers.get("authorization") or http.headers.get("x-api-key")
     return key or (http.client.host if http.client is not None else "")
+
+
+def open_account(http: HttpRequest, observers: Observers) -> Account:
+    """Open the account of a request; where there are traces it goes on with its client's."""
+    trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
+    return Account(request_id(http), trace, path=http.scope["path"])
 
 
 def request_id(http: HttpRequest) -> str:

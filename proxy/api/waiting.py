@@ -1,6 +1,8 @@
 """What a client sees while the model that it asked for is being loaded."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import anyio
@@ -14,6 +16,16 @@ from proxy.dialects import sse
 from proxy.dialects.openai_chat.encode import ChunkEncoder
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.processes.fleet import Hold
+
+
+@asynccontextmanager
+async def load_wait(model: str, pace: Pace) -> AsyncGenerator[None, None]:
+    """Bound the wait for a model that is being loaded; raises `BackendUnavailable` beyond it."""
+    try:
+        async with asyncio.timeout(pace.load_wait):
+            yield
+    except TimeoutError as error:
+        raise BackendUnavailable(model, "is being loaded", loading=True) from error
 
 
 class Opening:
@@ -54,12 +66,10 @@ class Opening:
     async def _failure_of(self, hold: Hold, request: Request) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
         try:
-            async with asyncio.timeout(self._pace.load_wait):
+            async with load_wait(request.model, self._pace):
                 while not await _is_granted_soon(hold, self._pace):
                     if request.stream:
                         await self._tell(_news(request.model, hold.ahead), request)
-        except TimeoutError:
-            return BackendUnavailable(request.model, "is being loaded", loading=True)
         except TemperError as error:
             return error
         return None

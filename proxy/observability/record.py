@@ -11,6 +11,7 @@ from typing import Protocol
 from proxy.facts import Fact, Outcome
 from proxy.observability.trace_context import TraceContext
 
+CHAT = "/v1/chat/completions"
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
@@ -51,7 +52,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request; None where it was not reached or not told.
+    """One request to `path`; None where it was not reached or not told.
 
     `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot
     or for the model to be loaded, `first_token` came so long after the request. `model` is the
@@ -63,6 +64,7 @@ class RequestRecord:
     begun_at: float
     seconds: float
     status: int
+    path: str = CHAT
     model: str | None = None
     service: str | None = None
     backend: str | None = None

@@ -16,11 +16,17 @@ Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
 ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | None]
 
-OPERATION = "chat"
+_OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 _PROVIDER = "temper"
 
+
+def operation(request: RequestRecord) -> str:
+    """Name what was asked for, which was a chat unless it was passed on."""
+    return _OPERATIONS.get(request.path, "chat")
+
+
 REQUEST: Mapping[str, Read] = {
-    "gen_ai.operation.name": lambda _: OPERATION,
+    "gen_ai.operation.name": operation,
     "gen_ai.provider.name": lambda _: _PROVIDER,
     "gen_ai.request.model": lambda request: request.model,
     "gen_ai.request.stream": lambda request: request.stream,
@@ -46,7 +52,7 @@ REQUEST: Mapping[str, Read] = {
 }
 
 ATTEMPT: Mapping[str, ReadAttempt] = {
-    "gen_ai.operation.name": lambda _, __: OPERATION,
+    "gen_ai.operation.name": lambda request, _: operation(request),
     "gen_ai.request.model": lambda request, _: request.model,
     "server.address": lambda request, _: urlsplit(request.backend or "").hostname,
     "server.port": lambda request, _: urlsplit(request.backend or "").port,

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, TraceFlags
 
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord
-from proxy.observability.span_names import ATTEMPT, OPERATION, REQUEST, Attribute
+from proxy.observability.span_names import ATTEMPT, REQUEST, Attribute, operation
 from proxy.observability.trace_context import TraceContext
 
 _NAME = "temper"
@@ -54,7 +54,7 @@ class Tracing:
         found = {name: read(record) for name, read in REQUEST.items()}
         self._ids.trace_id, self._ids.span_id = request.trace_id, request.span_id
         span = self._tracer.start_span(
-            "POST /v1/chat/completions",
+            f"POST {record.path}",
             _context(request, request.parent_id) if request.parent_id is not None else Context(),
             SpanKind.SERVER,
             _known(found),
@@ -77,7 +77,7 @@ class Tracing:
         begun = record.begun_at + attempt.begun
         self._ids.span_id = attempt.span_id
         span = self._tracer.start_span(
-            f"{OPERATION} {record.model}",
+            f"{operation(record)} {record.model}",
             _context(request, request.span_id),
             SpanKind.CLIENT,
             _known({name: read(record, attempt) for name, read in ATTEMPT.items()}),

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from proxy.observability.observers import Observers
 from proxy.observability.tracing import Tracing
 from tests.fakes.front import request, temper
-from tests.fakes.scripted_backend import refuses
+from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +43,30 @@ async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: 
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await front.ask(request(tools=None), stream=stream, headers=headers)
         assert front.backend.questions[0].headers["traceparent"] == headers["traceparent"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"traceparent": f"00-{TRACE}-{PARENT}-01"}])
+async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> None:
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(exporter)
+    observers = Observers((tracing,), traces=True)
+    reply = Script((b"{}",), headers={"content-type": "application/json"})
+    async with temper(reply, reply, observers=observers) as front:
+        for path, asked in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+            await front.client.post(path, json={"model": "m", asked: "Hi"}, headers=headers)
+        told = [question.headers["traceparent"] for question in front.backend.questions]
+    tracing.close()
+    names = [span.name for span in exporter.get_finished_spans()]
+    attempts = exporter.get_finished_spans()[::2]
+    assert names == [
+        "text_completion m",
+        "POST /v1/completions",
+        "embeddings m",
+        "POST /v1/embeddings",
+    ]
+    assert [header.split("-")[2] for header in told] == [name_of(span) for span in attempts]
+    if headers:
+        assert {header.split("-")[1] for header in told} == {TRACE}
 
 
 async def test_a_failed_request_has_its_spans_too(*, stream: bool) -> None:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
-from proxy.api.reception import Received, Reception, asker, request_id
+from proxy.api.reception import Received, Reception, asker, open_account
 from proxy.api.streaming import Pace
 from proxy.api.taping import Tape
 from proxy.api.waiting import Opening
@@ -18,7 +18,6 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
 from proxy.observability.observers import Observers
-from proxy.observability.trace_context import trace_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,8 @@ class ChatCompletions:
                 exchange.close()
 
     def _open_visit(self, http: HttpRequest, ticket: Ticket) -> "_Visit":
-        observers = self.observers
-        trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
-        tape = Tape() if observers.recording is not None else None
-        return _Visit(http, ticket, Account(request_id(http), trace), tape)
+        tape = Tape() if self.observers.recording is not None else None
+        return _Visit(http, ticket, open_account(http, self.observers), tape)
 
     def _close(self, visit: "_Visit") -> None:
         """Tell everybody who wants to know."""

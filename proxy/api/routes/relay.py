@@ -18,15 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
-from proxy.api.reception import Passing, Reception, asker, request_id
+from proxy.api.reception import Passing, Reception, asker, open_account
 from proxy.api.streaming import Pace, never, while_connected, within
+from proxy.api.waiting import load_wait
 from proxy.backends.client import Pieces
 from proxy.conversation import json
 from proxy.dialects import sse
-from proxy.errors import BackendUnavailable, TemperError
+from proxy.errors import TemperError
 from proxy.observability.observers import Observers
-from proxy.observability.trace_context import trace_of
-from proxy.processes.fleet import Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class Relay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         http = HttpRequest(scope, receive)
-        traced = http.headers.get("traceparent", "") if self.observers.traces else ""
-        account = Account(request_id(http), trace_of(traced) if traced else None)
+        account = open_account(http, self.observers)
         noted = account.noting(send)
         try:
             passing = await self.reception.pass_on(http, self.path)
@@ -106,7 +104,8 @@ class Relay:
         with service.hold() as hold:
             if hold is not None:
                 with account.loading(load):
-                    await _granted(hold, passage.model, self.pace)
+                    async with load_wait(passage.model, self.pace):
+                        await hold.granted()
             service.resize(await service.look_up(passage.model), self.workers)
             account.wait(load)
             async with service.admission.slot(key):
@@ -138,11 +137,3 @@ class _Sign(ServerSentEvent):
     def encode(self) -> bytes:
         """Return the bytes."""
         return b": the backend works\n"
-
-
-async def _granted(hold: Hold, model: str, pace: Pace) -> None:
-    try:
-        async with asyncio.timeout(pace.load_wait):
-            await hold.granted()
-    except TimeoutError as error:
-        raise BackendUnavailable(model, "is being loaded", loading=True) from error

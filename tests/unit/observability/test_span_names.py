@@ -3,7 +3,8 @@
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes
 
-from proxy.observability.span_names import ATTEMPT, REQUEST
+from proxy.observability.record import RequestRecord
+from proxy.observability.span_names import ATTEMPT, REQUEST, operation
 
 PUBLISHED = {
     value
@@ -22,3 +23,13 @@ def test_every_name_is_published_or_our_own() -> None:
 def test_no_content_is_among_them() -> None:
     parts = {part for name in (*REQUEST, *ATTEMPT) for part in name.split(".")}
     assert parts.isdisjoint(CONTENT)
+
+
+def test_every_operation_is_a_published_one() -> None:
+    paths = ("/v1/chat/completions", "/chat/completions", "/v1/completions", "/v1/embeddings")
+    named = [
+        operation(RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path))
+        for path in paths
+    ]
+    assert named == ["chat", "chat", "text_completion", "embeddings"]
+    assert set(named) <= {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
