@@ -57,8 +57,8 @@ def _usable_key(key: SecretStr) -> SecretStr:
 # what makes a message, and what Temper sends itself
 _OWN_HEADERS = re.compile(
     "accept-encoding|connection|content-(encoding|length|type)|expect|host|keep-alive|"
-    "proxy-authenticate|proxy-authorization|te|traceparent|trailer|transfer-encoding|upgrade|"
-    "x-request-id|x-temper-prefix"
+    "proxy-authenticate|proxy-authorization|te|trace(parent|state)|trailer|transfer-encoding|"
+    "upgrade|x-request-id|x-temper-prefix"
 )
 
 

@@ -24,7 +24,7 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Draft, Policy, begin, draft
 from proxy.inference.turn import MayRetry, Turn
 from proxy.observability.observers import Observers
-from proxy.observability.trace_context import trace_of
+from proxy.observability.trace_context import state_of, trace_of
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
@@ -138,6 +138,9 @@ class Reception:
         headers = {name: http.headers[name] for name in _TRAVELLING if name in http.headers}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
+        parent = headers.get("traceparent")
+        if parent and (state := state_of(parent, http.headers.getlist("tracestate"))):
+            headers["tracestate"] = state
         return {**headers, "x-request-id": request_id(http)}
 
 

@@ -29,7 +29,9 @@ from proxy.errors import (
 
 # A client's header outside this list could change what the backend does: llama-server lets a
 # stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
-FORWARDED_HEADERS = frozenset({"authorization", "traceparent", "x-request-id", PREFIX_HEADER})
+FORWARDED_HEADERS = frozenset(
+    {"authorization", "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
+)
 
 STREAM_LIMIT = 32 * 1024 * 1024
 DOCUMENT_LIMIT = 1024 * 1024

@@ -1,16 +1,22 @@
-"""The place of a request in a distributed trace, as W3C's `traceparent` header writes it.
+"""The place of a request in a distributed trace, as W3C's `traceparent` and `tracestate` write it.
 
 It knows no tracing library: ids are made where a request arrives and travel in its record.
 """
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # https://www.w3.org/TR/trace-context/#traceparent-header; later versions may append fields
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _INVALID_VERSION = "ff"
 _SAMPLED = 1
+
+# https://www.w3.org/TR/trace-context/#tracestate-header
+_MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
+_MOST_MEMBERS = 32
+_LONGEST_STATE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +35,31 @@ class TraceContext:
 
 def trace_of(traceparent: str) -> TraceContext:
     """Go on with a client's trace, or begin one if there is none that can be read."""
+    return _read(traceparent) or TraceContext(secrets.randbits(128) or 1, new_span_id())
+
+
+def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
+    """Return the client's `tracestate`, which travels on as it is, or nothing.
+
+    Without a `traceparent` that can be read it says nothing, and what is no list of at most 32
+    members in 512 characters is left out.
+    """
+    members = [one.strip(" \t") for one in ",".join(tracestates).split(",")]
+    state = ",".join(filter(None, members))
+    found = [_MEMBER.fullmatch(one) for one in filter(None, members)]
+    keys = {one[1] for one in found if one is not None}
+    is_sound = len(keys) == len(found) <= _MOST_MEMBERS and len(state) <= _LONGEST_STATE
+    return state if is_sound and _read(traceparent) is not None else ""
+
+
+def _read(traceparent: str) -> TraceContext | None:
     found = _HEADER.fullmatch(traceparent.strip())
-    if found is not None and found[1] != _INVALID_VERSION and (found[1] != "00" or not found[5]):
-        trace_id, parent_id = int(found[2], 16), int(found[3], 16)
-        if trace_id and parent_id:
-            is_sampled = bool(int(found[4], 16) & _SAMPLED)
-            return TraceContext(trace_id, new_span_id(), parent_id, is_sampled)
-    return TraceContext(secrets.randbits(128) or 1, new_span_id())
+    if found is None or found[1] == _INVALID_VERSION or (found[1] == "00" and found[5]):
+        return None
+    trace_id, parent_id = int(found[2], 16), int(found[3], 16)
+    if not (trace_id and parent_id):
+        return None
+    return TraceContext(trace_id, new_span_id(), parent_id, bool(int(found[4], 16) & _SAMPLED))
 
 
 def new_span_id() -> int:

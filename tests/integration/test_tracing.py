@@ -45,6 +45,18 @@ async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: 
         assert front.backend.questions[0].headers["traceparent"] == headers["traceparent"]
 
 
+@pytest.mark.parametrize("traces", [False, True])
+async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, stream: bool) -> None:
+    observers = Observers((), traces=traces)
+    async with temper(says("Hi."), says("Hi."), observers=observers) as front:
+        for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
+            headers = {"traceparent": parent, "tracestate": "rojo=1,congo=2"}
+            await front.ask(request(tools=None), stream=stream, headers=headers)
+        sound, broken = (question.headers for question in front.backend.questions)
+    assert sound["tracestate"] == "rojo=1,congo=2"
+    assert "tracestate" not in broken
+
+
 @pytest.mark.parametrize("headers", [{}, {"traceparent": f"00-{TRACE}-{PARENT}-01"}])
 async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> None:
     exporter = InMemorySpanExporter()

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.observability.trace_context import TraceContext, new_span_id, trace_of
+from proxy.observability.trace_context import TraceContext, new_span_id, state_of, trace_of
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -51,3 +51,54 @@ def test_what_travels_on_names_the_span_that_asks() -> None:
 
 def test_ids_of_spans_are_made_fresh() -> None:
     assert new_span_id() != new_span_id()
+
+
+HEADER = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.mark.parametrize(
+    ("sent", "travels"),
+    [
+        ([], ""),
+        ([""], ""),
+        (["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"], "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
+        (["a=1 , b=2,,\tc=3 "], "a=1,b=2,c=3"),
+        (["a=1", "b=2"], "a=1,b=2"),
+        (["fw529a3039@dt=FfffffffA;x:y z"], "fw529a3039@dt=FfffffffA;x:y z"),
+        ([",".join(f"k{number}=v" for number in range(32))], None),
+        (["k=" + "v" * 256], None),
+        ([f"a={'v' * 250},b={'v' * 250},c=vvvv"], None),
+    ],
+)
+def test_a_clients_state_travels_on(sent: list[str], travels: str | None) -> None:
+    assert state_of(HEADER, sent) == (sent[0] if travels is None else travels)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "nonsense",
+        "a",
+        "a=",
+        "=1",
+        "A=1",
+        "a b=1",
+        "a=1=2",
+        "a=\xe9",
+        "a=1\r\nx: y",
+        "a=1\x00",
+        "a=1,a=2",
+        "a=" + "v" * 257,
+        "k" * 257 + "=v",
+        ",".join(f"k{number}=v" for number in range(33)),
+        f"a={'v' * 250},b={'v' * 250},c=vvvvvvvvv",
+    ],
+)
+def test_a_state_that_is_not_sound_is_left_out(sent: str) -> None:
+    assert state_of(HEADER, [sent]) == ""
+    assert state_of(HEADER, ["x=1", sent]) == ""
+
+
+@pytest.mark.parametrize("header", ["", "nonsense", f"00-{TRACE}-{'0' * 16}-01"])
+def test_a_state_says_nothing_without_a_trace(header: str) -> None:
+    assert state_of(header, ["a=1"]) == ""
