@@ -19,6 +19,7 @@ from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
 from proxy.context.replay import Rules
+from proxy.context.scales import Scales
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
@@ -102,6 +103,7 @@ class Fitting:
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
         self._policy = policy
+        self._scales = Scales()
         self._books: OrderedDict[str, TokenBook] = OrderedDict()
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
@@ -187,7 +189,7 @@ class Fitting:
         return counted is not None
 
     def _book(self, model: str) -> TokenBook:
-        book = self._books.pop(model, None) or TokenBook()
+        book = self._books.pop(model, None) or TokenBook(scales=self._scales)
         _remember(self._books, model, book, _MOST_MODELS)
         return book
 

@@ -11,8 +11,8 @@ from math import ceil
 from typing import TypeVar
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Growth, Rate
+from proxy.context.scales import Scales, key_of_tools
 from proxy.context.totals import Totals
-from proxy.context.weights import Weight, weight, weight_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -37,17 +37,16 @@ class Expected:
 
 
 class TokenBook:
-    """The counts of one model with its template.
+    """The counts of one model with its template; books may share their `scales`.
 
     What compaction decides with, `of` and `fixed`, must hold still. What is told, `expect`, is as
     near as it can be: the exact total of the prompt that this one goes on from, and what is new.
     """
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = CAPACITY, scales: Scales | None = None) -> None:
         self._capacity = capacity
+        self._scales = scales or Scales()
         self._learnt: OrderedDict[int, int] = OrderedDict()
-        self._weights: OrderedDict[int, Weight] = OrderedDict()
-        self._tools_weights: OrderedDict[int, int] = OrderedDict()
         self._rate = Rate()
         self._counted = (0, 0)  # pieces and tokens of all that was learnt
         self._constants = Constants()
@@ -68,15 +67,15 @@ class TokenBook:
 
     def fixed(self, tools: tuple[Tool, ...]) -> int:
         """Count what a prompt holds besides messages."""
-        key = _key_of_tools(tools)
+        key = key_of_tools(tools)
         learnt = self._constants.fixed(key)
         if learnt is not None:
             return learnt
-        return REQUEST + self._rate.tokens(self._weigh_tools(key, tools))
+        return REQUEST + self._rate.tokens(self._scales.weigh_tools(tools))
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
         """Tell whether a total has taught what a prompt with these tools holds."""
-        return self._constants.fixed(_key_of_tools(tools)) is not None
+        return self._constants.fixed(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         """Count a prompt as exactly as it is known."""
@@ -84,7 +83,7 @@ class TokenBook:
 
     def expect(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Expected:
         """Count a prompt, and tell how much of that is guessed."""
-        found = self._totals.longest(messages, _key_of_tools(tools))
+        found = self._totals.longest(messages, key_of_tools(tools))
         start, tokens = found or (0, self.fixed(tools))
         guessed = 0.0 if start or self.knows(tools) else float(tokens)
         around = self._growth.around if start else None
@@ -103,7 +102,7 @@ class TokenBook:
         """Note that the countable text of a message has so many tokens."""
         _remember(self._learnt, hash(message.source), tokens, self._capacity)
         size, counted = self._counted
-        self._counted = size + self._weigh(message).pieces, counted + tokens
+        self._counted = size + self._scales.weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -120,7 +119,7 @@ class TokenBook:
         If all of it was counted before, it tells what the template adds; if little was, how many
         bytes a token has. In between, what was guessed wrong would be blamed on the template.
         """
-        key = _key_of_tools(tools)
+        key = key_of_tools(tools)
         self._grow(messages, key, total)
         known = guessed = size = 0
         for message in messages:
@@ -129,7 +128,7 @@ class TokenBook:
                 known += learnt
             else:
                 guessed += self._guess(message, 1)
-                size += self._weigh(message).pieces
+                size += self._scales.weigh(message).pieces
         if guessed <= known:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)
@@ -137,7 +136,7 @@ class TokenBook:
         around = known + self._constants.overhead * len(messages)
         fixed = self._constants.fixed(key)
         if fixed is None:
-            size += self._weigh_tools(key, tools)
+            size += self._scales.weigh_tools(tools)
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
 
@@ -168,8 +167,8 @@ class TokenBook:
         window. Where one is that low far from the window, the backend must be telling only the new
         part of its prompts, and nothing can be told from that.
         """
-        size = sum(self._weigh(message).words for message in messages)
-        size += self._weigh_tools(_key_of_tools(tools), tools) // 2
+        size = sum(self._scales.weigh(message).words for message in messages)
+        size += self._scales.weigh_tools(tools) // 2
         least = self._rate.least(size)
         if self._tells_parts or total >= least:
             return None
@@ -185,12 +184,14 @@ class TokenBook:
             new = messages[found[0] :]
             learnt = [(message, self._lookup(message)) for message in new]
             known = sum(tokens or 0 for _, tokens in learnt)
-            size = sum(self._weigh(message).pieces for message, told in learnt if told is None)
+            size = sum(
+                self._scales.weigh(message).pieces for message, told in learnt if told is None
+            )
             self._growth.observe(len(new), size, total - found[1] - known)
         self._totals.note(messages, tools, total)
 
     def _likely(self, message: Message) -> int:
-        weighed = self._weigh(message)
+        weighed = self._scales.weigh(message)
         tokens = self._growth.tokens(weighed.pieces)
         return (self._rate.likely(weighed.pieces) if tokens is None else tokens) + weighed.media
 
@@ -202,23 +203,8 @@ class TokenBook:
         return learnt
 
     def _guess(self, message: Message, margin: float) -> int:
-        weighed = self._weigh(message)
+        weighed = self._scales.weigh(message)
         return self._rate.tokens(weighed.pieces, margin) + weighed.media
-
-    def _weigh(self, message: Message) -> Weight:
-        key = hash(message.source)
-        known = self._weights.get(key)
-        if known is None:
-            known = weight(message)
-            _remember(self._weights, key, known, self._capacity)
-        return known
-
-    def _weigh_tools(self, key: int, tools: tuple[Tool, ...]) -> int:
-        known = self._tools_weights.get(key)
-        if known is None:
-            known = weight_of_tools(tools)
-            _remember(self._tools_weights, key, known, self._capacity)
-        return known
 
 
 def _remember(kept: OrderedDict[int, Kept], key: int, value: Kept, most: int) -> None:
@@ -226,7 +212,3 @@ def _remember(kept: OrderedDict[int, Kept], key: int, value: Kept, most: int) ->
     kept.move_to_end(key)
     if len(kept) > most:
         kept.popitem(last=False)
-
-
-def _key_of_tools(tools: tuple[Tool, ...]) -> int:
-    return hash(tuple(tool.source for tool in tools))
