@@ -3,6 +3,7 @@
 A server behind an address can be started anew with another model, so nothing is known for good.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -101,15 +102,31 @@ class KnownModels:
         self._wishes = wishes
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
+        self._looking: dict[str, asyncio.Task[KnownModel]] = {}
 
     async def look_up(self, model: str) -> KnownModel:
         """Return what is known of the model that a request names; asks the backend at times."""
         entry = self._entries.get(model)
-        if entry is not None:
-            if self._clock() < entry.until:
-                return entry.known
-            # whoever comes meanwhile is content with what was known
-            entry.until = self._clock() + _SOON
+        if entry is None:
+            return await self._look_for_all(model)
+        if self._clock() < entry.until:
+            return entry.known
+        # whoever comes meanwhile is content with what was known
+        entry.until = self._clock() + _SOON
+        return await self._look(model, entry)
+
+    async def _look_for_all(self, model: str) -> KnownModel:
+        """Look at a model that nobody knows, once for all who ask for it meanwhile.
+
+        Whoever leaves does not end it for the others.
+        """
+        looking = self._looking.get(model)
+        if looking is None:
+            looking = self._looking[model] = asyncio.create_task(self._look(model))
+            looking.add_done_callback(lambda _: self._looking.pop(model))
+        return await asyncio.shield(looking)
+
+    async def _look(self, model: str, entry: _Entry | None = None) -> KnownModel:
         described = await self._backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known

@@ -48,6 +48,34 @@ def test_the_backend_is_asked_once_for_each_model() -> None:
     assert asked.backend.described == ["falcon-7b", "heron-2"]
 
 
+class SlowBackend(ScriptedBackend):
+    """A backend that describes nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_describe = asyncio.Event()
+
+    async def describe(self, model: str) -> Description:
+        described = await super().describe(model)
+        await self.may_describe.wait()
+        return described
+
+
+@pytest.mark.anyio
+async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for_nobody() -> None:
+    backend = SlowBackend()
+    models = KnownModels(backend, PROFILES)
+    first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
+    other = asyncio.create_task(models.look_up("heron-2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    backend.may_describe.set()
+    found = await asyncio.gather(*others, other)
+    assert [one.recognition.profile.name for one in found] == ["falcon"] * 19 + ["heron"]
+    assert backend.described == ["falcon-7b", "heron-2"]
+    assert first.cancelled()
+
+
 def test_what_a_backend_says_of_tools_reaches_the_traits() -> None:
     asked = Asked()
     asked.backend.description = Description(("heron-2",), takes_tools=True)
