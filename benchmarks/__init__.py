@@ -1,1 +1,1 @@
-"""Measurements that are no tests: how much is rescued, and how fast."""
+"""Measurements that are no tests: how much is rescued, how fast, and what faults do."""

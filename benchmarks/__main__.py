@@ -1,13 +1,15 @@
-"""`python -m benchmarks`: how fast Temper is, beside other proxies.
+"""`python -m benchmarks`: how fast Temper is, beside other proxies, and what faults do to it.
 
 python -m benchmarks peers            install the other proxies, outside the repository
 python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
 python -m benchmarks table FILE       what a run found, as Markdown
 python -m benchmarks profile burst    which functions take the time
 python -m benchmarks mock --port N    the backend alone
+python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 """
 
 import argparse
+import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +18,9 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.faults import backend as faulty
+from benchmarks.faults import findings, soak
+from benchmarks.faults.findings import Findings
 from benchmarks.load import backend, peers, profiling, results, runs, table
 from benchmarks.load.candidates import CANDIDATES, REPOSITORY
 from benchmarks.load.results import Results
@@ -48,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_profile(commands.add_parser("profile", help="profile Temper in one scenario"))
     mock = commands.add_parser("mock", help="serve the mock backend")
     mock.add_argument("--port", type=int, default=9931)
+    mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
     mock.set_defaults(command=_mock)
+    _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
 
@@ -62,6 +69,19 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_size(parser)
     _add_peers(parser)
     parser.set_defaults(command=_run)
+
+
+def _add_faults(parser: argparse.ArgumentParser) -> None:
+    usual = soak.Effort()
+    parser.add_argument("--requests", type=int, default=usual.requests)
+    parser.add_argument("--seconds", type=float, default=usual.seconds)
+    parser.add_argument("--seed", type=int, default=usual.seed)
+    parser.add_argument("--rest", type=float, default=usual.rest, help="before and after, seconds")
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these requests only")
+    parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
+    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.add_argument("--date", default=results.today())
+    parser.set_defaults(command=_faults)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -134,8 +154,24 @@ def _profile(chosen: argparse.Namespace) -> int:
 
 def _mock(chosen: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(backend.serve(chosen.port))
+        if chosen.faults is None:
+            uvloop.run(backend.serve(chosen.port))
+        else:
+            asyncio.run(faulty.serve(chosen.port, chosen.faults))
     return 0
+
+
+def _faults(chosen: argparse.Namespace) -> int:
+    only = tuple(chosen.only or ())
+    effort = soak.Effort(chosen.requests, chosen.seconds, chosen.seed, only=only, rest=chosen.rest)
+    found = Findings(chosen.date, results.this_machine(), chosen.seed)
+    soak.run(effort, found, _tell)
+    findings.save(found, chosen.output)
+    told = findings.page(found)
+    if chosen.page is not None:
+        chosen.page.write_text(told, encoding="utf-8")
+    sys.stdout.write(f"{told}\nAll figures: {chosen.output}\n")
+    return 0 if found.is_good else 1
 
 
 def _tell(line: str) -> None:

@@ -36,7 +36,7 @@ _STREAM_HEAD = (
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
 _LAST_CHUNK = b"0\r\n\r\n"
-_DOCUMENTS: dict[bytes, JsonObject] = {
+DOCUMENTS: dict[bytes, JsonObject] = {
     b"/health": {"status": "ok"},
     b"/props": {
         "default_generation_settings": {"n_ctx": 1048576},
@@ -110,7 +110,7 @@ class _Connection(asyncio.Protocol):
         """Answer the request, which is complete."""
         if self._url.endswith(b"/chat/completions"):
             self._answer(b"".join(self._body))
-        elif (document := _DOCUMENTS.get(self._url)) is not None:
+        elif (document := DOCUMENTS.get(self._url)) is not None:
             self._write(_document(document))
         else:
             self._write(_refusal(404, f"there is no {self._url.decode()}"))

@@ -24,7 +24,7 @@ _PLACE = "0" * STAMP_DIGITS
 
 _TOOLS = {"call": "get_weather", "arguments": "write_file"}
 _SHORT_CALL = ("{", '"city"', ":", '"', "Paris", '"', ",", '"days"', ":", "3", "}")
-_DONE = b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +81,20 @@ def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
     """Render a stream; `responds` puts prose into a call of the `respond` tool."""
     name = _tool(behaviour, responds=responds)
     opening, closing = _envelope(behaviour, responds=responds)
-    start = [_chunk({"role": "assistant", "content": None})]
-    end = [_chunk({}, _reason(name))]
+    start = [chunk({"role": "assistant", "content": None})]
+    end = [chunk({}, _reason(name))]
     if name is not None:
-        start.append(_chunk(_call_delta({"name": name, "arguments": opening}, is_first=True)))
+        start.append(chunk(_call_delta({"name": name, "arguments": opening}, is_first=True)))
     if closing:
-        end.insert(0, _chunk(_call_delta({"arguments": closing})))
+        end.insert(0, chunk(_call_delta({"arguments": closing})))
     deltas: list[JsonObject] = [
         {"content": piece} if name is None else _call_delta({"arguments": piece})
         for piece in _tokens(behaviour)
     ]
     if has_usage:
-        members = _members("chat.completion.chunk")
-        end.append(_data({"choices": [], **members, "usage": _usage(behaviour)}))
-    return Reply(tuple(start), tuple(map(_event, deltas)), (*end, _DONE))
+        told = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
+        end.append(event_of({"choices": [], **told}))
+    return Reply(tuple(start), tuple(map(_event, deltas)), (*end, DONE))
 
 
 @lru_cache
@@ -108,7 +108,7 @@ def whole(behaviour: Behaviour, *, responds: bool) -> bytes:
         message |= _call_delta({"name": name, "arguments": text}, is_first=True)
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": _reason(name)}
     usage = _usage(behaviour)
-    body = json.dump({**_members("chat.completion"), "choices": [choice], "usage": usage})
+    body = json.dump({**members("chat.completion"), "choices": [choice], "usage": usage})
     return body.replace(_PLACE.encode(), STAMP)
 
 
@@ -153,13 +153,14 @@ def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
 
 
 def _event(delta: JsonObject) -> Event:
-    before, place, after = _chunk(delta).partition(_PLACE.encode())
+    before, place, after = chunk(delta).partition(_PLACE.encode())
     return Event(before, after) if place else Event(before)
 
 
-def _chunk(delta: JsonObject, reason: str | None = None) -> bytes:
+def chunk(delta: JsonObject, reason: str | None = None) -> bytes:
+    """Write the event of a chunk with one delta."""
     choice: JsonObject = {"finish_reason": reason, "index": 0, "delta": delta}
-    return _data({"choices": [choice], **_members("chat.completion.chunk")})
+    return event_of({"choices": [choice], **members("chat.completion.chunk")})
 
 
 def _reason(name: str | None) -> str:
@@ -171,7 +172,8 @@ def _usage(behaviour: Behaviour) -> JsonObject:
     return {"prompt_tokens": 1000, "completion_tokens": tokens, "total_tokens": 1000 + tokens}
 
 
-def _members(kind: str) -> JsonObject:
+def members(kind: str) -> JsonObject:
+    """Return what every answer and every chunk of one says beside its choices."""
     return {
         "created": CREATED,
         "id": "chatcmpl-mock",
@@ -181,5 +183,6 @@ def _members(kind: str) -> JsonObject:
     }
 
 
-def _data(value: JsonValue) -> bytes:
+def event_of(value: JsonValue) -> bytes:
+    """Write a server-sent event."""
     return b"data: " + json.dump(value) + b"\n\n"

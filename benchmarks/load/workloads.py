@@ -1,5 +1,6 @@
 """The requests that are sent: agents' conversations of several sizes, and what answers them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.load.client import Answer
@@ -98,10 +99,15 @@ def _round(place: int, padding: int) -> tuple[JsonValue, ...]:
 def _tool(place: int) -> JsonObject:
     """Describe a tool; the first three are those that the model calls or has called."""
     name, properties = _TOOLS[place] if place < len(_TOOLS) else (f"inspect_{place}", _MANY)
+    return described(name, properties, required=[*properties])
+
+
+def described(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
+    """Describe a tool as a client does."""
     parameters: JsonObject = {
         "type": "object",
         "properties": properties,
-        "required": [*properties],
+        "required": [*required],
         "additionalProperties": False,
     }
     function: JsonObject = {

@@ -1,0 +1,87 @@
+"""A llama-server that commits a fault for each request, and keeps a ledger of what it was asked.
+
+Which one is drawn from the request's number in the prompt.
+"""
+
+import asyncio
+import time
+
+import msgspec
+
+from benchmarks.faults.ledger import Generation, Ledger
+from benchmarks.faults.material import number_in
+from benchmarks.faults.mixture import draw
+from benchmarks.faults.toxics import Caller, whole
+from benchmarks.load.backend import DOCUMENTS
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+SLOTS = 16
+LEDGER = "/ledger"
+
+_QUESTION = b"POST /v1/chat/completions "
+_NOTHING = whole(b"{}", status="404 Not Found")
+
+
+class FaultyBackend:
+    """The server, for a run with this seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._ledger = Ledger()
+        properties: JsonObject = {**DOCUMENTS[b"/props"], "total_slots": SLOTS}
+        self._documents = {
+            path.decode(): whole(json.dump(document))
+            for path, document in {**DOCUMENTS, b"/props": properties}.items()
+        }
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection for as long as its toxics let it be."""
+        caller = Caller(reader, writer)
+        self._ledger.connections += 1
+        try:
+            while not writer.is_closing() and (request := await caller.request()):
+                caller.asked.clear()
+                if request.startswith(_QUESTION):
+                    await self._play(caller, request)
+                else:
+                    await self._show(caller, request.split(b" ", 2)[1].decode())
+        except OSError:  # the asker has hung up
+            pass
+        finally:
+            self._ledger.connections -= 1
+            writer.close()
+
+    async def _play(self, caller: Caller, request: bytes) -> None:
+        number = number_in(request)
+        if number is None:
+            await caller.send(_NOTHING)
+            return
+        generation = Generation(time.monotonic())
+        generations = self._ledger.generations.setdefault(number, [])
+        generations.append(generation)
+        _, plan = draw(self._seed, number)
+        try:
+            if plan.plays:
+                await plan.plays[min(len(generations), len(plan.plays)) - 1](caller)
+            else:
+                await caller.send(_NOTHING)
+        finally:
+            generation.ended = time.monotonic()
+
+    async def _show(self, caller: Caller, path: str) -> None:
+        if path == LEDGER:
+            await caller.send(whole(msgspec.json.encode(self._ledger)))
+        else:
+            await caller.send(self._documents.get(path, _NOTHING))
+
+
+async def start(port: int, seed: int) -> asyncio.Server:
+    """Listen on a port of this machine; 0 takes a free one."""
+    return await asyncio.start_server(FaultyBackend(seed).serve, "127.0.0.1", port, backlog=1024)
+
+
+async def serve(port: int, seed: int) -> None:
+    """Serve until cancelled."""
+    server = await start(port, seed)
+    await server.serve_forever()

@@ -1,0 +1,236 @@
+"""Replies in which the model, or the parser of its server, has done something wrong."""
+
+from collections.abc import Sequence
+
+from benchmarks.faults import speech
+from benchmarks.faults.demands import Call, Demand, Wanted
+from benchmarks.faults.good_replies import as_call, called, calls, says
+from benchmarks.faults.material import Fault, Material, Plan
+from benchmarks.faults.toxics import Then, Toxic, chunked, sends, whole
+from benchmarks.load.replies import event_of
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+_MOST = 3  # questions for one request
+_LOST = "The model produced output that does not match the expected peg-native format"
+_SILENT = Wanted()
+
+
+def _prose(text: str) -> Toxic:
+    return says(speech.text(speech.pieces(text)))
+
+
+def _raw(call: Call) -> str:
+    written: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return json.dump_text(written)
+
+
+def _plan(material: Material, plays: Sequence[Toxic], demand: Demand) -> Plan:
+    return Plan(material.asks(tools=True), tuple(plays), demand)
+
+
+def _called_in_text(material: Material) -> Plan:
+    """Write a call as a model of another family does."""
+    call = material.call()
+    raw = _raw(call)
+    text = material.chance.choice(
+        (
+            f"<tool_call>\n{raw}\n</tool_call>",
+            f"```json\n{raw}\n```",
+            raw,
+            f"[TOOL_CALLS][{raw}]",
+            f"<|python_tag|>{raw}",
+        )
+    )
+    return _plan(material, (_prose(text),), Demand(answers=(called(call),)))
+
+
+def _wrong_types(material: Material) -> Plan:
+    """Write a number as a string, or what should be a list as the text of one."""
+    call = material.call()
+    wrong: JsonObject = {
+        name: json.dump_text(value)
+        for name, value in call.arguments.items()
+        if not isinstance(value, str)
+    }
+    written = Call(call.name, {**call.arguments, **wrong})
+    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+
+
+def _near_miss(material: Material) -> Plan:
+    call = material.call()
+    first, second = call.name.split("_")
+    names = (call.name.title(), f"{first}-{second}", f"functions.{call.name}")
+    written = Call(material.chance.choice(names), call.arguments)
+    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+
+
+def _broken_json(material: Material) -> Plan:
+    """Write arguments with a comma too many, other quotes, or without their last bracket."""
+    call = material.call()
+    raw = json.dump_text(call.arguments)
+    broken = [f"{raw[:-1]},}}", raw.replace('"', "'")]
+    if not raw[-2].isdigit():  # of a number nobody knows whether it is whole
+        broken.append(raw[:-1])
+    text = material.chance.choice(broken)
+    play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
+    return _plan(material, (play,), Demand(answers=(called(call),)))
+
+
+def _bad(material: Material) -> Toxic:
+    """Play a call that no repair can save."""
+    bad = (
+        Call("launch_rocket", {"target": "moon"}),
+        Call("get_weather", {}),
+        Call("get_weather", {"city": "Oslo", "days": "many"}),
+        Call("write_note", {"title": 7, "lines": None}),
+    )
+    return calls(material.chance.choice(bad), material)
+
+
+def _nudged(material: Material) -> Plan:
+    call = material.call()
+    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    return _plan(material, (_bad(material), calls(call, material)), demand)
+
+
+def _constrained(material: Material) -> Plan:
+    call = material.call()
+    plays = (_bad(material), _bad(material), _prose(_raw(call)))
+    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), questions=_MOST))
+
+
+def _never_good(material: Material) -> Plan:
+    plays = tuple(_bad(material) for _ in range(_MOST))
+    return _plan(material, plays, Demand((_SILENT,), questions=_MOST))
+
+
+def _prose_then_call(material: Material) -> Plan:
+    text, call = material.text(), material.call()
+    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    return _plan(material, (_prose(text), calls(call, material)), demand)
+
+
+def _only_prose(material: Material) -> Plan:
+    first, second = material.text(), material.text()
+    demand = Demand((Wanted(second),), withheld=(Wanted(first),), questions=_MOST)
+    return _plan(material, (_prose(first), _prose(second)), demand)
+
+
+def _quoted_call(material: Material) -> Plan:
+    """Show a call as an example: it is text, and nothing may be called."""
+    example = f"<tool_call>{_raw(material.call())}</tool_call>"
+    text = f"For example, one could write `{example}` here. {material.text()}."
+    return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
+
+
+def _lost_by_the_parser(material: Material) -> Plan:
+    """Fail to parse, as a status or in the stream, and give the raw text when asked for that."""
+    call = material.call()
+    failure = speech.failure(500, _LOST)
+    lost = material.chance.choice(
+        (
+            sends(whole(json.dump(failure), status="500 Internal Server Error"), then=Then.NEXT),
+            sends(chunked(speech.START + event_of(failure)), then=Then.NEXT),
+        )
+    )
+    raw = _prose(f"<tool_call>\n{_raw(call)}\n</tool_call>")
+    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    return _plan(material, (lost, raw), demand)
+
+
+def _call_cut_off(material: Material) -> Plan:
+    call = material.forecast()
+    written = json.dump_text(call.arguments)[:-5]
+    play = says(speech.call(call.name, speech.pieces(written)), reason="length")
+    return _plan(material, (play,), Demand((Wanted(reason="length"),), questions=_MOST))
+
+
+def _too_many_calls(material: Material) -> Plan:
+    """Call twice where the client takes one call at a time."""
+    first, second = material.call(), material.call()
+    written = as_call(first, material) + as_call(second, material, index=1)
+    asked = material.asks(tools=True, parallel_tool_calls=False)
+    demand = Demand((called(first),))
+    return Plan(asked, (says(written, reason="tool_calls"),), demand)
+
+
+def _prose_for_a_call(material: Material) -> Plan:
+    """Write prose where the client demands a call."""
+    text, call = material.text(), material.call()
+    asked = material.asks(tools=True, tool_choice="required")
+    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    return Plan(asked, (_prose(text), calls(call, material)), demand)
+
+
+def _another_tool(material: Material) -> Plan:
+    """Call another tool than the one that the client has named."""
+    wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
+    named: JsonObject = {"type": "function", "function": {"name": call.name}}
+    asked = material.asks(tools=True, tool_choice=named)
+    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    return Plan(asked, (calls(wrong, material), calls(call, material)), demand)
+
+
+def _another_form(material: Material) -> Plan:
+    """Answer in prose where the client wants JSON of a form."""
+    text, answer = material.text(), json.dump_text({"summary": material.text()})
+    form: JsonObject = {
+        "type": "object",
+        "properties": {"summary": {"type": "string"}},
+        "required": ["summary"],
+        "additionalProperties": False,
+    }
+    described: JsonObject = {"name": "answer", "schema": form}
+    asked = material.asks(
+        tools=True, response_format={"type": "json_schema", "json_schema": described}
+    )
+    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), questions=_MOST)
+    return Plan(asked, (_prose(text), _prose(answer)), demand)
+
+
+def _prose_then_failure(material: Material) -> Plan:
+    """Fail the second attempt: what the first one gave is still an answer."""
+    text = material.text()
+    demand = Demand((Wanted(text),), questions=_MOST)
+    return _plan(material, (_prose(text), _failure(material)), demand)
+
+
+def _bad_then_failure(material: Material) -> Plan:
+    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), questions=_MOST)
+    return _plan(material, (_bad(material), _failure(material)), demand)
+
+
+def _failure(material: Material) -> Toxic:
+    return material.chance.choice(
+        (
+            sends(b"", then=Then.RESET),
+            sends(b"", then=Then.SILENCE),
+            sends(chunked(speech.START, is_whole=False), then=Then.HALF_CLOSE),
+            sends(b"SSH-2.0-OpenSSH_9.2\r\n"),
+            sends(whole(b"{}", status="429 Too Many Requests"), then=Then.NEXT),
+            sends(whole(b"{}", status="500 Internal Server Error"), then=Then.NEXT),
+        )
+    )
+
+
+FAULTS = (
+    Fault("model: a call written as text", 40, _called_in_text),
+    Fault("model: arguments of wrong types", 25, _wrong_types),
+    Fault("model: a near miss of a name", 15, _near_miss),
+    Fault("model: arguments of broken JSON", 20, _broken_json),
+    Fault("model: a bad call, good when asked again", 15, _nudged),
+    Fault("model: two bad calls, then a constrained one", 8, _constrained),
+    Fault("model: bad calls only", 8, _never_good),
+    Fault("model: prose, a call when asked again", 8, _prose_then_call),
+    Fault("model: prose only", 8, _only_prose),
+    Fault("model: a call quoted in prose", 8, _quoted_call),
+    Fault("model: what its server cannot parse", 15, _lost_by_the_parser),
+    Fault("model: a call cut off by length", 10, _call_cut_off),
+    Fault("model: two calls where one is allowed", 8, _too_many_calls),
+    Fault("model: prose where a call is demanded", 8, _prose_for_a_call),
+    Fault("model: another tool than the one named", 8, _another_tool),
+    Fault("model: prose where a form is demanded", 8, _another_form),
+    Fault("model: prose, then its server fails", 8, _prose_then_failure),
+    Fault("model: a bad call, then its server fails", 8, _bad_then_failure),
+)

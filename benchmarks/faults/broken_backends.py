@@ -1,0 +1,216 @@
+"""What a backend does wrong, by itself or on its connection."""
+
+from collections.abc import Sequence
+
+from benchmarks.faults import speech
+from benchmarks.faults.demands import Demand, Wanted
+from benchmarks.faults.good_replies import as_call, says
+from benchmarks.faults.material import GONE, Fault, Material, Plan
+from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends, whole
+from benchmarks.load.replies import event_of
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+_UNAVAILABLE = frozenset({502})
+_TIMED_OUT = frozenset({504})
+_PAUSE = 0.1
+_AT_ONCE = 40  # texts in a delta
+_MOST_BYTES = 64 * 2**20  # more than anybody takes
+
+_STATUSES = (400, 401, 403, 404, 409, 422, 429, 500, 501, 502, 503, 504, 529)
+_KEPT = (501, 503, 504)  # of those that are a server's fault
+
+
+def _fails(
+    material: Material, plays: Sequence[Toxic], statuses: frozenset[int], *, shown: str = ""
+) -> Plan:
+    asked = material.asks(tools=material.chance.random() < 0.5 and not shown)
+    return Plan(asked, tuple(plays), Demand(failures=statuses, shown=shown))
+
+
+def _refused(material: Material) -> Plan:
+    asked = material.asks(tools=False, model=GONE)
+    return Plan(asked, (), Demand(failures=_UNAVAILABLE, questions=0))
+
+
+def _ends_without_answer(material: Material) -> Plan:
+    """End the connection; of one that was kept nobody knows whether it heard, so it may be two."""
+    then = material.chance.choice((Then.CLOSE, Then.RESET))
+    said = material.chance.choice((b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False)))
+    asked = material.asks(tools=material.chance.random() < 0.5)
+    return Plan(asked, (sends(said, then=then),), Demand(failures=_UNAVAILABLE, questions=2))
+
+
+def _ends_amid_text(material: Material) -> Plan:
+    text = material.text()
+    said = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
+    then = material.chance.choice((Then.CLOSE, Then.RESET, Then.HALF_CLOSE))
+    return _fails(material, (sends(said, then=then),), _UNAVAILABLE, shown=text)
+
+
+def _ends_amid_call(material: Material) -> Plan:
+    """Break off in a call, or behind its last bracket: what is not finished was not made."""
+    written = as_call(material.call(), material)
+    said = chunked(speech.START, written, is_whole=False)
+    then = material.chance.choice((Then.CLOSE, Then.RESET, Then.HALF_CLOSE))
+    asked = material.asks(tools=True)
+    return Plan(asked, (sends(said, then=then),), Demand(failures=_UNAVAILABLE))
+
+
+def _ends_amid_thoughts(material: Material) -> Plan:
+    thoughts = material.text()
+    said = chunked(speech.START, speech.thoughts(speech.pieces(thoughts)), is_whole=False)
+    asked = material.asks(tools=material.chance.random() < 0.5)
+    demand = Demand(failures=_UNAVAILABLE, thoughts=thoughts)
+    return Plan(asked, (sends(said, then=Then.RESET),), demand)
+
+
+def _ends_amid_respond(material: Material) -> Plan:
+    """Break off in an answer beside tools, some of which the client may have seen."""
+    text = material.text()
+    written = speech.call("respond", speech.pieces(json.dump_text({"message": text})[:-2]))
+    said = chunked(speech.START, written, is_whole=False)
+    demand = Demand(failures=_UNAVAILABLE, shown=text)
+    return Plan(material.asks(tools=True), (sends(said, then=Then.RESET),), demand)
+
+
+def _no_end_mark(material: Material) -> Plan:
+    """End the body in good order, but before the finish reason."""
+    text = material.text()
+    play = sends(chunked(speech.START + speech.text(speech.pieces(text))), then=Then.NEXT)
+    return _fails(material, (play,), _UNAVAILABLE, shown=text)
+
+
+def _silent(material: Material) -> Plan:
+    said = material.chance.choice((b"", chunked(is_whole=False)))
+    return _fails(material, (sends(said, then=Then.SILENCE),), _TIMED_OUT)
+
+
+def _silent_amid_text(material: Material) -> Plan:
+    text = material.text()
+    said = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
+    return _fails(material, (sends(said, then=Then.SILENCE),), _TIMED_OUT, shown=text)
+
+
+def _no_http(material: Material) -> Plan:
+    garbage = (b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\xff\x16\x03\x01", b"HTTP/9.9 200\r\n\r\n", b"{}\n")
+    return _fails(material, (sends(material.chance.choice(garbage)),), _UNAVAILABLE)
+
+
+def _no_reply(material: Material) -> Plan:
+    """Answer 200 with what is no chat completion."""
+    bodies = (b"", b"{}", b"[]", b"null", b"<html>hello</html>", b'{"choices": []}', b'{"a": ')
+    streams = (b"data: {\n\n", b"data: [1]\n\n", b"data: \xff\n\n", b"event: x\n\n", b"\n\n")
+    play = material.chance.choice(
+        (
+            sends(whole(material.chance.choice(bodies)), then=Then.NEXT),
+            sends(chunked(material.chance.choice(streams)), then=Then.NEXT),
+        )
+    )
+    return _fails(material, (play,), _UNAVAILABLE)
+
+
+def _nonsense_amid_text(material: Material) -> Plan:
+    text = material.text()
+    nonsense = material.chance.choice((b"data: {\n\n", b"data: \xff\xfe\n\n", b"data: 17\n\n"))
+    said = speech.START + speech.text(speech.pieces(text)) + nonsense
+    return _fails(material, (sends(chunked(said), then=Then.NEXT),), _UNAVAILABLE, shown=text)
+
+
+def _refusing(material: Material) -> Plan:
+    status = material.chance.choice(_STATUSES)
+    is_kept = status < 500 or status in _KEPT
+    failure = json.dump(speech.failure(status, f"no luck: {material.text(5)}"))
+    body = material.chance.choice((failure, b"no luck today", b""))
+    play = sends(whole(body, status=f"{status} Refused"), then=Then.NEXT)
+    return _fails(material, (play,), frozenset({status if is_kept else 502}))
+
+
+def _too_long(material: Material) -> Plan:
+    error: JsonObject = {
+        "code": 400,
+        "message": "request (33009 tokens) exceeds the available context size (2048 tokens)",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 33009,
+        "n_ctx": 2048,
+    }
+    play = sends(whole(json.dump({"error": error}), status="400 Bad Request"), then=Then.NEXT)
+    return _fails(material, (play, play), frozenset({400}))
+
+
+def _error_event_first(material: Material) -> Plan:
+    status = material.chance.choice((400, 429, 500, 503))
+    said = event_of(speech.failure(status, "no luck today"))
+    wanted = frozenset({502 if status == 500 else status})
+    return _fails(material, (sends(chunked(said), then=Then.NEXT),), wanted)
+
+
+def _error_event_amid_text(material: Material) -> Plan:
+    text = material.text()
+    said = speech.START + speech.text(speech.pieces(text))
+    failure = event_of(speech.failure(500, "Compute error."))
+    play = sends(chunked(said + failure), then=Then.NEXT)
+    return _fails(material, (play,), _UNAVAILABLE, shown=text)
+
+
+def _loading(material: Material) -> Plan:
+    """Say that the model is being loaded, and answer when asked once more."""
+    text = material.text()
+    failure = speech.failure(503, "Loading model", "unavailable_error")
+    loading = sends(whole(json.dump(failure), status="503 Unavailable"), then=Then.NEXT)
+    plays = (loading, says(speech.text(speech.pieces(text))))
+    return Plan(material.asks(tools=False), plays, Demand((Wanted(text),), questions=2))
+
+
+def _without_end_slowly(material: Material) -> Plan:
+    return _without_end(material, seconds=_PAUSE)
+
+
+def _without_end_at_once(material: Material) -> Plan:
+    return _without_end(material, seconds=0)
+
+
+def _without_end(material: Material, seconds: float) -> Plan:
+    """Repeat a text for ever: whoever has shown some of it may end it as at a limit."""
+    piece = f"{material.text(20)} " * (1 if seconds else _AT_ONCE)
+    first = chunked(speech.START, is_whole=False)
+    play = repeats(first, chunk(speech.text([piece])), seconds=seconds, most=_MOST_BYTES)
+    demand = Demand(
+        (Wanted(piece, reason="length"),),
+        failures=_TIMED_OUT | _UNAVAILABLE,
+        shown=piece,
+        is_endless=True,
+    )
+    return Plan(material.asks(tools=False), (play,), demand)
+
+
+def _call_without_end(material: Material) -> Plan:
+    piece = speech.call("write_note", ['{"title": "', material.text(5)])
+    more = event_of({"choices": []})
+    first = chunked(speech.START, piece, is_whole=False)
+    play = repeats(first, chunk(more), seconds=_PAUSE)
+    return Plan(material.asks(tools=True), (play,), Demand(failures=_TIMED_OUT))
+
+
+FAULTS = (
+    Fault("backend: down", 20, _refused),
+    Fault("backend: ends without an answer", 15, _ends_without_answer),
+    Fault("backend: ends amid text", 20, _ends_amid_text),
+    Fault("backend: ends amid a call", 15, _ends_amid_call),
+    Fault("backend: ends amid thoughts", 8, _ends_amid_thoughts),
+    Fault("backend: ends amid an answer beside tools", 8, _ends_amid_respond),
+    Fault("backend: ends before the finish reason", 10, _no_end_mark),
+    Fault("backend: silent", 8, _silent),
+    Fault("backend: silent amid text", 8, _silent_amid_text),
+    Fault("backend: no HTTP", 10, _no_http),
+    Fault("backend: no reply", 15, _no_reply),
+    Fault("backend: nonsense amid text", 10, _nonsense_amid_text),
+    Fault("backend: refuses", 30, _refusing),
+    Fault("backend: prompt too long", 8, _too_long),
+    Fault("backend: an error as the first event", 8, _error_event_first),
+    Fault("backend: an error amid text", 8, _error_event_amid_text),
+    Fault("backend: loading", 10, _loading),
+    Fault("backend: text without an end, slowly", 3, _without_end_slowly),
+    Fault("backend: text without an end, at once", 1, _without_end_at_once),
+    Fault("backend: a call without an end", 2, _call_without_end),
+)

@@ -1,0 +1,176 @@
+"""Clients that ask as their plans say, and behave so."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import httpx
+
+from benchmarks.faults.demands import Seen
+from benchmarks.faults.material import Manner, Plan
+from benchmarks.faults.reading import read_body, read_stream
+
+_EARLY_SECONDS = 0.3
+_AMID_BYTES = 2_000
+_SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
+_SMALL_BUFFER = 32_768  # bytes that the kernel keeps for a client that takes its time
+_REST_SECONDS = 2.0  # for which a connection is kept: less than any server keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client waits for its answer, and how long one that reads nothing stays, in s."""
+
+    answer: float
+    stall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that is over: when nothing more was wanted for it, and what came of it."""
+
+    over: float
+    seen: Seen
+
+
+class Clients:
+    """The clients of one run, who share their connections to a server."""
+
+    def __init__(self, url: str, patience: Patience) -> None:
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
+        usual = httpx.AsyncHTTPTransport(limits=limits)
+        small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
+        slow = httpx.AsyncHTTPTransport(limits=limits, socket_options=[small])
+        self._usual, self._slow = (
+            httpx.AsyncClient(base_url=url, transport=one, trust_env=False, timeout=patience.answer)
+            for one in (usual, slow)
+        )
+        self._patience = patience
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._usual.aclose()
+        await self._slow.aclose()
+
+    async def send(self, number: int, plan: Plan) -> Sent:
+        """Send a request, and see what comes of it; never raises."""
+        asking = _Asking(self._client_for(plan.manner), number, plan, self._patience)
+        try:
+            async with asyncio.timeout(self._patience.answer):
+                await asking.ask()
+        except TimeoutError:
+            asking.seen.problem = f"no end after {self._patience.answer:g} s"
+        except (httpx.HTTPError, OSError) as error:
+            asking.seen.problem = f"the connection broke: {error!r}"
+        return Sent(asking.over or time.monotonic(), asking.seen)
+
+    def _client_for(self, manner: Manner) -> httpx.AsyncClient:
+        is_slow = manner in (Manner.READS_SLOWLY, Manner.STOPS_READING)
+        return self._slow if is_slow else self._usual
+
+
+class _Asking:
+    """One request under way; `over` is the moment from which nothing may be done for it."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
+    ) -> None:
+        self.seen = Seen()
+        self.over = 0.0
+        self._client = client
+        self._plan = plan
+        self._id = f"soak-{number}"
+        self._patience = patience
+
+    async def ask(self) -> None:
+        """Ask, and leave if the plan says so."""
+        if self._plan.manner not in (Manner.LEAVES_EARLY, Manner.LEAVES_SENDING):
+            await self._exchange()
+            return
+        try:
+            async with asyncio.timeout(_EARLY_SECONDS):
+                await self._exchange()
+        except TimeoutError:
+            self._leave()
+
+    async def _exchange(self) -> None:
+        if self._plan.manner is Manner.STOPS_SENDING:
+            await self._dawdle()
+            return
+        asked = self._plan.asked
+        headers = {**asked.headers, "x-request-id": self._id}
+        streaming = self._client.stream(
+            asked.method, asked.path, content=self._content(headers), headers=headers
+        )
+        async with streaming as response:
+            body = await self._read(response)
+            if not self.seen.has_left:
+                self.seen = _read(response, body)
+                if response.headers.get("x-request-id") != self._id:
+                    self.seen.problem = self.seen.problem or "another request's id"
+
+    def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
+        body = self._plan.asked.body
+        if self._plan.manner is not Manner.LEAVES_SENDING:
+            return body
+        headers["content-length"] = str(len(body))
+        return _half(body)
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        manner = self._plan.manner
+        size = _SLOW_BYTES if manner is Manner.READS_SLOWLY else None
+        body = bytearray()
+        async for piece in response.aiter_raw(size):
+            body += piece
+            if manner is Manner.READS_SLOWLY:
+                await asyncio.sleep(_SLOW_SECONDS)
+            elif manner is Manner.LEAVES_AMID and len(body) > _AMID_BYTES:
+                self._leave()
+                break
+            elif manner is Manner.STOPS_READING:
+                await self._stall()
+                break
+        return bytes(body)
+
+    async def _stall(self) -> None:
+        """Read nothing for so long that the server has given up twice."""
+        await asyncio.sleep(2 * self._patience.stall)
+        self._leave()
+
+    async def _dawdle(self) -> None:
+        """Send half a request and wait for the answer; httpx would not listen meanwhile."""
+        asked, url = self._plan.asked, self._client.base_url
+        lines = [f"POST {asked.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
+        lines += [f"{name}: {value}" for name, value in asked.headers.items()]
+        head = "\r\n".join([*lines, f"content-length: {len(asked.body)}", "", ""])
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        try:
+            writer.write(head.encode() + asked.body[: len(asked.body) // 2])
+            answer = await reader.read()
+        finally:
+            writer.close()
+        told, _, body = answer.partition(b"\r\n\r\n")
+        self.seen = read_body(int(told.split(b" ")[1]), body, {})
+
+    def _leave(self) -> None:
+        self.seen.has_left = True
+        self.over = time.monotonic()
+
+
+async def _half(body: bytes) -> AsyncGenerator[bytes, None]:
+    """Send half a body, and nothing more."""
+    yield body[: len(body) // 2]
+    await asyncio.Event().wait()
+
+
+def _read(response: httpx.Response, body: bytes) -> Seen:
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        return read_stream(body)
+    report = {
+        name.removeprefix("x-temper-"): value
+        for name, value in response.headers.items()
+        if name.startswith("x-temper-")
+    }
+    return read_body(response.status_code, body, report)

@@ -1,0 +1,144 @@
+"""What has to come of a request, and whether that is what came: pure.
+
+A request is lost if its client gets anything but a right answer or a permitted error.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proxy.conversation.json import JsonObject
+
+
+class Kind(Enum):
+    """What a client got; a stream that has begun can only tell of an error in an event."""
+
+    ANSWER = "answer"
+    ERROR = "error"
+    ERROR_EVENT = "error event"
+    LEFT = "client left"
+    NOTHING = "nothing whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A right answer."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    reason: str = "stop"
+    thoughts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is permitted.
+
+    `answers` are right at any time, `withheld` ones only where another attempt was due and the
+    server has saved it, and says so. `failures` are the statuses of errors; a stream that has begun
+    may show beginnings of `shown` and `thoughts` before it tells of one. A backend that
+    `is_endless` repeats its text for ever, and any beginning of that is right. It may be asked so
+    many `questions` at most.
+    """
+
+    answers: tuple[Wanted, ...] = ()
+    withheld: tuple[Wanted, ...] = ()
+    failures: frozenset[int] = frozenset()
+    shown: str = ""
+    thoughts: str = ""
+    is_endless: bool = False
+    questions: int = 1
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client saw; `problem` tells what was wrong with the form of it, or with the way.
+
+    `report` holds what Temper says about its answer.
+    """
+
+    status: int = 0
+    text: str = ""
+    thoughts: str = ""
+    calls: list[Call] = field(default_factory=list)
+    reason: str = ""
+    error: JsonObject | None = None
+    report: dict[str, str] = field(default_factory=dict)
+    is_stream: bool = False
+    is_done: bool = False
+    has_left: bool = False
+    problem: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        if self.has_left:
+            return Kind.LEFT
+        if self.error is not None:
+            return Kind.ERROR_EVENT if self.is_stream else Kind.ERROR
+        return Kind.ANSWER if self.is_done else Kind.NOTHING
+
+
+def problem_of(demand: Demand, seen: Seen) -> str:
+    """Say why a request is lost; "" if it is not."""
+    if seen.problem:
+        return seen.problem
+    match seen.kind:
+        case Kind.LEFT:
+            return ""
+        case Kind.NOTHING:
+            return "the answer ended without an end and without an error"
+        case Kind.ERROR | Kind.ERROR_EVENT:
+            return _problem_of_error(demand, seen)
+        case Kind.ANSWER:
+            return _problem_of_answer(demand, seen)
+
+
+def _problem_of_error(demand: Demand, seen: Seen) -> str:
+    told = f"{seen.status}: {seen.error}"
+    if not demand.failures:
+        return f"an error where none was due, {told}"
+    if seen.kind is Kind.ERROR and seen.status not in demand.failures:
+        return f"an error with another status than {sorted(demand.failures)}, {told}"
+    if seen.calls:
+        return f"a call before an error: {seen.calls}"
+    if _begins(demand, seen.text, demand.shown) and demand.thoughts.startswith(seen.thoughts):
+        return ""
+    return f"before an error the client saw {seen.text[:200]!r}, {seen.thoughts[:200]!r}"
+
+
+def _problem_of_answer(demand: Demand, seen: Seen) -> str:
+    if any(_is(wanted, demand, seen) for wanted in demand.answers):
+        return ""
+    is_withheld = "withheld=" in seen.report.get("repairs", "")
+    if is_withheld and any(_is(wanted, demand, seen) for wanted in demand.withheld):
+        return ""
+    got = f"{seen.text[:200]!r}, {seen.calls}, {seen.reason!r}, {seen.report}"
+    wanted = demand.answers or "an error"
+    return f"another answer than {str(wanted)[:400]}: {got}"
+
+
+def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
+    is_text = seen.text == wanted.text
+    if demand.is_endless:
+        is_text = bool(seen.text) and _begins(demand, seen.text, wanted.text)
+    return (
+        is_text
+        and tuple(seen.calls) == wanted.calls
+        and seen.reason == wanted.reason
+        and seen.thoughts == wanted.thoughts
+    )
+
+
+def _begins(demand: Demand, seen: str, text: str) -> bool:
+    """Tell whether what was seen is the beginning of a text, or of one that is repeated."""
+    if demand.is_endless:
+        text *= len(seen) // len(text) + 1
+    return text.startswith(seen)

@@ -1,0 +1,171 @@
+"""What a run has found, as it is kept in a file, and the page that tells of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.faults.demands import Kind
+from benchmarks.faults.flatness import Flatness, Sample, of_descriptors, of_memory
+from benchmarks.load.figures import percentile
+from benchmarks.load.results import Machine
+
+_MOST_SHOWN = 20
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A request that was lost, and why."""
+
+    number: int
+    fault: str
+    problem: str
+
+
+class Findings(msgspec.Struct):
+    """Everything about one run.
+
+    `kinds` holds fault -> kind of what its client got -> how many. `outlived` are the seconds by
+    which generations outlived their clients' interest. Descriptors `at_rest` are those before the
+    run and after it. `problems` are those of the whole run.
+    """
+
+    date: str
+    machine: Machine
+    seed: int
+    settings: str = ""
+    requests: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    kinds: dict[str, dict[str, int]] = {}
+    lost: list[Lost] = []
+    problems: list[str] = []
+    generations: int = 0
+    outlived: list[float] = []
+    samples: list[Sample] = []
+    at_rest: tuple[int, int] | None = None
+
+    def note(self, fault: str, kind: Kind) -> None:
+        """Count a request that is over."""
+        self.requests += 1
+        found = self.kinds.setdefault(fault, {})
+        found[kind.value] = found.get(kind.value, 0) + 1
+
+    def count(self, kind: Kind) -> int:
+        """Tell how many clients got this."""
+        return sum(found.get(kind.value, 0) for found in self.kinds.values())
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing was lost and nothing grew."""
+        grown = [one for one in (of_memory(self.samples), of_descriptors(self.samples)) if one]
+        return not self.lost and not self.problems and all(one.is_flat for one in grown)
+
+
+def save(findings: Findings, file: Path) -> None:
+    """Write findings as JSON."""
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
+
+
+def page(findings: Findings) -> str:
+    """Write everything that a reader needs to judge the run."""
+    parts = (_heading, _result, _faults, _problems)
+    return "\n\n".join("\n".join(part(findings)) for part in parts if [*part(findings)]) + "\n"
+
+
+def _heading(findings: Findings) -> Iterator[str]:
+    yield "# The soak with faults on"
+    yield ""
+    yield _INTRODUCTION
+    yield ""
+    yield f"    python -m benchmarks faults --requests {findings.requests} \\"
+    yield f"        --seconds {findings.seconds:.0f} --seed {findings.seed} --page docs/soak.md"
+    yield ""
+    yield f"Run on {findings.date}: {findings.machine}. Temper's settings beside the defaults:"
+    yield ""
+    yield from (f"    {line}" for line in findings.settings.splitlines())
+
+
+_INTRODUCTION = """\
+`temper serve`, as a process of its own, before a backend in another that speaks as llama-server
+does and commits a fault for each request: drawn from a seed and the request's number, so that
+client and backend agree, and any request can be sent again (`--only NUMBER`). The clients stream or
+not, offer tools or not, leave, dawdle, and send what is no request.
+
+A request is lost unless its client gets a right answer (the text as it was written; of calls
+exactly those that the model made, with these arguments) or a permitted error (in OpenAI's envelope,
+with the status that the fault demands; in a stream that has begun, an error event). A hang, an end
+without `[DONE]` or error, a call that the model did not make, a 500, a generation more than was
+due, and one that went on for 2 s after its client had left are losses. At the end nothing may be
+under way by Temper's metrics or the backend's ledger, Temper has to have counted as many requests
+as were sent, and no traceback may stand in its log.
+
+Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 10
+descriptors, above that of the second: the first one warms up, and a leak of 0.6 kB a request would
+be seen. This page is written by the command:"""
+
+
+def _result(findings: Findings) -> Iterator[str]:
+    yield "## Result"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| requests | {findings.requests:,} in {findings.seconds:.0f} s |"
+    yield f"| lost | {_judged(str(len(findings.lost)), is_good=not findings.lost)} |"
+    for kind in Kind:
+        if kind is not Kind.NOTHING:
+            yield f"| {_KINDS[kind]} | {findings.count(kind):,} |"
+    yield f"| generations | {findings.generations:,} |"
+    if findings.outlived:
+        last = percentile(findings.outlived, 100)
+        yield f"| longest that one outlived its client | {last * 1000:.0f} ms |"
+    yield from _flat("memory, MB", of_memory(findings.samples))
+    yield from _flat("descriptors", of_descriptors(findings.samples))
+    if findings.at_rest is not None:
+        before, after = findings.at_rest
+        told = _judged(f"{before}, {after}", is_good=after <= before)
+        yield f"| descriptors at rest, before and after | {told} |"
+    if findings.samples:
+        most = max(one.memory_mb for one in findings.samples)
+        yield f"| most memory that was seen, MB | {most:.0f} |"
+    yield f"| CPU time, s | {findings.cpu_seconds:.0f} |"
+
+
+_KINDS = {
+    Kind.ANSWER: "right answers",
+    Kind.ERROR: "permitted errors",
+    Kind.ERROR_EVENT: "permitted error events",
+    Kind.LEFT: "clients that left",
+}
+
+
+def _flat(what: str, found: Flatness | None) -> Iterator[str]:
+    if found is not None:
+        told = _judged(f"{found.early:.4g}, {found.late:.4g}", is_good=found.is_flat)
+        yield f"| {what}: second fifth, last fifth | {told} |"
+
+
+def _judged(told: str, *, is_good: bool) -> str:
+    return told if is_good else f"**{told}**"
+
+
+def _faults(findings: Findings) -> Iterator[str]:
+    yield "## What became of each fault"
+    yield ""
+    yield "| | requests | answers | errors | error events | left | lost |"
+    yield "|---|---|---|---|---|---|---|"
+    for fault, kinds in sorted(findings.kinds.items()):
+        counts = [kinds.get(kind.value, 0) for kind in Kind if kind is not Kind.NOTHING]
+        lost = sum(one.fault == fault for one in findings.lost)
+        cells = [sum(kinds.values()), *(count or "" for count in counts)]
+        yield f"| {fault} | {' | '.join(map(str, cells))} | {f'**{lost}**' if lost else 0} |"
+
+
+def _problems(findings: Findings) -> Iterator[str]:
+    told = [f"- {problem}" for problem in findings.problems]
+    told += [f"- {one.number}, {one.fault}: `{one.problem}`" for one in findings.lost]
+    if told:
+        yield "## Problems"
+        yield ""
+        yield from told[:_MOST_SHOWN]
+        if len(told) > _MOST_SHOWN:
+            yield f"- and {len(told) - _MOST_SHOWN} more"

@@ -1,0 +1,155 @@
+"""Replies with which nothing is wrong, however oddly they travel."""
+
+from benchmarks.faults import speech
+from benchmarks.faults.demands import Call, Demand, Wanted
+from benchmarks.faults.material import Fault, Manner, Material, Plan
+from benchmarks.faults.toxics import LAST_CHUNK, Then, Toxic, chunk, chunked, paced, sends, whole
+from benchmarks.load.replies import DONE
+from proxy.conversation import json
+
+_PAUSE = 0.05
+_LARGE = 1_500  # deltas: more than all buffers on the way hold
+_SEGMENT = 3  # bytes, so that characters are cut
+
+
+def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
+    """Write a call in pieces of any size."""
+    written = json.dump_text(call.arguments)
+    size = material.chance.choice((1, 5, 20, len(written)))
+    return speech.call(call.name, speech.pieces(written, size), index=index)
+
+
+def says(*said: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
+    """Play a whole reply."""
+    return sends(chunked(speech.reply(*said, reason=reason)), then=then)
+
+
+def calls(call: Call, material: Material) -> Toxic:
+    """Play a reply that is one call."""
+    return says(as_call(call, material), reason="tool_calls")
+
+
+def called(*made: Call, thoughts: str = "") -> Wanted:
+    """Want these calls and nothing else."""
+    return Wanted(calls=made, reason="tool_calls", thoughts=thoughts)
+
+
+def _one_call(material: Material) -> Plan:
+    call = material.call()
+    return Plan(
+        material.asks(tools=True), (calls(call, material),), Demand(answers=(called(call),))
+    )
+
+
+def _two_calls(material: Material) -> Plan:
+    both = (material.call(), material.call())
+    written = (as_call(one, material, index=place) for place, one in enumerate(both))
+    play = says(*written, reason="tool_calls")
+    return Plan(material.asks(tools=True), (play,), Demand(answers=(called(*both),)))
+
+
+def _thoughts_and_call(material: Material) -> Plan:
+    call, thoughts = material.call(), material.text()
+    said = speech.thoughts(speech.pieces(thoughts))
+    play = says(said, as_call(call, material), reason="tool_calls")
+    demand = Demand(answers=(called(call, thoughts=thoughts),))
+    return Plan(material.asks(tools=True), (play,), demand)
+
+
+def _text(material: Material) -> Plan:
+    text = material.text(200)
+    play = says(speech.text(speech.pieces(text)))
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _thoughts_and_text(material: Material) -> Plan:
+    text, thoughts = material.text(), material.text()
+    said = speech.thoughts(speech.pieces(thoughts)) + speech.text(speech.pieces(text))
+    demand = Demand(answers=(Wanted(text, thoughts=thoughts),))
+    return Plan(material.asks(tools=False), (says(said),), demand)
+
+
+def _answer_in_respond(material: Material) -> Plan:
+    text = material.text()
+    play = calls(Call("respond", {"message": text}), material)
+    return Plan(material.asks(tools=True), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _cut_by_length(material: Material) -> Plan:
+    text = material.text()
+    play = says(speech.text(speech.pieces(text)), reason="length")
+    demand = Demand(answers=(Wanted(text, reason="length"),))
+    return Plan(material.asks(tools=material.chance.random() < 0.5), (play,), demand)
+
+
+def _in_small_segments(material: Material) -> Plan:
+    text = material.text()
+    play = sends(
+        chunked(speech.reply(speech.text(speech.pieces(text)))), size=_SEGMENT, then=Then.NEXT
+    )
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _slow_drip(material: Material) -> Plan:
+    text = material.text(20)
+    start = chunked(speech.START + speech.progress(), is_whole=False)
+    said = [chunk(speech.text([piece])) for piece in speech.pieces(text)]
+    end = chunk(speech.end()) + LAST_CHUNK
+    play = paced(start, *said, end, seconds=_PAUSE, then=Then.NEXT)
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _to_a_slow_reader(material: Material) -> Plan:
+    text = f"{material.text()} " * _LARGE
+    said = speech.text(speech.pieces(text, len(text) // _LARGE))
+    demand = Demand(answers=(Wanted(text),))
+    return Plan(material.asks(tools=False), (says(said),), demand, Manner.READS_SLOWLY)
+
+
+def _in_one_body(material: Material) -> Plan:
+    text = material.text()
+    play = sends(whole(speech.completion(text)), then=Then.NEXT)
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _oddly_written(material: Material) -> Plan:
+    """Write comments, other line ends, other types, heads that announce, and no end mark."""
+    text = material.text()
+    stream = speech.reply(speech.text(speech.pieces(text)))
+    without_mark = stream.removesuffix(DONE)
+    odd = (
+        sends(chunked(b": hello\n\n" + stream.replace(b"\n", b"\r\n")), then=Then.NEXT),
+        sends(whole(stream, kind="application/octet-stream"), then=Then.NEXT),
+        sends(b"HTTP/1.1 103 Early Hints\r\n\r\n" + chunked(stream), then=Then.NEXT),
+        sends(chunked(without_mark), then=Then.NEXT),
+        sends(b"HTTP/1.0 200 OK\r\n\r\n" + without_mark),
+    )
+    play = material.chance.choice(odd)
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+def _rude_behind_the_end(material: Material) -> Plan:
+    """Close a connection that was to stay, or send what nobody asked for: others must not care."""
+    text = material.text()
+    stream = chunked(speech.reply(speech.text(speech.pieces(text))))
+    play = material.chance.choice(
+        (sends(stream), sends(stream + whole(b"{}"), then=Then.NEXT), sends(stream + b"\0\xff"))
+    )
+    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+
+
+FAULTS = (
+    Fault("good: a call", 120, _one_call),
+    Fault("good: two calls", 30, _two_calls),
+    Fault("good: thoughts and a call", 30, _thoughts_and_call),
+    Fault("good: text", 120, _text),
+    Fault("good: thoughts and text", 30, _thoughts_and_text),
+    Fault("good: an answer beside tools", 40, _answer_in_respond),
+    Fault("good: cut off by length", 20, _cut_by_length),
+    Fault("good: in segments of 3 bytes", 20, _in_small_segments),
+    Fault("good: a slow drip", 25, _slow_drip),
+    Fault("good: to a slow reader", 4, _to_a_slow_reader),
+    Fault("good: one body instead of a stream", 20, _in_one_body),
+    Fault("good: oddly written", 30, _oddly_written),
+    Fault("good: and rude behind the end", 30, _rude_behind_the_end),
+)

@@ -1,0 +1,46 @@
+"""The backend's ledger: when each generation began and ended, and which of them nobody wanted.
+
+Moments are those of the machine's monotonic clock, which is the same in all processes.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive the interest of its client
+
+
+class Generation(msgspec.Struct):
+    """One question, and until when it was answered; 0 while it is."""
+
+    begun: float
+    ended: float = 0.0
+
+
+class Ledger(msgspec.Struct):
+    """The generations of each request, and how many connections are open."""
+
+    generations: dict[int, list[Generation]] = {}
+    connections: int = 0
+
+    @property
+    def playing(self) -> int:
+        """How many generations have not ended."""
+        return sum(not one.ended for made in self.generations.values() for one in made)
+
+    def outlived(self, number: int, over: float) -> float:
+        """Tell by how long a generation outlived a request that was over then; 0 if none did."""
+        return max((one.ended - over for one in self.made(number)), default=0.0)
+
+    def made(self, number: int) -> list[Generation]:
+        """Return the generations of a request."""
+        return self.generations.get(number, [])
+
+    def problems(self, number: int, over: float, questions: int) -> Iterator[str]:
+        """Say what is wrong with those of a request that was to cost so many at most."""
+        made = len(self.made(number))
+        if made > questions:
+            yield f"asked {made} times, {questions} at most were due"
+        outlived = self.outlived(number, over)
+        if outlived > LONGEST_OUTLIVING:
+            yield f"a generation outlived its client by {outlived:.1f} s"

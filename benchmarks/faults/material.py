@@ -1,0 +1,179 @@
+"""What one request of a run is made of, drawn from the seed of the run and the request's number.
+
+Client and backend draw the same, each for itself: the number, which stands in the prompt, is all
+that passes between them.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from benchmarks.faults.demands import Call, Demand
+from benchmarks.faults.toxics import Toxic
+from benchmarks.load.workloads import described
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+CHAT = "/v1/chat/completions"
+NAMES = ("steady", "gpt-4o", "qwen3:8b")  # of the model, as clients know it
+GONE = "gone"  # a model whose server is down
+_CLIENTS = 5
+_STREAMED = 0.6  # of all requests
+_MARK = re.compile(rb"\[\[request (\d+)\]\]")
+
+_WORDS = (
+    *("harbour", "lantern", "quiet", "meadow", "seven", "rivers", "früh", "雪", "copper"),
+    *("window", "morning", "paper", "bridge", "thunder", "apple", "naïve", "slate", "🙂"),
+)
+_CITIES = ("Oslo", "Paris", "São Paulo", "Köln", "東京", "New York")
+
+TOOLS: tuple[JsonObject, ...] = (
+    described(
+        "get_weather",
+        {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+        required=("city", "days"),
+    ),
+    described(
+        "write_note",
+        {
+            "title": {"type": "string"},
+            "lines": {"type": "array", "items": {"type": "string"}},
+            "pinned": {"type": "boolean"},
+        },
+        required=("title", "lines"),
+    ),
+)
+
+
+NOTHING = Demand()
+
+
+class Manner(Enum):
+    """How a client behaves."""
+
+    STAYS = "stays"
+    LEAVES_EARLY = "leaves before the first token"
+    LEAVES_AMID = "leaves in the middle"
+    LEAVES_SENDING = "leaves before its request is whole"
+    READS_SLOWLY = "reads slowly"
+    STOPS_READING = "stops reading"
+    STOPS_SENDING = "never sends the rest"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it is sent."""
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    path: str = CHAT
+    method: str = "POST"
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether Temper counts it among its chat requests."""
+        return (self.method, self.path) == ("POST", CHAT)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked, how the client behaves, what the backend plays and what has to come of it.
+
+    The n-th question for the request gets the n-th of `plays`, or the last.
+    """
+
+    asked: Asked
+    plays: tuple[Toxic, ...] = ()
+    demand: Demand = NOTHING
+    manner: Manner = Manner.STAYS
+
+
+def number_in(request: bytes) -> int | None:
+    """Find which request of the run a question belongs to."""
+    found = _MARK.search(request)
+    return None if found is None else int(found[1])
+
+
+class Material:
+    """Draws what a request needs; whether it is streamed, only where that is None."""
+
+    def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
+        # not for secrets; the same in both processes
+        self.chance = random.Random(f"{seed}/{number}")  # noqa: S311
+        self.number = number
+        self._stream = stream
+
+    def text(self, most: int = 40) -> str:
+        """Draw a text of some words."""
+        return " ".join(self.chance.choices(_WORDS, k=self.chance.randint(3, most)))
+
+    def call(self) -> Call:
+        """Draw a valid call of one of the tools."""
+        if self.chance.random() < 0.5:
+            return self.forecast()
+        lines: list[JsonValue] = [self.text(8) for _ in range(self.chance.randint(0, 5))]
+        arguments: JsonObject = {"title": self.text(5), "lines": lines}
+        if self.chance.random() < 0.5:
+            arguments["pinned"] = self.chance.random() < 0.5
+        return Call("write_note", arguments)
+
+    def forecast(self) -> Call:
+        """Draw a valid call of the first tool."""
+        city, days = self.chance.choice(_CITIES), self.chance.randint(1, 14)
+        return Call("get_weather", {"city": city, "days": days})
+
+    def asks(self, *, tools: bool, stream: bool | None = None, **others: JsonValue) -> Asked:
+        """Draw a request."""
+        drawn = self.chance.random() < _STREAMED if self._stream is None else self._stream
+        stream = drawn if stream is None else stream
+        body: JsonObject = {
+            "model": self.chance.choice(NAMES),
+            "messages": [*self._history(), self.question()],
+            "stream": stream,
+            "temperature": 0.2,
+        }
+        if stream and self.chance.random() < 0.5:
+            body["stream_options"] = {"include_usage": True}
+        if tools:
+            body["tools"] = [*TOOLS]
+        return Asked(json.dump({**body, **others}), self.headers())
+
+    def question(self) -> JsonObject:
+        """Write what the user says, and the mark."""
+        return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
+
+    def headers(self, **others: str) -> dict[str, str]:
+        """Draw whose request it is."""
+        key = f"Bearer client-{self.chance.randrange(_CLIENTS)}"
+        return {"content-type": "application/json", "authorization": key, **others}
+
+    def _history(self) -> list[JsonValue]:
+        """Draw what was said before."""
+        said: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
+        for turn in range(self.chance.choice((0, 0, 1, 4))):
+            call = self.forecast()
+            function = {"name": call.name, "arguments": json.dump_text(call.arguments)}
+            made: JsonValue = {"id": f"call_{turn}", "type": "function", "function": {**function}}
+            said += [
+                {"role": "user", "content": self.text()},
+                {"role": "assistant", "content": None, "tool_calls": [made]},
+                {"role": "tool", "tool_call_id": f"call_{turn}", "content": self.text()},
+                {"role": "assistant", "content": self.text()},
+            ]
+        return said
+
+
+Make: TypeAlias = Callable[[Material], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A way in which a request goes, and how many of a thousand do."""
+
+    name: str
+    share: float
+    make: Make

@@ -1,0 +1,27 @@
+"""The whole mixture of faults, and which of them a request gets."""
+
+from itertools import accumulate
+
+from benchmarks.faults import bad_replies, broken_backends, good_replies, rude_clients
+from benchmarks.faults.material import Fault, Material, Plan
+
+FAULTS: tuple[Fault, ...] = (
+    *good_replies.FAULTS,
+    *bad_replies.FAULTS,
+    *broken_backends.FAULTS,
+    *rude_clients.FAULTS,
+)
+_SHARES = tuple(accumulate(fault.share for fault in FAULTS))
+
+# The first requests of a run are two of each fault, one of them streamed.
+ONE_OF_EACH = 2 * len(FAULTS)
+
+
+def draw(seed: int, number: int) -> tuple[Fault, Plan]:
+    """Draw what becomes of a request; the same seed and number always give the same."""
+    if number < ONE_OF_EACH:
+        fault = FAULTS[number // 2]
+        return fault, fault.make(Material(seed, number, stream=number % 2 == 0))
+    material = Material(seed, number)
+    (fault,) = material.chance.choices(FAULTS, cum_weights=_SHARES)
+    return fault, fault.make(material)

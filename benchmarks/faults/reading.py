@@ -1,0 +1,177 @@
+"""From the bytes of an answer to what a client saw: pure, strict, and never an exception.
+
+It insists on all that clients rely on: the role first and once, one identity, calls whole and with
+ids of their own, nothing behind an end or an error, `[DONE]` behind an end alone.
+"""
+
+from typing import NoReturn
+
+from benchmarks.faults.demands import Call, Seen
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+_REPORT = "x-temper "
+_ENVELOPE = frozenset({"message", "type", "param", "code"})
+_IDENTITY = ("id", "created", "model", "system_fingerprint")
+
+
+class Malformed(ValueError):
+    """An answer that no client has to understand."""
+
+
+def read_body(status: int, body: bytes, report: dict[str, str]) -> Seen:
+    """Read an answer in one piece; `report` is what its headers tell."""
+    seen = Seen(status, report=report)
+    try:
+        document = _object(json.parse(body), "the body")
+        if "error" in document or status != 200:
+            seen.error = _error(document)
+            if status < 400:
+                _refuse(f"an error under the status {status}")
+        else:
+            _read_completion(seen, document)
+    except ValueError as error:
+        seen.problem = f"status {status}, {_told(error, body)}"
+    return seen
+
+
+def read_stream(body: bytes) -> Seen:
+    """Read a stream that has ended, well or not."""
+    seen = Seen(200, is_stream=True)
+    stream = _Stream(seen)
+    try:
+        *events, rest = body.decode().split("\n\n")
+        if rest:
+            _refuse(f"half an event: {rest[:200]!r}")
+        for event in events:
+            stream.read(event)
+    except ValueError as error:
+        seen.problem = _told(error, body)
+    seen.text, seen.thoughts = "".join(stream.said), "".join(stream.thought)
+    return seen
+
+
+def _told(error: ValueError, body: bytes) -> str:
+    return f"{error} (the end: {body[-200:]!r})"
+
+
+class _Stream:
+    """Reads the events of one stream."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.said: list[str] = []
+        self.thought: list[str] = []
+        self._seen = seen
+        self._identity: list[JsonValue] = []
+        self._ids: set[str] = set()
+
+    def read(self, event: str) -> None:
+        """Read one event; raises Malformed."""
+        seen = self._seen
+        if seen.is_done or seen.error is not None:
+            _refuse(f"something followed the end: {event[:200]}")
+        if event.startswith(f": {_REPORT}"):
+            facts = event.removeprefix(f": {_REPORT}").split("; ")
+            seen.report = dict(_pair(fact) for fact in facts)
+        elif event == "data: [DONE]":
+            if not seen.reason:
+                _refuse("[DONE] without a finish reason")
+            seen.is_done = True
+        elif event.startswith("data: "):
+            self._read_chunk(_object(json.parse(event.removeprefix("data: ")), "a chunk"))
+        elif not event.startswith(": "):
+            _refuse(f"no event: {event[:200]!r}")
+
+    def _read_chunk(self, chunk: JsonObject) -> None:
+        if "error" in chunk:
+            self._seen.error = _error(chunk)
+            return
+        is_first = not self._identity
+        identity = _identity(chunk, "chat.completion.chunk")
+        if not is_first and identity != self._identity:
+            _refuse("two identities")
+        self._identity = identity
+        for choice in _list(chunk.get("choices"), "choices"):
+            self._read_choice(_object(choice, "a choice"), is_first=is_first)
+
+    def _read_choice(self, choice: JsonObject, *, is_first: bool) -> None:
+        seen = self._seen
+        if seen.reason or choice.get("index") != 0:
+            _refuse("a choice behind the end, or another one")
+        delta = _object(choice.get("delta"), "a delta")
+        if ("role" in delta) is not is_first:
+            _refuse("the role is not first and once")
+        self.said.append(_text(delta.get("content")))
+        self.thought.append(_text(delta.get("reasoning_content")))
+        for call in _list(delta.get("tool_calls", []), "tool_calls"):
+            written = _object(call, "a call")
+            if written.get("index") != len(seen.calls):
+                _refuse("a call out of its turn")
+            seen.calls.append(_call(written, self._ids))
+        seen.reason = _text(choice.get("finish_reason"))
+
+
+def _read_completion(seen: Seen, document: JsonObject) -> None:
+    _identity(document, "chat.completion")
+    choices = _list(document.get("choices"), "choices")
+    choice = _object(choices[0] if len(choices) == 1 else None, "the only choice")
+    message = _object(choice.get("message"), "the message")
+    if message.get("role") != "assistant":
+        _refuse("a message without its role")
+    seen.text = _text(message.get("content"))
+    seen.thoughts = _text(message.get("reasoning_content"))
+    ids: set[str] = set()
+    calls = _list(message.get("tool_calls", []), "tool_calls")
+    seen.calls = [_call(_object(one, "a call"), ids) for one in calls]
+    seen.reason = _text(choice.get("finish_reason"))
+    _object(document.get("usage"), "the usage")
+    if not seen.reason:
+        _refuse("no finish reason")
+    seen.is_done = True
+
+
+def _call(written: JsonObject, taken: set[str]) -> Call:
+    """Read a call, of which the arguments have to be an object."""
+    call_id = _text(written.get("id"))
+    if not call_id or call_id in taken or written.get("type") != "function":
+        _refuse(f"a call without an id of its own, or a type: {written}")
+    taken.add(call_id)
+    function = _object(written.get("function"), "a function")
+    arguments = json.parse(_text(function.get("arguments")))
+    return Call(_text(function.get("name")), _object(arguments, "the arguments"))
+
+
+def _error(document: JsonObject) -> JsonObject:
+    error = _object(document.get("error"), "the error")
+    if not error.keys() >= _ENVELOPE or not error["message"]:
+        _refuse(f"an error in another envelope: {error}")
+    return error
+
+
+def _identity(document: JsonObject, kind: str) -> list[JsonValue]:
+    if document.get("object") != kind or not document.get("id"):
+        _refuse(f"no {kind}: {str(document)[:200]}")
+    return [document.get(name) for name in _IDENTITY]
+
+
+def _pair(fact: str) -> tuple[str, str]:
+    name, _, value = fact.partition("=")
+    return name, value
+
+
+def _object(value: JsonValue, what: str) -> JsonObject:
+    return value if isinstance(value, dict) else _refuse(f"{what} is no object: {value!r:.200}")
+
+
+def _list(value: JsonValue, what: str) -> list[JsonValue]:
+    return value if isinstance(value, list) else _refuse(f"{what} is no list: {value!r:.200}")
+
+
+def _text(value: JsonValue) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _refuse(f"no text: {value!r:.200}")
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise Malformed(problem)

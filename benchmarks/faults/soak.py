@@ -1,0 +1,169 @@
+"""The run: clients in groups before Temper, and a look at everything that is left at the end."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import uvloop
+
+from benchmarks.faults.clients import Clients, Patience, Sent
+from benchmarks.faults.demands import problem_of
+from benchmarks.faults.findings import Findings, Lost
+from benchmarks.faults.flatness import Sample
+from benchmarks.faults.ledger import Ledger
+from benchmarks.faults.material import Fault, Plan
+from benchmarks.faults.mixture import ONE_OF_EACH, draw
+from benchmarks.faults.stage import DEADLINES, STALL_SECONDS, Stage, staged
+
+Tell: TypeAlias = Callable[[str], None]
+
+_GROUP = 10  # requests that are sent at once: the backend has no slot for each of two groups
+_SAMPLE_SECONDS = 2.0
+_SAMPLES_TOLD = 15  # between two lines that tell how it goes
+_PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is sent: so many requests, evenly over these seconds, or `only` these numbers.
+
+    The first `warmup` are sent before descriptors are looked at; a server is at rest after `rest`
+    seconds, when connections have been given up that were kept for more requests.
+    """
+
+    requests: int = 12_000
+    seconds: float = 600.0
+    seed: int = 1
+    only: tuple[int, ...] = ()
+    warmup: int = ONE_OF_EACH
+    rest: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is open while nobody asks: connections to the backend, and descriptors of Temper."""
+
+    connections: int
+    descriptors: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run under way; `sent` are the requests that are over."""
+
+    stage: Stage
+    effort: Effort
+    findings: Findings
+    tell: Tell
+    sent: dict[int, tuple[Plan, Sent]] = field(default_factory=dict)
+
+    async def go(self) -> None:
+        """Send everything, and look at what is left of it."""
+        effort, findings = self.effort, self.findings
+        numbers = effort.only or range(effort.requests)
+        warmup = 0 if effort.only else min(effort.warmup, effort.requests)
+        pause = effort.seconds / max(1, len(numbers))
+        await self._send(numbers[:warmup], pause)
+        before = await self._rest()
+        sampling = asyncio.create_task(self._sample())
+        begun = time.monotonic()
+        await self._send(numbers[warmup:], pause)
+        findings.seconds = time.monotonic() - begun + warmup * pause
+        sampling.cancel()
+        await self._look_back()
+        self._compare_rests(before, await self._rest())
+        used = self.stage.usage()
+        findings.cpu_seconds = used.cpu_seconds if used is not None else 0.0
+
+    async def _rest(self) -> _Rest:
+        """Wait until connections have been given up that were kept for more."""
+        await asyncio.sleep(self.effort.rest)
+        left = await self.stage.aftermath()
+        used = self.stage.usage()
+        return _Rest(left.ledger.connections, used.descriptors if used is not None else 0)
+
+    def _compare_rests(self, before: _Rest, after: _Rest) -> None:
+        self.findings.at_rest = (before.descriptors, after.descriptors)
+        if after.descriptors > before.descriptors:
+            problem = f"{before.descriptors} descriptors before, {after.descriptors} after"
+            self.findings.problems.append(problem)
+        if after.connections > before.connections:
+            problem = f"{before.connections} connections before, {after.connections} after"
+            self.findings.problems.append(problem)
+
+    async def _send(self, numbers: Sequence[int], pause: float) -> None:
+        """Send requests in groups, whether those before them are over or not."""
+        clients = Clients(self.stage.url, _PATIENCE)
+        begun = time.monotonic()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place, number in enumerate(numbers):
+                    if place % _GROUP == 0:
+                        await asyncio.sleep(begun + place * pause - time.monotonic())
+                    fault, plan = draw(self.effort.seed, number)
+                    group.create_task(self._ask(clients, number, fault, plan))
+        finally:
+            await clients.close()
+
+    async def _ask(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
+        sent = await clients.send(number, plan)
+        self.sent[number] = (plan, sent)
+        self.findings.note(fault.name, sent.seen.kind)
+        if problem := problem_of(plan.demand, sent.seen):
+            self._lose(number, fault, problem)
+
+    def _lose(self, number: int, fault: Fault, problem: str) -> None:
+        self.findings.lost.append(Lost(number, fault.name, problem))
+        self.tell(f"LOST {number} (seed {self.effort.seed}), {fault.name}: {problem}")
+
+    async def _sample(self) -> None:
+        begun = time.monotonic()
+        while True:
+            if (used := self.stage.usage()) is not None:
+                second = time.monotonic() - begun
+                sample = Sample(second, used.memory_mb, used.descriptors)
+                self.findings.samples.append(sample)
+                if len(self.findings.samples) % _SAMPLES_TOLD == 0:
+                    self._tell_how_it_goes(sample)
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    def _tell_how_it_goes(self, sample: Sample) -> None:
+        found = self.findings
+        self.tell(
+            f"{sample.second:5.0f} s: {found.requests} requests, {len(found.lost)} lost, "
+            f"{sample.memory_mb:.1f} MB, {sample.descriptors} descriptors"
+        )
+
+    async def _look_back(self) -> None:
+        """Compare what the clients saw with what Temper counted and the backend noted."""
+        left = await self.stage.aftermath()
+        problems, playing = self.findings.problems, left.ledger.playing
+        if left.under_way or playing:
+            problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
+        chats = sum(plan.asked.is_chat for plan, _ in self.sent.values())
+        if left.counted != chats:
+            problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
+        problems += [f"in the log: {line}" for line in self.stage.trouble()]
+        self._compare(left.ledger)
+
+    def _compare(self, ledger: Ledger) -> None:
+        """Look for generations that nobody wanted, and for too many of them."""
+        for number, (plan, sent) in sorted(self.sent.items()):
+            self.findings.generations += len(ledger.made(number))
+            if (outlived := ledger.outlived(number, sent.over)) > 0:
+                self.findings.outlived.append(outlived)
+            for problem in ledger.problems(number, sent.over, plan.demand.questions):
+                self._lose(number, draw(self.effort.seed, number)[0], problem)
+
+
+def run(effort: Effort, findings: Findings, tell: Tell) -> None:
+    """Run everything and note it in `findings`; raises NotStarted."""
+    findings.settings = DEADLINES.rstrip()
+    with tempfile.TemporaryDirectory() as folder, staged(Path(folder), effort.seed) as stage:
+        running = _Run(stage, effort, findings, tell)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(running.go())

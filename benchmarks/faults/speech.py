@@ -1,0 +1,74 @@
+"""What a model says, in the chunks of a llama-server."""
+
+from collections.abc import Sequence
+
+from benchmarks.load.replies import DONE, chunk, event_of, members
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+START = chunk({"role": "assistant", "content": None})
+USAGE: JsonObject = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
+
+
+def text(pieces: Sequence[str]) -> bytes:
+    """Write deltas of text."""
+    return b"".join(chunk({"content": piece}) for piece in pieces)
+
+
+def thoughts(pieces: Sequence[str]) -> bytes:
+    """Write deltas of reasoning."""
+    return b"".join(chunk({"reasoning_content": piece}) for piece in pieces)
+
+
+def call(name: str, arguments: Sequence[str], *, index: int = 0) -> bytes:
+    """Write the deltas of a structured call, its arguments in pieces."""
+    head: JsonObject = {"name": name, "arguments": ""}
+    first: JsonObject = {"index": index, "id": f"call_{index}", "type": "function"}
+    rest: list[JsonObject] = [
+        {"index": index, "function": {"arguments": piece}} for piece in arguments
+    ]
+    calls: list[JsonObject] = [{**first, "function": head}, *rest]
+    return b"".join(chunk({"tool_calls": [one]}) for one in calls)
+
+
+def finish(reason: str) -> bytes:
+    """Write the finish reason alone."""
+    return chunk({}, reason)
+
+
+def usage() -> bytes:
+    """Write the chunk with the usage."""
+    return event_of({"choices": [], **members("chat.completion.chunk"), "usage": USAGE})
+
+
+def end(reason: str = "stop") -> bytes:
+    """Write the end of a reply: finish reason, usage, end mark."""
+    return finish(reason) + usage() + DONE
+
+
+def reply(*said: bytes, reason: str = "stop") -> bytes:
+    """Write a whole reply."""
+    return START + b"".join(said) + end(reason)
+
+
+def failure(code: int, message: str, kind: str = "server_error") -> JsonObject:
+    """Make an error object as llama-server does."""
+    return {"error": {"code": code, "message": message, "type": kind}}
+
+
+def progress() -> bytes:
+    """Write a sign of life of a model that reads its prompt."""
+    told: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms": 5}
+    return event_of({"choices": [], **members("chat.completion.chunk"), "prompt_progress": told})
+
+
+def completion(said: str) -> bytes:
+    """Write a reply of text in one body, as for somebody who wants no stream."""
+    message: JsonObject = {"role": "assistant", "content": said}
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
+    return json.dump({**members("chat.completion"), "choices": [choice], "usage": USAGE})
+
+
+def pieces(said: str, size: int = 7) -> list[str]:
+    """Cut a text into tokens."""
+    return [said[start : start + size] for start in range(0, len(said), size)]

@@ -1,0 +1,147 @@
+"""What runs in a soak, each in a process of its own: Temper before a faulty backend."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.faults.backend import LEDGER
+from benchmarks.faults.ledger import Ledger
+from benchmarks.faults.material import GONE, NAMES
+from benchmarks.load.candidates import REPOSITORY
+from benchmarks.load.processes import Usage, free_port, started, usage
+
+_START_SECONDS = 60.0
+_SETTLE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_TROUBLE = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
+
+STALL_SECONDS = 2.0
+DEADLINES = f"""\
+[server]
+body_seconds = 3
+stall_seconds = {STALL_SECONDS:g}
+keep_alive_seconds = 1
+
+[backend]
+first_byte_seconds = 3
+idle_seconds = 3
+deadline_seconds = 10
+load_wait_seconds = 5
+"""
+
+
+class NotStarted(Exception):
+    """A program did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What is left when all clients have gone: requests under way by Temper's own account.
+
+    `counted` are all that it has seen, `ledger` is the backend's.
+    """
+
+    under_way: float
+    counted: float
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where Temper and the backend are; `group` is Temper's, of processes."""
+
+    url: str
+    backend_url: str
+    group: int
+    log: Path
+
+    def usage(self) -> Usage | None:
+        """Read what Temper uses; None where that cannot be known."""
+        return usage(self.group)
+
+    def trouble(self) -> list[str]:
+        """Find what should never stand in a log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in lines if any(word in line for word in _TROUBLE)]
+
+    async def aftermath(self) -> Aftermath:
+        """Wait until everything is over, but not for long, and tell what is left."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        async with httpx.AsyncClient(trust_env=False) as looking:
+            while True:
+                found = await self._look(looking)
+                is_over = not found.under_way and not found.ledger.playing
+                if is_over or time.monotonic() > deadline:
+                    return found
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _look(self, looking: httpx.AsyncClient) -> Aftermath:
+        told = (await looking.get(f"{self.url}/metrics")).text
+        sums = dict[str, float]()
+        for family in text_string_to_metric_families(told):
+            for sample in family.samples:
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        ledger = (await looking.get(f"{self.backend_url}{LEDGER}")).content
+        return Aftermath(
+            sums["temper_requests_waiting"] + sums["temper_requests_running"],
+            sums.get("temper_requests_total", 0.0),
+            msgspec.json.decode(ledger, type=Ledger),
+        )
+
+
+@contextmanager
+def staged(folder: Path, seed: int) -> Iterator[Stage]:
+    """Start both; raises NotStarted."""
+    url, behind = _address(free_port()), free_port()
+    settings, log = folder / "temper.toml", folder / "temper.log"
+    settings.write_text(DEADLINES + _models(_address(behind)), encoding="utf-8")
+    mock = ("benchmarks", "mock", "--port", str(behind), "--faults", str(seed))
+    port = url.rpartition(":")[2]
+    temper = ("proxy", "serve", "--config", str(settings), "--port", port, "--json")
+    with ExitStack() as stack:
+        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(behind)}/health"))
+        process = stack.enter_context(_running(temper, log, f"{url}/healthz"))
+        yield Stage(url, _address(behind), process.pid, log)
+
+
+def _address(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def _models(backend_url: str) -> str:
+    """Write the settings of a model under several names, and of one whose server is down."""
+    steady, *aliases = NAMES
+    names = ", ".join(f'"{alias}"' for alias in aliases)
+    return (
+        f'\n[models.{steady}]\nurl = "{backend_url}"\naliases = [{names}]\n'
+        f'\n[models.{GONE}]\nurl = "{_address(free_port())}"\n'
+    )
+
+
+@contextmanager
+def _running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of this repository, and wait until there is a good answer at `sign`."""
+    command = (sys.executable, "-m", *module)
+    with started(command, folder=REPOSITORY, environment={}, log=log) as process:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(sign):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotStarted(f"{' '.join(module)}: {log.read_text(encoding='utf-8')[-500:]}")
+            time.sleep(_POLL_SECONDS)
+        yield process
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
