@@ -49,6 +49,7 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pooling", choices=("none", "mean", "cls", "last"))
     parser.add_argument("--no-webui", action="store_true")
     parser.add_argument("--sleep-idle-seconds", type=int, default=-1)
+    parser.add_argument("--context-shift", action="store_true")
     return parser.parse_args(command_line)
 
 
@@ -70,6 +71,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         "embedding": options.embedding,
         "cors_origins": "localhost",
         "sleep_idle_seconds": options.sleep_idle_seconds,
+        "ctx_shift": options.context_shift,
     }
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.model

@@ -58,6 +58,11 @@ def test_it_understands_that_a_model_embeds() -> None:
     assert tuning(options) == {"pooling_type": mean}
 
 
+def test_it_understands_that_a_reply_may_outgrow_its_window() -> None:
+    assert arguments(["-m", "m.gguf", "--context-shift"]).context_shift
+    assert not arguments(["-m", "m.gguf"]).context_shift
+
+
 def test_it_understands_when_to_sleep() -> None:
     assert arguments(["-m", "m.gguf", "--sleep-idle-seconds", "300"]).sleep_idle_seconds == 300
     assert arguments(["-m", "m.gguf"]).sleep_idle_seconds == -1

@@ -1,0 +1,69 @@
+"""A real llama-server that knows no end: it forgets the beginning of its window instead."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.processes.process import RunningServer
+from tests.fakes.answers import read_answer
+from tests.fakes.command import PATIENCE_SECONDS, running_temper
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
+
+WINDOW = 1024
+FOREVER = {"messages": [{"role": "user", "content": "[[forever]]"}]}
+MORE = SCRIPTS["[[forever]]"][1].rstrip("\0")
+
+
+@pytest.fixture(scope="module")
+def shifting(scripted_model: Path) -> Iterator[RunningServer]:
+    plan = plan_for(scripted_model, context_tokens=WINDOW, slots=1)
+    with serving(replace(plan, extra=("--context-shift",))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def front(shifting: RunningServer) -> Iterator[httpx.Client]:
+    environment = {"TEMPER_BACKEND__API_KEY": shifting.api_key}
+    with (
+        running_temper("--backend-url", shifting.base_url, environment=environment) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        yield client
+
+
+def until_idle(server: RunningServer) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    with httpx.Client(base_url=server.base_url, headers=headers, trust_env=False) as client:
+        while client.get("/slots").json()[0]["is_processing"]:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.fault("F10")
+@pytest.mark.parametrize("others", [{}, {"tools": [WEATHER_TOOL]}], ids=["plain", "with tools"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_reply_ends_where_the_window_does(
+    *, shifting: RunningServer, front: httpx.Client, others: dict[str, object], stream: bool
+) -> None:
+    asked = {**FOREVER, **others, "stream": stream}
+    answer = read_answer(front.post("/v1/chat/completions", json=asked))
+    assert (answer.status, answer.reason, answer.is_done) == (200, "length", True)
+    assert answer.text is not None
+    assert WINDOW <= answer.text.count(MORE) < 4 * WINDOW
+    until_idle(shifting)
+
+
+@pytest.mark.fault("F10")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_limit_that_the_server_keeps_is_left_to_it(*, front: httpx.Client, stream: bool) -> None:
+    options = {"include_usage": True} if stream else None
+    asked = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}
+    answer = read_answer(front.post("/v1/chat/completions", json=asked))
+    assert (answer.reason, answer.is_done) == ("length", True)
+    assert isinstance(answer.usage, dict)
+    assert answer.usage["completion_tokens"] == 300
