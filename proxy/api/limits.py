@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
+from proxy.api.sent_headers import headers_of
 from proxy.errors import (
     HostNotAllowed,
     InvalidRequest,
@@ -38,7 +38,7 @@ class Access:
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     hosts: frozenset[str] | None = None
 
-    def owner_of(self, headers: Headers) -> str | None:
+    def owner_of(self, headers: Mapping[str, str]) -> str | None:
         """Return whose key was sent, "" where none is needed, and None for a stranger."""
         if not self.keys:
             return ""
@@ -76,15 +76,16 @@ class Limits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers = headers_of(scope)
         wished = headers.get("x-request-id", "")
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        own_header = (b"x-request-id", request_id.encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                message["headers"] = [*message["headers"], own_header]
             await send(message)
 
         owner = self._access.owner_of(headers)
@@ -115,13 +116,14 @@ async def read_body(request: Request, limits: BodyLimits) -> bytes:
     `RequestTimedOut`. A compressed body is an `InvalidRequest`: its size would be known too late.
     Raises starlette's `ClientDisconnect` if the client leaves.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    headers = headers_of(request.scope)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise NotJson
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise InvalidRequest("Send the body uncompressed.", "content-encoding")
-    declared = request.headers.get("content-length", "")
+    declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.size:
         raise RequestTooLarge(limits.size)
     try:

@@ -12,6 +12,7 @@ from proxy.api.exchange import new_call_id
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
 from proxy.api.recognition import KnownModel
+from proxy.api.sent_headers import headers_of
 from proxy.api.services import Service, Services
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import Passage
@@ -95,10 +96,11 @@ class Reception:
         request, service = asking.request, asking.service
         known = await service.look_up(request.model)
         written = draft(request, replace(self._policy_for(http), traits=known.traits))
-        wished = http.headers.get(_COMPACTION)
+        sent = headers_of(http.scope)
+        wished = sent.get(_COMPACTION)
         mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None
         headers = self._upstream_headers(http)
-        headers[PREFIX_HEADER] = conversation_key(request, http.headers)
+        headers[PREFIX_HEADER] = conversation_key(request, sent)
         return Received(written, service, known, headers, mode)
 
     async def turn(self, received: Received, may_retry: MayRetry) -> Turn:
@@ -127,15 +129,16 @@ class Reception:
 
     def _policy_for(self, http: HttpRequest) -> Policy:
         """Let the headers of one request override what the operator set."""
-        policy = self.policy
-        if wished := http.headers.get(_TEXT_POLICY):
+        policy, sent = self.policy, headers_of(http.scope)
+        if wished := sent.get(_TEXT_POLICY):
             policy = replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
-        if wished := http.headers.get(_MODE):
+        if wished := sent.get(_MODE):
             policy = replace(policy, mode=_chosen(Mode, wished, _MODE))
         return policy
 
     def _upstream_headers(self, http: HttpRequest) -> dict[str, str]:
-        headers = {name: http.headers[name] for name in _TRAVELLING if name in http.headers}
+        sent = headers_of(http.scope)
+        headers = {name: sent[name] for name in _TRAVELLING if name in sent}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")
@@ -157,7 +160,8 @@ def decode_passage(path: str, body: bytes) -> Passage:
 
 def asker(http: HttpRequest) -> str:
     """Tell clients apart, so that they take turns: by their key, else by their address."""
-    key = http.headers.get("authorization") or http.headers.get("x-api-key")
+    sent = headers_of(http.scope)
+    key = sent.get("authorization") or sent.get("x-api-key")
     return key or (http.client.host if http.client is not None else "")
 
 
@@ -169,7 +173,7 @@ def open_account(http: HttpRequest, observers: Observers) -> Account:
 
 def request_id(http: HttpRequest) -> str:
     """Return the id that `limits` gave a request."""
-    own: str = http.state.request_id
+    own: str = http.scope["state"]["request_id"]
     return own
 
 

@@ -6,8 +6,10 @@ or a model wrote is escaped and cut, so that it can neither forge a line nor ste
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal, TextIO, TypeAlias
 
 from proxy.facts import context, repairs
@@ -17,7 +19,7 @@ LONGEST_VALUE = 256
 
 Value: TypeAlias = str | int | float | bool | None
 
-_SEPARATORS = frozenset(' "=')
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
 _requests = logging.getLogger("proxy.requests")
 
 
@@ -40,6 +42,7 @@ def configure_logging(
 
     Libraries are heard from warnings upwards only: some of them write headers and bodies below.
     """
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not told
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -82,15 +85,15 @@ def escaped(text: str) -> str:
 
 
 def _values(record: logging.LogRecord) -> dict[str, Value]:
-    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    second = int(record.created)
     values: dict[str, Value] = {
-        "time": moment.replace("+00:00", "Z"),
+        "time": f"{_moment(second)}.{int((record.created - second) * 1000):03}Z",
         "level": record.levelname.lower(),
         "event": record.getMessage(),
     }
     request = getattr(record, "request", None)
     if isinstance(request, RequestRecord):
-        values |= {name: _plain(value) for name, value in _told(request).items()}
+        values |= _told(request)
     else:
         values["logger"] = record.name
     if record.exc_info:
@@ -98,26 +101,31 @@ def _values(record: logging.LogRecord) -> dict[str, Value]:
     return values
 
 
+@lru_cache(maxsize=1)
+def _moment(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _told(record: RequestRecord) -> dict[str, Value]:
     """Return what is logged of a request; times in milliseconds."""
     tokens, outcome = record.tokens, record.outcome
     return {
-        "id": record.id,
+        "id": _cut(record.id),
         "status": record.status,
-        "total_ms": record.seconds * 1000,
-        "model": record.model,
-        "backend": record.backend,
+        "total_ms": _milliseconds(record.seconds),
+        "model": _cut(record.model),
+        "backend": _cut(record.backend),
         "stream": record.stream,
         "queued_ms": _milliseconds(record.queued),
         "first_token_ms": _milliseconds(record.first_token),
-        "overhead_ms": record.overhead * 1000,
+        "overhead_ms": _milliseconds(record.overhead),
         "prompt_tokens": tokens.prompt,
         "cached_tokens": tokens.cached,
         "output_tokens": tokens.output,
         "attempts": len(record.attempts),
         "outcome": outcome.value if outcome is not None else None,
-        "repairs": repairs(record.facts),
-        "context": context(record.facts) or None,
+        "repairs": _cut(repairs(record.facts)),
+        "context": _cut(context(record.facts)) or None,
         "error": record.error,
         "left": record.left.value if record.left is not None else None,
         "trace": f"{record.trace.trace_id:032x}" if record.trace is not None else None,
@@ -125,26 +133,17 @@ def _told(record: RequestRecord) -> dict[str, Value]:
 
 
 def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
+    return None if seconds is None else round(seconds * 1000, 1)
 
 
-def _plain(value: Value) -> Value:
-    match value:
-        case float():
-            return round(value, 1)
-        case str() if len(value) > LONGEST_VALUE:
-            return value[:LONGEST_VALUE] + "..."
-        case _:
-            return value
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
 
 
 def _quoted(value: Value) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            text = escaped(value)
-            is_plain = text and _SEPARATORS.isdisjoint(text)
-            return text if is_plain else '"' + text.replace('"', '\\"') + '"'
-        case _:
-            return str(value)
+    if not isinstance(value, str):
+        return str(value).lower()
+    if _PLAIN.fullmatch(value):
+        return value
+    text = escaped(value)
+    return '"' + text.replace('"', '\\"') + '"'

@@ -11,6 +11,7 @@ from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
 from proxy.api.reception import Received, Reception, asker, open_account
+from proxy.api.sent_headers import headers_of
 from proxy.api.streaming import Pace
 from proxy.api.taping import Tape
 from proxy.api.waiting import Opening
@@ -143,5 +144,6 @@ class InputTokens:
 
 def _secrets(http: HttpRequest) -> tuple[str, ...]:
     """Return what a client proved itself with."""
-    given = http.headers.get("authorization", "")
-    return given, given.partition(" ")[2].strip(), http.headers.get("x-api-key", "")
+    sent = headers_of(http.scope)
+    given = sent.get("authorization", "")
+    return given, given.partition(" ")[2].strip(), sent.get("x-api-key", "")
