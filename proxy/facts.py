@@ -1,114 +1,100 @@
 """What happened to a request, as data: all that logs, metrics and headers ever see."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+
+class Asked(msgspec.Struct, frozen=True):
     """A question was put to the backend; `rung` names its place on the ladder of attempts."""
 
     rung: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(msgspec.Struct, frozen=True):
     """A call that was text became a call."""
 
     syntax: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Text that looked like a call was left alone; `reason` is a word from a closed list."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(msgspec.Struct, frozen=True):
     """Broken JSON in a call's arguments was read as what it plainly meant."""
 
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Coerced:
+class Coerced(msgspec.Struct, frozen=True):
     """A value of the wrong type was converted without loss; `pointer` is a JSON pointer."""
 
     tool: str
     pointer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(msgspec.Struct, frozen=True):
     """A near-miss tool name was matched to the only tool it can mean."""
 
     written: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A part of the reply was not passed on; `what` is a word from a closed list."""
 
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unchecked:
+class Unchecked(msgspec.Struct, frozen=True):
     """A tool's schema could not be compiled, so its arguments were not checked."""
 
     tool: str
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Healed:
+class Healed(msgspec.Struct, frozen=True):
     """Something broken in the incoming request was mended; `what` is a word from a closed list."""
 
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoopNoticed:
+class LoopNoticed(msgspec.Struct, frozen=True):
     """The history ends in the same call with the same result, `times` times in a row."""
 
     tool: str
     times: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsExceeded:
+class RoundsExceeded(msgspec.Struct, frozen=True):
     """The model has called tools for too many rounds and was asked for an answer instead."""
 
     rounds: int
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedReply:
+class RejectedReply(msgspec.Struct, frozen=True):
     """A reply was not good enough; `defect` is a word from a closed list."""
 
     defect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
 
 
-@dataclass(frozen=True, slots=True)
-class LadderEnded:
+class LadderEnded(msgspec.Struct, frozen=True):
     """No further attempt was allowed; the client got the most faithful reply there was."""
 
     defect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(msgspec.Struct, frozen=True):
     """How a conversation goes out; tier 0 means that nothing was changed.
 
     `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
@@ -136,8 +122,7 @@ class Compacted:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WindowFilled:
+class WindowFilled(msgspec.Struct, frozen=True):
     """The answer ended because the window of so many tokens was full."""
 
     window: int
@@ -177,8 +162,7 @@ def attempts(facts: Iterable[Fact]) -> int:
     return sum(isinstance(fact, Asked) for fact in facts)
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
+class Try(msgspec.Struct, frozen=True):
     """One generation as it was judged; `defect` is None where nothing was wrong with it."""
 
     rung: str

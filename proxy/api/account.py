@@ -135,7 +135,7 @@ class Account:
 
     def served_by(self, backend: str) -> None:
         """Note which of several backends it was."""
-        if self.asked is not None:
+        if self.asked is not None and self.asked.backend != backend:
             self.asked = replace(self.asked, backend=backend)
 
     def wait(self, load: Load | None) -> None:

@@ -120,8 +120,10 @@ class Fitting:
         asked = written.question()
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
-        if not is_far or expected.guessed > _MOST_GUESSED * expected.tokens:
-            await self._count(book, written, headers)
+        is_sure = expected.guessed <= _MOST_GUESSED * expected.tokens
+        if is_far and is_sure:
+            return Whole(expected.tokens, window.size)
+        await self._count(book, written, headers)
         if is_far:
             return Whole(book.estimate(asked.messages, asked.tools), window.size)
         chosen = self._policy.compaction(book, window)

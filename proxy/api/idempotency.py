@@ -26,13 +26,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
 from proxy.api.limits import BodyLimits, read_body
+from proxy.api.sent_headers import headers_of
 from proxy.api.streaming import while_connected
 from proxy.errors import InvalidRequest, KeyReused, TemperError
 
 logger = logging.getLogger(__name__)
 
 _HEADER = "idempotency-key"
-_RAW_HEADER = _HEADER.encode()
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = "x-temper-"  # headers that change an answer
 _REPLAYED = (b"idempotent-replayed", b"true")
@@ -189,7 +189,7 @@ class Idempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if any(name == _RAW_HEADER for name, _ in scope["headers"]):
+        if _HEADER in headers_of(scope):
             await self._answer(Request(scope, receive), send)
         else:
             await self._app(scope, receive, send)

@@ -95,7 +95,10 @@ class Reception:
         """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
         request, service = asking.request, asking.service
         known = await service.look_up(request.model)
-        written = draft(request, replace(self._policy_for(http), traits=known.traits))
+        policy = self._policy_for(http)
+        if policy.traits is not known.traits:
+            policy = replace(policy, traits=known.traits)
+        written = draft(request, policy)
         sent = headers_of(http.scope)
         wished = sent.get(_COMPACTION)
         mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None

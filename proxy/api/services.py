@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from proxy.api.admission import Admission
 from proxy.api.fitting import Fitting

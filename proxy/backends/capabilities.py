@@ -4,8 +4,9 @@ Everything here is pure: who refused what, and until when that is believed, is t
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from enum import Enum
+
+from msgspec.structs import replace
 
 from proxy.backends.directives import answer_form, directives
 from proxy.conversation.json import JsonObject

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent
@@ -53,8 +55,7 @@ class Description:
     senses: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(msgspec.Struct, frozen=True):
     """A request that a backend gets as it came: the path, and the members of its JSON body.
 
     `text_field` is the one that holds what the model reads.

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
@@ -210,7 +212,8 @@ class LlamaServer:
 
 def _acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
-    return replace(question, tools=tuple(map(simplified, question.tools)))
+    tools = tuple(map(simplified, question.tools))
+    return question if tools == question.tools else structs.replace(question, tools=tools)
 
 
 def _window(properties: JsonObject) -> int | None:

@@ -7,7 +7,9 @@ calls out. So where the text is needed, tools are described in the prompt.
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown

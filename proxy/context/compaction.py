@@ -5,8 +5,10 @@ with it the backend's cache, survives from turn to turn.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool

@@ -5,7 +5,8 @@ A backend keeps what it has read of a prompt for the next one, as far as both be
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -19,8 +20,7 @@ _CAUSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """What is remembered of one part of a prompt; the `opening` of system messages only."""
 
     kind: str
@@ -28,16 +28,14 @@ class Trace:
     opening: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTrace:
+class PromptTrace(msgspec.Struct, frozen=True):
     """What is remembered of a prompt; the kinds are the names of tools and the roles."""
 
     tools: tuple[Trace, ...]
     messages: tuple[Trace, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixBroken:
+class PrefixBroken(msgspec.Struct, frozen=True):
     """The prompt differs from the one before it; `place` is that of the message, None for tools."""
 
     place: int | None

@@ -6,9 +6,10 @@ Nothing here asks a backend: `unknown` names the messages that are worth asking 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import TypeVar
+
+import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Growth, Rate
 from proxy.context.scales import Scales, key_of_tools
@@ -23,8 +24,7 @@ CAPACITY = 65_536  # messages: the histories of some hundred sessions
 _NEAR = 0.5  # of the window: a prompt that is thought to fill so much of it may be too long
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What a prompt is expected to have, in tokens, and how many of them are `guessed`."""
 
     tokens: int
@@ -127,8 +127,9 @@ class TokenBook:
             if learnt is not None:
                 known += learnt
             else:
-                guessed += self._guess(message, 1)
-                size += self._scales.weigh(message).pieces
+                weighed = self._scales.weigh(message)
+                guessed += self._rate.tokens(weighed.pieces, 1) + weighed.media
+                size += weighed.pieces
         if guessed <= known:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)

@@ -1,14 +1,13 @@
 """One entry of the history: a typed view for judging, and the client's own bytes for sending."""
 
-from dataclasses import dataclass
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message of the conversation.
 
     `text` is the content with its text parts joined. `source` is the message's JSON object as the

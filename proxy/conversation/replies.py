@@ -8,12 +8,13 @@ Towards the client a tool call is one `ToolCalled`, sent once it has been accept
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyStarted:
+class ReplyStarted(msgspec.Struct, frozen=True):
     """The backend began a reply; `created` is a Unix time in seconds, None where it gave none."""
 
     id: str | None = None
@@ -22,23 +23,20 @@ class ReplyStarted:
     system_fingerprint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """More text; `logprobs` is the backend's object for it, if the client asked for one."""
 
     text: str
     logprobs: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """More of what the model thinks before it answers."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStarted:
+class ToolCallStarted(msgspec.Struct, frozen=True):
     """The backend recognised the beginning of a tool call, numbered `index` within the reply."""
 
     index: int
@@ -46,16 +44,14 @@ class ToolCallStarted:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallArgumentsDelta:
+class ToolCallArgumentsDelta(msgspec.Struct, frozen=True):
     """More of the JSON text of a call's arguments."""
 
     index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptProgress:
+class PromptProgress(msgspec.Struct, frozen=True):
     """The backend is still reading the prompt: tokens `processed` of `total`, `cached` for free."""
 
     total: int
@@ -63,30 +59,26 @@ class PromptProgress:
     processed: int
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReported:
+class UsageReported(msgspec.Struct, frozen=True):
     """The backend's own account of the reply, passed on as it came."""
 
     usage: JsonObject
     timings: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyFinished:
+class ReplyFinished(msgspec.Struct, frozen=True):
     """The reply is complete; `reason` is `stop`, `length`, `tool_calls`, `content_filter`, ..."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyUnreadable:
+class ReplyUnreadable(msgspec.Struct, frozen=True):
     """The backend could not parse what the model wrote, and the text is lost."""
 
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCalled:
+class ToolCalled(msgspec.Struct, frozen=True):
     """An accepted tool call, numbered `index` within the answer the client gets."""
 
     index: int
@@ -107,8 +99,7 @@ ReplyEvent: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A finished reply: what the model wrote, split by the backend or by us."""
 
     text: str = ""

@@ -1,8 +1,9 @@
 """What a client asks for, and what is put to a backend on its behalf."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
@@ -10,8 +11,7 @@ from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A chat request.
 
     `fields` holds every top-level member of the client's JSON object, in the client's order, as
@@ -41,8 +41,7 @@ class Parsing(Enum):
     OURS = "ours"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One attempt: the request with the messages and tools that are really sent.
 
     `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces

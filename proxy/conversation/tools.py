@@ -1,14 +1,14 @@
 """Tools a client offers, how the model may use them, and the calls that come back."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation.json import JsonSchema, JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A function the client can run.
 
     `parameters` is the caller's own JSON schema (draft 2020-12; `True` accepts anything);
@@ -28,8 +28,7 @@ class ToolUse(Enum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTool:
+class NamedTool(msgspec.Struct, frozen=True):
     """The model must call this one tool."""
 
     name: str
@@ -38,8 +37,7 @@ class NamedTool:
 ToolChoice: TypeAlias = ToolUse | NamedTool
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenCall:
+class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as a model wrote it, unchecked.
 
     `arguments` is JSON text, possibly broken, when a backend delivered the call as a structure,
@@ -51,8 +49,7 @@ class WrittenCall:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """A call fit for a client: an offered tool and the JSON text of a valid arguments object."""
 
     id: str

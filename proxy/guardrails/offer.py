@@ -1,8 +1,9 @@
 """What a reply is judged against: the tools it may call and how freely it may answer in prose."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
@@ -36,8 +37,7 @@ class Mode(Enum):
     ON = "on"
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """The terms of one request.
 
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
@@ -59,7 +59,7 @@ class Offer:
     completed: tuple[CompletedCall, ...] = ()
     workflow: Workflow = NO_RULES
     loop: Loop | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def everything(self) -> tuple[Tool, ...]:

@@ -6,6 +6,8 @@ It decides everything that stays the same for all attempts, so that the rendered
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from proxy.context.compaction import Compaction
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
@@ -63,8 +65,7 @@ class _Ending:
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A request made ready but for its length: what has to fit into the window, and the terms."""
 
     request: Request

@@ -27,6 +27,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+from msgspec import structs
+
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import (
@@ -90,8 +93,7 @@ _MOVES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
     `wording` says how messages and tools are put, `traits` what else the model needs. Without an
@@ -248,7 +250,7 @@ class Turn:
         if self._prepared.is_observed:
             return Observing(offer, self._new_id)
         if self._attempt.rung is Rung.CONSTRAINED:
-            offer = replace(offer, answer_schema=None)
+            offer = structs.replace(offer, answer_schema=None)
         release = Release(
             shows_prose=self._welcomes_prose(offer), is_muted=self._shown_by is not None
         )

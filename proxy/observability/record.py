@@ -4,9 +4,10 @@ Everything that is logged, counted or traced is read from this record: no sink i
 reply is being generated, and what runs for a request knows none of them. Bodies never come here.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from proxy.facts import Fact, Outcome
 from proxy.observability.trace_context import TraceContext
@@ -25,8 +26,7 @@ class Phase(Enum):
     STREAMING = "streaming"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(msgspec.Struct, frozen=True):
     """One generation: `begun` so many seconds after the request, over after `seconds`.
 
     `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
@@ -41,8 +41,7 @@ class AttemptRecord:
     span_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     """What a reply cost, as the backend counted; None where it did not tell."""
 
     prompt: int | None = None
@@ -50,8 +49,7 @@ class Tokens:
     output: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One request to `path`; None where it was not reached or not told.
 
     `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot

@@ -6,7 +6,8 @@ It knows no tracing library: ids are made where a request arrives and travel in 
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 # https://www.w3.org/TR/trace-context/#traceparent-header; later versions may append fields
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -19,8 +20,7 @@ _MOST_MEMBERS = 32
 _LONGEST_STATE = 512
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True):
     """A request's own span: the trace it belongs to, its id, and its parent's if it has one."""
 
     trace_id: int

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.facts import (
     Asked,

@@ -77,7 +77,7 @@ def read_object(body: bytes) -> JsonObject:
 
 
 def _message(checked: ChatMessage, source: bytes) -> Message:
-    calls = tuple(_call(call) for call in checked.tool_calls or ())
+    calls = tuple(map(_call, checked.tool_calls)) if checked.tool_calls else ()
     return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
 
 

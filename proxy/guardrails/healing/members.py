@@ -5,7 +5,8 @@ one bad call of the past would end a conversation; and 400 where a content is mi
 """
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

@@ -10,7 +10,9 @@ also at the end of the history, because no template can end in a call.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result

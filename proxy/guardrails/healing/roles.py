@@ -6,7 +6,8 @@ have to become one message.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.conversation.messages import Message
 from proxy.facts import Fact, Healed

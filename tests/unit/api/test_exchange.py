@@ -1,7 +1,8 @@
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 from starlette.types import Message
 
 from proxy.api.account import Account, Asked

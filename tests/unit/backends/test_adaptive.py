@@ -2,11 +2,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import replace
 
 import httpx
 import pytest
 import respx
+from msgspec.structs import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Description, Health

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER, SESSION_HEADERS, conversation_key, ranked
 from proxy.conversation import json

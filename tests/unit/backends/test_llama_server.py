@@ -1,10 +1,10 @@
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 
 import httpx
 import pytest
 import respx
+from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model

@@ -1,8 +1,8 @@
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from proxy.context.budget import Window
 from proxy.context.compaction import Fitted
@@ -103,7 +104,7 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
     places = {id(message): place for place, message in enumerate(messages)}
     order = [places[id(message)] for message in sent if id(message) in places]
     assert order == sorted(order)
-    again, _ = fit(tuple(map(replace, messages)), slot)
+    again, _ = fit(tuple(map(structs.replace, messages)), slot)
     assert sources(again.messages) == sources(sent)
 
 

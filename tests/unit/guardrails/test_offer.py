@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool
 from proxy.guardrails.offer import Offer, TextPolicy

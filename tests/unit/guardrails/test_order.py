@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.guardrails.loops import Loop

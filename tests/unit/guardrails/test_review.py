@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Refused, Renamed

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.context.compaction import Fitted
 from proxy.conversation import json

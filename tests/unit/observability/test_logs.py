@@ -3,10 +3,10 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.facts import Coerced, Outcome, Rescued

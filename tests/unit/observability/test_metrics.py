@@ -1,8 +1,8 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy import facts
 from proxy.facts import Fact, Outcome
@@ -90,7 +90,8 @@ def test_what_happened_is_counted_by_its_word(
 def test_a_cut_is_counted_once_and_every_prompt_is_measured() -> None:
     cut = facts.Compacted(2, 3, 1, 1, 900, 2000, 1024, is_new=True)
     seen = after(
-        replace(RECORD, facts=(cut,)), replace(RECORD, facts=(replace(cut, is_new=False),))
+        replace(RECORD, facts=(cut,)),
+        replace(RECORD, facts=(replace(cut, is_new=False),)),
     )
     assert seen.value("temper_compactions_total", tier="2") == 1
     assert seen.value("temper_context_tokens_sum") == 1800

@@ -1,10 +1,10 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from proxy.conversation import json
