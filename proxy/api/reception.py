@@ -5,6 +5,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeVar
 
+from msgspec import structs
 from starlette.requests import Request as HttpRequest
 
 from proxy.api.account import Account
@@ -95,9 +96,7 @@ class Reception:
         """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
         request, service = asking.request, asking.service
         known = await service.look_up(request.model)
-        policy = self._policy_for(http)
-        if policy.traits is not known.traits:
-            policy = replace(policy, traits=known.traits)
+        policy = structs.replace(self._policy_for(http), traits=known.traits)
         written = draft(request, policy)
         sent = headers_of(http.scope)
         wished = sent.get(_COMPACTION)
@@ -134,9 +133,9 @@ class Reception:
         """Let the headers of one request override what the operator set."""
         policy, sent = self.policy, headers_of(http.scope)
         if wished := sent.get(_TEXT_POLICY):
-            policy = replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+            policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
         if wished := sent.get(_MODE):
-            policy = replace(policy, mode=_chosen(Mode, wished, _MODE))
+            policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
         return policy
 
     def _upstream_headers(self, http: HttpRequest) -> dict[str, str]:

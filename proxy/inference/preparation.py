@@ -4,7 +4,7 @@ It decides everything that stays the same for all attempts, so that the rendered
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -36,8 +36,7 @@ from proxy.inference.wording import Wording
 _CONTRACT = JsonContractConvention.name
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """What the operator, or one request, decided about the guardrails.
 
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
@@ -53,7 +52,7 @@ class Policy:
     mode: Mode = Mode.ON
     most_repeats: int = MOST_REPEATS
     most_rounds: int = MOST_ROUNDS
-    workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    workflows: Mapping[str, Workflow] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

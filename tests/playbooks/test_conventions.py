@@ -1,8 +1,7 @@
 """Tools described in the prompt: the model answers in the convention, and the client sees calls."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import assistant_message, tool_result, user_message

@@ -1,6 +1,6 @@
 """The rules of order, read from the transcript: loops, rounds, steps and terminal tools."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
