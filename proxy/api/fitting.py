@@ -6,6 +6,7 @@ calls to the backend that tell what things cost, and what was learnt from them, 
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,7 +28,7 @@ from proxy.context.weights import countable
 from proxy.context.written import Written
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import ReplyFinished, UsageReported
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -210,13 +211,12 @@ class _Learning(Delegating):
         try:
             async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
-                    for place, event in enumerate(batch):
-                        if isinstance(event, UsageReported):
-                            if place:  # whatever is wrong with the prompt, this was said
-                                yield batch[:place]
-                            self._check(question, event.usage.get("prompt_tokens"))
-                            batch = batch[place:]
-                            break
+                    if (told := _usage_in(batch)) is not None:
+                        place, usage = told
+                        if place:  # whatever is wrong with the prompt, this was said
+                            yield batch[:place]
+                        self._check(question, usage.usage.get("prompt_tokens"))
+                        batch = batch[place:]
                     if length.exceeds(batch):
                         yield (*batch, ReplyFinished(CUT_OFF))
                         return
@@ -238,6 +238,14 @@ class _Learning(Delegating):
         if missing is not None:
             wording = _CUT.format(total=total, missing=missing)
             raise ContextOverflow(wording, missing, self._window, read=total)
+
+
+def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
+    """Find the usage in what has come, and its place: nothing but the end is behind it."""
+    for place in range(len(batch))[-2:]:
+        if isinstance(event := batch[place], UsageReported):
+            return place, event
+    return None
 
 
 def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:

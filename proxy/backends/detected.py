@@ -50,8 +50,13 @@ class DetectedBackend:
         """Close every connection."""
         await self._connection.close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        known = self._adapter
+        return self._ask(question, headers) if known is None else known.ask(question, headers)
+
+    async def _ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Put a question to whatever it is."""
         adapter = await self._known()
         async with aclosing(adapter.ask(question, headers)) as batches:
             async for batch in batches:
