@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.load.peers import NotAvailable, default_folder, version
 from tests.faults.fronts import TEMPER
 from tests.faults.report import Report
 from tests.faults.rows import ROWS
@@ -16,11 +17,17 @@ from tests.faults.rows import ROWS
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fault-table", type=Path, help="write the table of results to this file")
-    parser.addoption("--fault-subject", default=TEMPER, help="temper, or a peer: forge")
+    parser.addoption("--fault-subject", default=TEMPER, choices=(TEMPER, "forge"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[REPORT] = Report(config.getoption("--fault-subject", TEMPER))
+    subject = config.getoption("--fault-subject", TEMPER)
+    if subject != TEMPER:
+        try:
+            version(default_folder(), subject)
+        except NotAvailable as problem:
+            raise pytest.UsageError(f"{subject}: {problem}") from problem
+    config.stash[REPORT] = Report(subject)
     config.pluginmanager.register(Noting())
 
 

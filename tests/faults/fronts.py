@@ -3,8 +3,8 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,12 +26,15 @@ from tests.fakes.front import CHAT, TOOLS, in_front_of, plain_transport, temper_
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toxic_backend import ToxicBackend, toxic_backend
+from tests.faults.peers import forked
 from tests.faults.reading import read_loosely
 
 TEMPER = "temper"
 
-_LOOKS = 200
-_LOOK_SECONDS = 0.05
+_JSON = {"content-type": "application/json"}
+_JSON_ONCE = {**_JSON, "connection": "close"}  # forge closes connections that it promised to keep
+_LOOKS = 1000
+_LOOK_SECONDS = 0.01
 
 
 # plainer than the requests of other tests, so that a peer fails a row for nothing else
@@ -133,27 +136,30 @@ async def before_url(name: str, url: str) -> AsyncGenerator[Standing, None]:
 @asynccontextmanager
 async def in_a_process(name: str, url: str) -> AsyncGenerator[Standing, None]:
     """Run Temper, or the peer of that name, as a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with _started(name, url, Path(folder)) as standing:
-            yield standing
-
-
-@asynccontextmanager
-async def _started(name: str, backend: str, folder: Path) -> AsyncGenerator[Standing, None]:
     port = free_port()
-    launch = LAUNCHES[name](Situation(backend, port, "respond", folder, default_folder()))
-    runs_in, log = launch.folder or folder, folder / "peer.log"
-    environment = launch.environment
-    with started(launch.command, folder=runs_in, environment=environment, log=log) as process:
+    with tempfile.TemporaryDirectory() as made, _started(name, url, port, Path(made)) as process:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             transport=plain_transport(),
             trust_env=False,
             timeout=10,
-            headers={"content-type": "application/json"},
+            headers=_JSON if name == TEMPER else _JSON_ONCE,
         ) as client:
             await _until_it_listens(port)
-            yield Standing(name, client, process.pid)
+            yield Standing(name, client, process)
+
+
+@contextmanager
+def _started(name: str, backend: str, port: int, folder: Path) -> Iterator[int]:
+    launch = LAUNCHES[name](Situation(backend, port, "respond", folder, default_folder()))
+    log = folder / "process.log"
+    if name != TEMPER:
+        with forked(launch, log) as process:
+            yield process
+        return
+    where, environment = launch.folder or folder, launch.environment
+    with started(launch.command, folder=where, environment=environment, log=log) as running:
+        yield running.pid
 
 
 async def _until_it_listens(port: int) -> None:
