@@ -11,6 +11,7 @@ import pytest
 
 from proxy import errors
 from proxy.errors import TemperError
+from tests.faults.report import summary
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -232,6 +233,10 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
         assert f"\n{tool}\n" in script
     assert "--cov-branch" in script
     assert "--cov-fail-under=100" in script
+
+
+def test_the_readme_sums_the_table_of_faults_up() -> None:
+    assert summary(read("docs/faults.md")) in " ".join(read("README.md").split())
 
 
 def test_links_between_documents_lead_somewhere() -> None:

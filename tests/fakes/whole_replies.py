@@ -45,7 +45,7 @@ def _add(message: JsonObject, delta: JsonObject) -> None:
     for piece in cast("list[JsonObject]", delta.get("tool_calls") or []):
         calls = cast("list[JsonValue]", message.setdefault("tool_calls", []))
         function = cast("JsonObject", piece.get("function") or {})
-        if piece.get("index") == len(calls):
+        if "name" in function:
             call = {name: value for name, value in piece.items() if name != "index"}
             calls.append({**call, "function": {**function}})
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.load.peers import NotAvailable, default_folder, version
-from tests.faults.fronts import TEMPER
+from tests.faults.fronts import TEMPER, Wire
 from tests.faults.report import Report
 from tests.faults.rows import ROWS
 
@@ -79,7 +79,10 @@ def subject(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def only_what_a_peer_can_show(request: pytest.FixtureRequest) -> None:
-    """Leave out what is about Temper's inside where a peer is the subject."""
-    is_about_a_peer = request.config.getoption("--fault-subject", TEMPER) != TEMPER
-    if is_about_a_peer and "subject" not in request.fixturenames:
+    """Leave out what is about Temper's inside, or Ollama's words, where a peer is the subject."""
+    if request.config.getoption("--fault-subject", TEMPER) == TEMPER:
+        return
+    if "subject" not in request.fixturenames:
         pytest.skip("about Temper's inside")
+    if "wire" in request.fixturenames and request.getfixturevalue("wire") is Wire.OLLAMA:
+        pytest.skip("peers are tested with OpenAI's language")

@@ -33,6 +33,7 @@ TEMPER = "temper"
 
 _JSON = {"content-type": "application/json"}
 _JSON_ONCE = {**_JSON, "connection": "close"}  # forge closes connections that it promised to keep
+_DEADLINE = "--backend-timeout"  # in seconds, of forge
 _LOOKS = 1000
 _LOOK_SECONDS = 0.01
 
@@ -59,6 +60,11 @@ class Standing:
     name: str
     client: httpx.AsyncClient
     pid: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.client.base_url.host, self.client.base_url.port or 80
 
     async def send(self, body: bytes) -> Answer:
         """Post a body as it is to the chat endpoint."""
@@ -94,11 +100,21 @@ def is_bad_gateway(name: str, answer: Answer) -> bool:
     return answer.error is not None and (answer.status >= 500 or bool(answer.chunks))
 
 
+def is_refusal(name: str, status: int, expected: int = 400) -> bool:
+    """Tell whether a client is told that its request is bad; of a peer, any such status will do."""
+    return status == expected if name == TEMPER else 400 <= status < 500
+
+
 @asynccontextmanager
-async def before(name: str, *scripts: Script | bytes) -> AsyncGenerator[Subject, None]:
+async def before(
+    name: str, *scripts: Script | bytes, serving: Serving | None = None
+) -> AsyncGenerator[Subject, None]:
     """Run Temper, or the peer of that name, before a backend that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
-    async with listening(backend) as behind, before_url(name, behind.url) as standing:
+    async with (
+        listening(backend) as behind,
+        before_url(name, behind.url, serving=serving) as standing,
+    ):
         yield Subject(standing.name, standing.client, standing.pid, backend)
 
 
@@ -110,7 +126,10 @@ async def poisoned(
     timeouts: Timeouts | None = None,
     serving: Serving | None = None,
 ) -> AsyncGenerator[Poisoned, None]:
-    """Run Temper, or a peer, before a backend that answers with toxics; peers have own limits."""
+    """Run Temper, or a peer, before a backend that answers with toxics.
+
+    A peer is told the shortest of the timeouts; else it is as it is by itself.
+    """
     async with toxic_backend(*toxics) as backend:
         if name == TEMPER:
             connection = Connection(backend.url, timeouts=timeouts)
@@ -118,15 +137,17 @@ async def poisoned(
             async with in_front_of(engine, serving, ScriptedBackend()) as front:
                 yield Poisoned(name, front.client, os.getpid(), backend)
         else:
-            async with before_url(name, backend.url) as standing:
+            async with in_a_process(name, backend.url, timeouts) as standing:
                 yield Poisoned(name, standing.client, standing.pid, backend)
 
 
 @asynccontextmanager
-async def before_url(name: str, url: str) -> AsyncGenerator[Standing, None]:
+async def before_url(
+    name: str, url: str, *, serving: Serving | None = None
+) -> AsyncGenerator[Standing, None]:
     """Run Temper, or the peer of that name, before whatever there is at `url`."""
     if name == TEMPER:
-        async with temper_before(url) as front:
+        async with temper_before(url, serving=serving) as front:
             yield Standing(name, front.client, os.getpid())
         return
     async with in_a_process(name, url) as standing:
@@ -134,30 +155,34 @@ async def before_url(name: str, url: str) -> AsyncGenerator[Standing, None]:
 
 
 @asynccontextmanager
-async def in_a_process(name: str, url: str) -> AsyncGenerator[Standing, None]:
-    """Run Temper, or the peer of that name, as a process of its own."""
-    port = free_port()
-    with tempfile.TemporaryDirectory() as made, _started(name, url, port, Path(made)) as process:
-        async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}",
-            transport=plain_transport(),
-            trust_env=False,
-            timeout=10,
-            headers=_JSON if name == TEMPER else _JSON_ONCE,
-        ) as client:
-            await _until_it_listens(port)
-            yield Standing(name, client, process)
+async def in_a_process(
+    name: str, url: str, timeouts: Timeouts | None = None
+) -> AsyncGenerator[Standing, None]:
+    """Run Temper, or the peer of that name, as a process of its own; the timeouts are a peer's."""
+    with tempfile.TemporaryDirectory() as folder:
+        situation = Situation(url, free_port(), "respond", Path(folder), default_folder())
+        with _running(name, situation, timeouts) as process:
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{situation.port}",
+                transport=plain_transport(),
+                trust_env=False,
+                timeout=10,
+                headers=_JSON if name == TEMPER else _JSON_ONCE,
+            ) as client:
+                await _until_it_listens(situation.port)
+                yield Standing(name, client, process)
 
 
 @contextmanager
-def _started(name: str, backend: str, port: int, folder: Path) -> Iterator[int]:
-    launch = LAUNCHES[name](Situation(backend, port, "respond", folder, default_folder()))
-    log = folder / "process.log"
+def _running(name: str, situation: Situation, timeouts: Timeouts | None) -> Iterator[int]:
+    launch = LAUNCHES[name](situation)
+    log = situation.folder / "process.log"
     if name != TEMPER:
-        with forked(launch, log) as process:
+        deadline = (_DEADLINE, f"{min(timeouts.first_byte, timeouts.idle)}") if timeouts else ()
+        with forked(launch, log, *deadline) as process:
             yield process
         return
-    where, environment = launch.folder or folder, launch.environment
+    where, environment = launch.folder or situation.folder, launch.environment
     with started(launch.command, folder=where, environment=environment, log=log) as running:
         yield running.pid
 

@@ -15,15 +15,17 @@ _FORKING = Path(__file__).with_name("forking.py")
 
 
 @contextmanager
-def forked(launch: Launch, log: Path) -> Iterator[int]:
+def forked(launch: Launch, log: Path, *others: str) -> Iterator[int]:
     """Run a peer, whose command has to be `python -m module ...`, and tell its process id.
+
+    `others` are further arguments for it.
 
     It is killed at the end: some would first wait for every answer that they still owe.
     """
     python, dash, module, *arguments = launch.command
     assert dash == "-m", "only a module can be forked"
     loaded = _loaded(python, module)
-    process = _order(loaded, {"run": [*arguments], "log": str(log)})
+    process = _order(loaded, {"run": [*arguments, *others], "log": str(log)})
     try:
         yield process
     finally:

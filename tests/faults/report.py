@@ -18,16 +18,36 @@ with a real llama-server. The table is written by
 
 and a number is that of the tests that passed; a test that fails is named so.
 
-The peer is forge-guardrails 0.10.0, as its proxy runs by default before a server that it does not
-manage (`python -m benchmarks peers` installs it). Its column is written by
+The peer is forge-guardrails 0.10.0 before a server that it does not manage, with the tool for prose
+that Temper gives a model as well (`--inject-respond-tool`), and else as it runs by default
+(`python -m benchmarks peers` installs it). Its column is written by
 
     pytest tests/faults -m fault --fault-table docs/faults.md --fault-subject forge
 
 It is asked only what can be seen from outside, in plain requests, and what it answers is read for
-its substance: any 5xx or error event is a failure told, `[DONE]` behind it does not matter, and it
-may ask the backend as it likes, streaming or not. Deadlines are not compared, as they cannot be set
-there to what a test can wait for. An empty place means that nobody has looked."""
+its substance: any 5xx or error event is a failure told, any 4xx a request refused, `[DONE]` behind
+an error does not matter, and it may ask the backend as it likes, streaming or not. Before a silent
+backend it has the same deadline as Temper.
+
+An empty place is no verdict. The row is about something that forge's proxy does not set out to do
+(keys of clients, models that load, compaction, workflows, Idempotency-Key), about the stream of a
+backend, where forge asks for whole answers, or about what only tests of Temper can see or set."""
 _LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+
+
+def summary(table: str) -> str:
+    """Sum a written table up in a sentence."""
+    rows = [(found[2], found[3]) for found in _LINE.finditer(table)]
+    own = [_is_good(ours) for ours, _ in rows if ours]
+    peers = [_is_good(theirs) for _, theirs in rows if theirs]
+    return (
+        f"{sum(own)} of {len(own)} end as they should with Temper; of the {len(peers)} that were "
+        f"put to forge as well, {sum(peers)} do there."
+    )
+
+
+def _is_good(result: str) -> bool:
+    return result.endswith("passed")
 
 
 @dataclass

@@ -5,16 +5,18 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Iterator
 
+import httpx
 import pytest
 
 from proxy.api.app import Serving
 from proxy.api.limits import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.front import CHAT, TOOLS, request, temper
+from tests.fakes.front import CHAT, request, temper
+from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import says
-from tests.faults.asked import TIME, asks, chats, tool, user
-from tests.faults.fronts import Subject, before
+from tests.faults.asked import TIME, WEATHER, asks, chats, tool, user
+from tests.faults.fronts import TEMPER, before, is_refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +26,7 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
+ENOUGH = 6  # times a reply is played: more often nobody asks
 HUGE = 34_000_000  # characters: more than the 32 MB that Temper takes unless it is told otherwise
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
@@ -58,6 +61,7 @@ BROKEN = {
     "deep objects": b"{" + MESSAGES + b',"x":' + b'{"a":' * 100_000,
     "gzip": gzip.compress(b"{" + MESSAGES + b"}"),
 }
+HARMLESS = {"a byte order mark", "UTF-16", "UTF-32"}
 
 
 @ENCODING
@@ -127,7 +131,7 @@ WRONG: list[tuple[JsonObject, str]] = [
     ({"tools": function(parameters="{}")}, "tools.0.function.parameters"),
     ({"tools": function(parameters=[])}, "tools.0.function.parameters"),
     ({"tools": function(strict="yes")}, "tools.0.function.strict"),
-    ({"tools": [*TOOLS, TOOLS[0]]}, "tools.2.function.name"),
+    ({"tools": [WEATHER, TIME, WEATHER]}, "tools.2.function.name"),
     ({"tool_choice": "get_weather"}, "tool_choice"),
     ({"tool_choice": 5}, "tool_choice"),
     ({"tool_choice": {}}, "tool_choice.type"),
@@ -164,16 +168,16 @@ WRONG: list[tuple[JsonObject, str]] = [
 ]
 
 
-async def is_refused(front: Subject, body: bytes) -> bool:
-    answer = await front.send(body)
-    return 400 <= answer.status < 500 and front.backend.questions == []
-
-
 @ENCODING
-async def test_no_broken_document_reaches_a_model(subject: str) -> None:
-    async with before(subject, *[says("Hi.")] * len(BROKEN)) as front:
-        accepted = [name for name, body in BROKEN.items() if not await is_refused(front, body)]
-    assert accepted == []
+@pytest.mark.parametrize("name", BROKEN)
+async def test_no_broken_document_reaches_a_model(*, subject: str, name: str) -> None:
+    if subject != TEMPER and name in HARMLESS:
+        pytest.skip("a reader may understand it, and nobody else understands it otherwise")
+    body = BROKEN[name]
+    async with before(subject, says("Hi.")) as front:
+        answer = await front.send(body)
+    assert is_refusal(subject, answer.status)
+    assert front.backend.questions == []
 
 
 @SHAPE
@@ -192,11 +196,15 @@ async def test_the_first_wrong_member_is_named(
 
 
 @SHAPE
-async def test_no_value_of_a_wrong_type_is_a_servers_error(*, subject: str, stream: bool) -> None:
-    async with before(subject, *[says("Hi.")] * len(WRONG)) as front:
-        bodies = [json.dump({**asks(stream=stream), **change}) for change, _ in WRONG]
-        statuses = [(await front.send(body)).status for body in bodies]
-    assert [status for status in statuses if status >= 500] == []
+@pytest.mark.parametrize(
+    "change", [one[0] for one in WRONG], ids=[json.dump_text(one[0]) for one in WRONG]
+)
+async def test_no_value_of_a_wrong_type_is_a_servers_error(
+    *, subject: str, change: JsonObject, stream: bool
+) -> None:
+    async with before(subject, *[says("Hi.")] * ENOUGH) as front:
+        answer = await front.send(json.dump({**asks(stream=stream), **change}))
+    assert answer.status < 500
 
 
 @ADDRESS
@@ -217,14 +225,29 @@ async def test_no_value_of_a_wrong_type_is_a_servers_error(*, subject: str, stre
 )
 @pytest.mark.parametrize("kind", ["image_url", "input_image"])
 @pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
-async def test_an_address_of_an_image_is_refused_and_fetched_by_nobody(
-    *, subject: str, url: str, kind: str, is_bare: bool
+async def test_an_address_of_an_image_is_refused_and_goes_nowhere(
+    *, url: str, kind: str, is_bare: bool
 ) -> None:
     image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
-    async with before(subject, says("A picture.")) as front:
+    async with temper() as front:
         answer = await front.ask(chats(messages=[{"role": "user", "content": [image]}]))
     assert answer.status == 400
     assert front.backend.questions == []
+
+
+@ADDRESS
+@pytest.mark.parametrize("kind", ["image_url", "input_image"])
+@pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
+async def test_nobody_fetches_an_image(
+    *, subject: str, kind: str, is_bare: bool, stream: bool
+) -> None:
+    async with raw_backend() as elsewhere, before(subject, says("A picture.")) as front:
+        url = f"{elsewhere.url}/a.png"
+        image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
+        asked = chats(messages=[{"role": "user", "content": [image]}])
+        answer = await front.ask(asked, stream=stream)
+    assert elsewhere.connections == 0
+    assert answer.status < 500
 
 
 @ADDRESS
@@ -244,8 +267,8 @@ async def test_an_image_in_the_message_itself_travels_on_as_it_is(
 @pytest.mark.parametrize(
     "name", ["a\nb", "a\r\nx-evil: 1", "a\x00", "a\x1b[31m", "\u202ea", "a\u2028", ""]
 )
-async def test_a_tools_name_is_of_a_strict_alphabet(*, subject: str, name: str) -> None:
-    async with before(subject, says("Hi.")) as front:
+async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
+    async with temper() as front:
         answer = await front.ask(asks(tools=[tool(name), TIME]))
     assert answer.status == 400
     assert front.backend.questions == []
@@ -297,16 +320,28 @@ async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -
         assert (await reader.readline()).startswith(b"HTTP/1.1 413")
 
 
+LARGE = json.dump(chats(messages=[user("x" * HUGE)]))
+
+
 @SIZE
-async def test_a_huge_body_is_refused_and_a_compressed_one_not_blown_up(subject: str) -> None:
-    huge = json.dump(chats(messages=[user("x" * HUGE)]))
-    async with before(subject, *[says("Hi.")] * 2) as front:
-        large = await front.send(huge)
-        packed = await front.client.post(
-            CHAT, content=gzip.compress(huge), headers={"content-encoding": "gzip"}
+async def test_a_huge_body_is_refused(subject: str) -> None:
+    """A peer refuses and closes without reading the rest, so a client may miss the status."""
+    async with before(subject, says("Hi.")) as front:
+        try:
+            status = (await front.send(LARGE)).status
+        except httpx.NetworkError:
+            status = 413 if subject != TEMPER else 0
+    assert is_refusal(subject, status, 413)
+    assert front.backend.questions == []
+
+
+@SIZE
+async def test_a_compressed_body_is_not_blown_up(subject: str) -> None:
+    async with before(subject, says("Hi.")) as front:
+        response = await front.client.post(
+            CHAT, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}
         )
-    assert large.status == 413
-    assert packed.status_code in (400, 413, 415)
+    assert is_refusal(subject, response.status_code)
     assert front.backend.questions == []
 
 
@@ -356,7 +391,7 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
 
 @SHAPE
 async def test_nothing_a_client_sends_is_a_server_error(subject: str) -> None:
-    async with before(subject, *[says("Hi.")] * 1000) as front:
+    async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as front:
         for body in mutations(200, seed=20260101):
             assert (await front.send(body)).status < 500, body
     assert front.backend.questions

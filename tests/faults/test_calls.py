@@ -12,7 +12,7 @@ from tests.fakes.answers import Answer
 from tests.fakes.front import temper
 from tests.fakes.spoken import calls, says
 from tests.faults.asked import TIME, WEATHER, asks, tool, user
-from tests.faults.fronts import Subject, before
+from tests.faults.fronts import TEMPER, Subject, before
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +109,7 @@ async def test_a_call_that_was_cut_off_is_never_completed(
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
     assert answer.calls == []
-    assert answer.reason == "length"
+    assert subject != TEMPER or answer.reason == "length"
 
 
 @CUT_OFF
@@ -126,9 +126,10 @@ async def test_a_name_that_can_mean_only_one_tool_means_it(
 ) -> None:
     async with before(subject, *[calls(written, PARIS)] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
-        assert len(front.backend.questions) == 1
     assert named(answer) == ["get_weather"]
-    assert front.name != "temper" or "renamed=1" in answer.report["repairs"]
+    if subject == TEMPER:
+        assert len(front.backend.questions) == 1
+        assert "renamed=1" in answer.report["repairs"]
 
 
 @NEAR_MISS
@@ -139,7 +140,6 @@ async def test_a_name_that_can_mean_two_tools_is_asked_for_again(
     scripts = (calls("Get Weather", PARIS), calls("get-weather", PARIS))
     async with before(subject, *scripts) as front:
         answer = await front.ask(asks(tools=tools), stream=stream)
-        assert len(front.backend.questions) == 2
     assert named(answer) == ["get-weather"]
 
 
@@ -191,19 +191,25 @@ async def test_a_clients_own_tool_called_respond_stays_its_own(
     assert named(answer) == ["respond"]
 
 
+BOTH = (
+    spoken.START
+    + spoken.call_delta("respond", '{"message": "On it."}', call_id="a")
+    + spoken.call_delta("get_weather", PARIS, index=1, call_id="b")
+    + spoken.end("tool_calls")
+)
+
+
 @RESPOND
-async def test_calls_win_over_a_message_and_the_message_is_kept(
-    *, subject: str, stream: bool
-) -> None:
-    reply = (
-        spoken.START
-        + spoken.call_delta("respond", '{"message": "On it."}', call_id="a")
-        + spoken.call_delta("get_weather", PARIS, index=1, call_id="b")
-        + spoken.end("tool_calls")
-    )
-    async with before(subject, *[reply] * ENOUGH) as front:
+async def test_calls_win_over_a_message(*, subject: str, stream: bool) -> None:
+    async with before(subject, *[BOTH] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
     assert named(answer) == ["get_weather"]
+
+
+@RESPOND
+async def test_a_message_beside_calls_is_kept(*, subject: str, stream: bool) -> None:
+    async with before(subject, *[BOTH] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=stream)
     assert answer.text == "On it."
 
 

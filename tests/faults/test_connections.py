@@ -47,7 +47,7 @@ async def open_to_all(
     """Run Temper as it is run for good, or a peer, and tell where."""
     if name != TEMPER:
         async with before_url(name, backend) as peer:
-            yield peer.client.base_url.host, peer.client.base_url.port or 80
+            yield peer.address
         return
     engine = LlamaServer(Connection(backend))
     serves = Serving(body=body or BodyLimits())
@@ -89,14 +89,12 @@ def asked_to_stream() -> bytes:
 
 
 @READER
-async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_left(
-    subject: str,
-) -> None:
+async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_left() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.5)
     async with (
         raw_backend(*[source.pour] * 8) as backend,
-        open_to_all(backend.url, name=subject, limits=limits) as address,
+        open_to_all(backend.url, limits=limits) as address,
         connected(address) as (_, writer),
     ):
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -186,11 +184,18 @@ SMUGGLED = {
 }
 
 
+# RFC 9112, 5.2 and 2.2: a server may also take them for what they seem to be
+LEFT_TO_A_SERVER = {"a folded header", "bare line feeds"}
+
+
 @SMUGGLER
-@pytest.mark.parametrize("raw", SMUGGLED.values(), ids=SMUGGLED)
+@pytest.mark.parametrize("name", SMUGGLED)
 async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
-    *, subject: str, raw: bytes
+    *, subject: str, name: str
 ) -> None:
+    if subject != TEMPER and name in LEFT_TO_A_SERVER:
+        pytest.skip("the standard leaves it to a server")
+    raw = SMUGGLED[name]
     async with (
         raw_backend(*[nothing] * 8) as backend,
         open_to_all(backend.url, name=subject) as address,

@@ -9,7 +9,7 @@ from proxy.settings import load_settings
 from tests.fakes.front import CHAT, temper
 from tests.fakes.spoken import says
 from tests.faults.asked import chats
-from tests.faults.fronts import before
+from tests.faults.fronts import before, is_refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_what_is_no_route_is_not_found_and_not_passed_on(*, subject: str, 
     async with before(subject, says("Hi.")) as front:
         url = str(front.client.base_url).rstrip("/") + path
         response = await front.client.post(url, json=chats())
-    assert response.status_code in (404, 405)
+    assert is_refusal(subject, response.status_code, 404)
     assert front.backend.questions == []
 
 
@@ -79,10 +79,12 @@ async def test_only_the_whole_key_opens(sent: str) -> None:
 
 @PAGES
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_a_name_that_was_rebound_to_this_machine_is_refused(host: str) -> None:
-    async with temper(says("Hi."), serving=LOOPBACK) as front:
+async def test_a_name_that_was_rebound_to_this_machine_is_refused(
+    *, subject: str, host: str
+) -> None:
+    async with before(subject, says("Hi."), serving=LOOPBACK) as front:
         response = await front.client.post(CHAT, json=chats(), headers={"host": host})
-    assert response.status_code == 403
+    assert is_refusal(subject, response.status_code, 403)
     assert front.backend.questions == []
 
 
@@ -95,7 +97,7 @@ async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: s
         headers = {"content-type": kind, "origin": EVIL}
         body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
         response = await front.client.post(CHAT, content=body, headers=headers)
-    assert response.status_code == 415
+    assert is_refusal(subject, response.status_code, 415)
     assert front.backend.questions == []
 
 

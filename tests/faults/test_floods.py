@@ -18,6 +18,8 @@ from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import raw_backend
+from tests.faults.asked import asks
+from tests.faults.fronts import before
 
 pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
 
@@ -129,6 +131,28 @@ async def test_others_are_answered_while_a_model_floods_temper(name: str, *, str
         floods.append(await flood(text, stream=stream))
     assert all(one.answer.is_done for one in floods)
     assert is_tolerable(floods[-1]), [(one.answers, one.longest_silence) for one in floods]
+
+
+async def answered_in(subject: str, text: str) -> float:
+    """Return how long an answer takes while the model writes nothing but this, in seconds."""
+    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+    clock = asyncio.get_running_loop().time
+    async with before(subject, *[spoken.says(*pieces)] * MOST_CONNECTIONS) as front:
+        begun = clock()
+        await front.ask(asks())
+        return clock() - begun
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_twice_the_flood_is_answered_in_twice_the_time(*, subject: str, name: str) -> None:
+    """A noisy machine may interrupt anything, so one good measurement of several counts."""
+    beginning, unit = FLOODS[name]
+    texts = [beginning + unit * (size // len(unit)) for size in (CHARACTERS, 2 * CHARACTERS)]
+    growths: list[float] = []
+    while not growths or (min(growths) >= MOST_GROWTH and len(growths) < MOST_TRIES):
+        once, twice = [await answered_in(subject, text) for text in texts]
+        growths.append(twice / once)
+    assert min(growths) < MOST_GROWTH
 
 
 MOST_GROWTH = 2.5  # of the time, for twice the text

@@ -84,10 +84,8 @@ def conversation(steps: int) -> JsonObject:
 
 
 @pytest.mark.fault("F15")
-async def test_an_overflow_is_compacted_once_and_asked_once_more(
-    *, subject: str, stream: bool
-) -> None:
-    async with before(subject, refuses(400, OVERFLOW), DONE) as front:
+async def test_an_overflow_is_compacted_once_and_asked_once_more(*, stream: bool) -> None:
+    async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
         first, second = (question.messages for question in front.backend.questions)
     assert answer.called == [("get_weather", {"city": "Paris"})]
