@@ -1,7 +1,7 @@
 """How long a reply may become: an engine that does not know when to stop is stopped here.
 
 Tokens are counted by what is at hand. No engine sends more pieces than tokens but one that cuts
-them up, and no text has many fewer than four characters a token: a reply that is beyond its limit
+them up, and no text has many more than eight characters a token: a reply that is beyond its limit
 by both measures is beyond it, and one that keeps to it never seems to be.
 """
 
@@ -18,7 +18,7 @@ from proxy.conversation.replies import (
 
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _ENDS = (ReplyFinished, ReplyUnreadable)
-_CHARACTERS = 4
+_CHARACTERS = 8
 
 
 class ReplyLength:
