@@ -34,6 +34,24 @@ from proxy import errors
             errors.RequestTimedOut(30),
             "The request body did not arrive within 30 s (server.body_seconds)",
         ),
+        (
+            errors.NotJson(),
+            "content-type: Send JSON, and say so: 'Content-Type: application/json'",
+        ),
+        (
+            errors.HostNotAllowed(),
+            "host: This server does not go by that name: call it by its address, or have its "
+            "operator add the name to server.allowed_hosts",
+        ),
+        (
+            errors.KeyReused(),
+            "idempotency-key: This key was sent with another request before: use a new one for "
+            "each request",
+        ),
+        (
+            errors.QueueFull(9, 3),
+            "9 requests wait for the model already (server.max_waiting): try again in 3 s",
+        ),
         (errors.NotAuthorized(), "Send the server's API key as 'Authorization: Bearer <key>'"),
         (
             errors.BackendUnavailable("http://b", "refused the connection"),

@@ -14,7 +14,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
-from proxy.facts import Healed, LoopNoticed, RoundsExceeded, Unchecked
+from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay, Template, Traits
 from proxy.inference.preparation import Policy, begin, draft
@@ -39,6 +39,24 @@ def test_untouched_messages_and_tools_are_the_clients_own() -> None:
     question = question_of(request)
     assert question.messages == request.messages
     assert question.tools[:2] == request.tools
+
+
+def test_a_draft_is_worded_as_the_first_question_will_be() -> None:
+    request = make_request()
+    asked = question_of(request)
+    worded = draft(request, Policy()).question()
+    assert (worded.request, worded.tool_choice) == (asked.request, asked.tool_choice)
+    assert (worded.messages, worded.tools) == (asked.messages, asked.tools)
+
+
+@pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
+def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_shortened: bool) -> None:
+    class Cut:
+        def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
+            return Fitted(messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
+
+    turn = begin(draft(make_request(), Policy()), CountedIds(), lambda: True, Cut())
+    assert turn.is_shortened is is_shortened
 
 
 def test_respond_is_offered_last() -> None:
