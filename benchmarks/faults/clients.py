@@ -13,6 +13,7 @@ from benchmarks.faults.material import Manner, Plan
 from benchmarks.faults.reading import read_body, read_stream
 
 _EARLY_SECONDS = 0.3
+_HEARD = "http11.send_request_headers.complete"  # httpcore's word
 _AMID_BYTES = 2_000
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
 _SMALL_BUFFER = 32_768  # bytes that the kernel keeps for a client that takes its time
@@ -56,6 +57,14 @@ class Clients:
 
     async def send(self, number: int, plan: Plan) -> Sent:
         """Send a request, and see what comes of it; never raises."""
+        if plan.manner is not Manner.ASKS_TWICE:
+            return await self._send(number, plan)
+        once, again = await asyncio.gather(self._send(number, plan), self._send(number, plan))
+        if once.seen != again.seen:
+            again.seen.problem = again.seen.problem or f"two answers for one key: {once.seen}"
+        return again
+
+    async def _send(self, number: int, plan: Plan) -> Sent:
         asking = _Asking(self._client_for(plan.manner), number, plan, self._patience)
         try:
             async with asyncio.timeout(self._patience.answer):
@@ -83,6 +92,7 @@ class _Asking:
         self._plan = plan
         self._id = f"soak-{number}"
         self._patience = patience
+        self._leaving: asyncio.Timeout | None = None
 
     async def ask(self) -> None:
         """Ask, and leave if the plan says so."""
@@ -90,7 +100,7 @@ class _Asking:
             await self._exchange()
             return
         try:
-            async with asyncio.timeout(_EARLY_SECONDS):
+            async with asyncio.timeout(None) as self._leaving:
                 await self._exchange()
         except TimeoutError:
             self._leave()
@@ -102,7 +112,11 @@ class _Asking:
         asked = self._plan.asked
         headers = {**asked.headers, "x-request-id": self._id}
         streaming = self._client.stream(
-            asked.method, asked.path, content=self._content(headers), headers=headers
+            asked.method,
+            asked.path,
+            content=self._content(headers),
+            headers=headers,
+            extensions={"trace": self._follow},
         )
         async with streaming as response:
             body = await self._read(response)
@@ -110,6 +124,11 @@ class _Asking:
                 self.seen = _read(response, body)
                 if response.headers.get("x-request-id") != self._id:
                     self.seen.problem = self.seen.problem or "another request's id"
+
+    async def _follow(self, event: str, _: object) -> None:
+        """Set the moment of leaving, once the server has something to count."""
+        if event == _HEARD and self._leaving is not None:
+            self._leaving.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
     def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
         body = self._plan.asked.body

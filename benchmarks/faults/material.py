@@ -56,6 +56,7 @@ class Manner(Enum):
     """How a client behaves."""
 
     STAYS = "stays"
+    ASKS_TWICE = "asks twice at once, with one key"
     LEAVES_EARLY = "leaves before the first token"
     LEAVES_AMID = "leaves in the middle"
     LEAVES_SENDING = "leaves before its request is whole"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from benchmarks.faults import speech
 from benchmarks.faults.demands import Call, Demand, Wanted
-from benchmarks.faults.good_replies import calls
+from benchmarks.faults.good_replies import calls, says
 from benchmarks.faults.material import Asked, Fault, Manner, Material, Plan
 from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends
 
@@ -109,7 +109,18 @@ def _stops_reading(material: Material) -> Plan:
     return Plan(asked, (_talks(0),), manner=Manner.STOPS_READING)
 
 
+def _asks_twice(material: Material) -> Plan:
+    """Ask for the same twice at the same time, with one key: it is generated once."""
+    text = material.text()
+    asked = material.asks(tools=False)
+    headers = {**asked.headers, "idempotency-key": f"key-{material.number}"}
+    play = says(speech.text(speech.pieces(text)))
+    demand = Demand((Wanted(text),))
+    return Plan(replace(asked, headers=headers), (play,), demand, Manner.ASKS_TWICE)
+
+
 FAULTS = (
+    Fault("client: asks twice with one key", 15, _asks_twice),
     Fault("client: a bad body", 15, _bad_body),
     Fault("client: a bad field", 20, _bad_member),
     Fault("client: a wrong name, type, path or method", 15, _wrong_door),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import uvloop
 
+from benchmarks.faults.backend import SLOTS
 from benchmarks.faults.clients import Clients, Patience, Sent
 from benchmarks.faults.demands import problem_of
 from benchmarks.faults.findings import Findings, Lost
@@ -21,7 +22,7 @@ from benchmarks.faults.stage import DEADLINES, STALL_SECONDS, Stage, staged
 
 Tell: TypeAlias = Callable[[str], None]
 
-_GROUP = 10  # requests that are sent at once: the backend has no slot for each of two groups
+_GROUP = 3 * SLOTS  # requests that are sent at once, so that some have to wait
 _SAMPLE_SECONDS = 2.0
 _SAMPLES_TOLD = 15  # between two lines that tell how it goes
 _PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
@@ -144,6 +145,7 @@ class _Run:
         problems, playing = self.findings.problems, left.ledger.playing
         if left.under_way or playing:
             problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
+        # a key that comes twice is asked once
         chats = sum(plan.asked.is_chat for plan, _ in self.sent.values())
         if left.counted != chats:
             problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
