@@ -170,8 +170,9 @@ class _Asking:
             answer = await reader.read()
         finally:
             writer.close()
-        told, _, body = answer.partition(b"\r\n\r\n")
-        self.seen = read_body(int(told.split(b" ")[1]), body, {})
+        told, end, body = answer.partition(b"\r\n\r\n")
+        if end:
+            self.seen = read_body(int(told.split(b" ")[1]), body, {})
 
     def _leave(self) -> None:
         self.seen.has_left = True

@@ -32,6 +32,7 @@ class Findings(msgspec.Struct):
     date: str
     machine: Machine
     seed: int
+    command: str = ""
     settings: str = ""
     requests: int = 0
     seconds: float = 0.0
@@ -77,8 +78,7 @@ def _heading(findings: Findings) -> Iterator[str]:
     yield ""
     yield _INTRODUCTION
     yield ""
-    yield f"    python -m benchmarks faults --requests {findings.requests} \\"
-    yield f"        --seconds {findings.seconds:.0f} --seed {findings.seed} --page docs/soak.md"
+    yield f"    {findings.command} --page docs/soak.md"
     yield ""
     yield f"Run on {findings.date}: {findings.machine}. Temper's settings beside the defaults:"
     yield ""
@@ -99,9 +99,10 @@ due, and one that went on for 2 s after its client had left are losses. At the e
 under way by Temper's metrics or the backend's ledger, Temper has to have counted as many requests
 as were sent, and no traceback may stand in its log.
 
-Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 10
+Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 20
 descriptors, above that of the second: the first one warms up, and a leak of 0.6 kB a request would
-be seen. This page is written by the command:"""
+be seen. A few descriptors are but a few requests more under way; at rest there may be none more
+than before. This page is written by the command:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:

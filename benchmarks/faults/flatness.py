@@ -13,7 +13,7 @@ from statistics import median
 _PARTS = 5
 
 MOST_MEMORY_MB = 4.0
-MOST_DESCRIPTORS = 10.0
+MOST_DESCRIPTORS = 20.0
 
 
 @dataclass(frozen=True, slots=True)

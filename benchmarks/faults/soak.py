@@ -11,7 +11,7 @@ from typing import TypeAlias
 import uvloop
 
 from benchmarks.faults.backend import SLOTS
-from benchmarks.faults.clients import Clients, Patience, Sent
+from benchmarks.faults.clients import Clients, Patience
 from benchmarks.faults.demands import problem_of
 from benchmarks.faults.findings import Findings, Lost
 from benchmarks.faults.flatness import Sample
@@ -43,6 +43,13 @@ class Effort:
     warmup: int = ONE_OF_EACH
     rest: float = 8.0
 
+    @property
+    def command(self) -> str:
+        """The command that sends as much."""
+        numbers = f" --only {' '.join(map(str, self.only))}" if self.only else ""
+        much = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
+        return f"python -m benchmarks faults {much}{numbers}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
@@ -52,15 +59,25 @@ class _Rest:
     descriptors: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A request that is over: since when, and what it may have cost the backend."""
+
+    fault: str
+    over: float
+    questions: int
+    is_chat: bool
+
+
 @dataclass(slots=True)
 class _Run:
-    """A run under way; `sent` are the requests that are over."""
+    """A run under way; `past` are the requests that are over."""
 
     stage: Stage
     effort: Effort
     findings: Findings
     tell: Tell
-    sent: dict[int, tuple[Plan, Sent]] = field(default_factory=dict)
+    past: dict[int, _Past] = field(default_factory=dict)
 
     async def go(self) -> None:
         """Send everything, and look at what is left of it."""
@@ -112,14 +129,16 @@ class _Run:
 
     async def _ask(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
-        self.sent[number] = (plan, sent)
+        demand = plan.demand
+        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.asked.is_chat)
         self.findings.note(fault.name, sent.seen.kind)
-        if problem := problem_of(plan.demand, sent.seen):
-            self._lose(number, fault, problem)
+        if problem := problem_of(demand, sent.seen):
+            self._lose(number, problem)
 
-    def _lose(self, number: int, fault: Fault, problem: str) -> None:
-        self.findings.lost.append(Lost(number, fault.name, problem))
-        self.tell(f"LOST {number} (seed {self.effort.seed}), {fault.name}: {problem}")
+    def _lose(self, number: int, problem: str) -> None:
+        fault = self.past[number].fault
+        self.findings.lost.append(Lost(number, fault, problem))
+        self.tell(f"LOST {number} (seed {self.effort.seed}), {fault}: {problem}")
 
     async def _sample(self) -> None:
         begun = time.monotonic()
@@ -146,7 +165,7 @@ class _Run:
         if left.under_way or playing:
             problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
         # a key that comes twice is asked once
-        chats = sum(plan.asked.is_chat for plan, _ in self.sent.values())
+        chats = sum(one.is_chat for one in self.past.values())
         if left.counted != chats:
             problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
         problems += [f"in the log: {line}" for line in self.stage.trouble()]
@@ -154,17 +173,18 @@ class _Run:
 
     def _compare(self, ledger: Ledger) -> None:
         """Look for generations that nobody wanted, and for too many of them."""
-        for number, (plan, sent) in sorted(self.sent.items()):
+        for number, one in sorted(self.past.items()):
             self.findings.generations += len(ledger.made(number))
-            if (outlived := ledger.outlived(number, sent.over)) > 0:
+            if (outlived := ledger.outlived(number, one.over)) > 0:
                 self.findings.outlived.append(outlived)
-            for problem in ledger.problems(number, sent.over, plan.demand.questions):
-                self._lose(number, draw(self.effort.seed, number)[0], problem)
+            for problem in ledger.problems(number, one.over, one.questions):
+                self._lose(number, problem)
 
 
 def run(effort: Effort, findings: Findings, tell: Tell) -> None:
     """Run everything and note it in `findings`; raises NotStarted."""
     findings.settings = DEADLINES.rstrip()
+    findings.command = effort.command
     with tempfile.TemporaryDirectory() as folder, staged(Path(folder), effort.seed) as stage:
         running = _Run(stage, effort, findings, tell)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

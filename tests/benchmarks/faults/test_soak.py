@@ -17,7 +17,7 @@ QUICK = (
     *("model: what its server cannot parse", "backend: down", "backend: ends amid a call"),
     *("backend: refuses", "backend: loading", "backend: no HTTP", "client: a bad field"),
     *("client: leaves amid a stream", "client: leaves before the first token"),
-    *("client: asks twice with one key",),
+    "client: asks twice with one key",
 )
 
 
