@@ -4,7 +4,6 @@ What is forgotten is weighed again, to the same result.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.context.weights import Weight, weight, weight_of_tools
@@ -27,21 +26,26 @@ class Scales:
     def weigh(self, message: Message) -> Weight:
         """Weigh a message."""
         key = hash(message.source)
-        return self._recalled(self._messages, key, lambda: weight(message))
+        known = self._messages.get(key)
+        if known is None:
+            return self._kept(self._messages, key, weight(message))
+        self._messages.move_to_end(key)
+        return known
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
         """Weigh the tools of a request."""
-        return self._recalled(self._tools, key_of_tools(tools), lambda: weight_of_tools(tools))
-
-    def _recalled(self, kept: OrderedDict[int, Kept], key: int, weigh: Callable[[], Kept]) -> Kept:
-        known = kept.get(key)
+        key = key_of_tools(tools)
+        known = self._tools.get(key)
         if known is None:
-            known = kept[key] = weigh()
-            if len(kept) > self._capacity:
-                kept.popitem(last=False)
-        else:
-            kept.move_to_end(key)
+            return self._kept(self._tools, key, weight_of_tools(tools))
+        self._tools.move_to_end(key)
         return known
+
+    def _kept(self, kept: OrderedDict[int, Kept], key: int, value: Kept) -> Kept:
+        kept[key] = value
+        if len(kept) > self._capacity:
+            kept.popitem(last=False)
+        return value
 
 
 def key_of_tools(tools: tuple[Tool, ...]) -> int:
