@@ -157,6 +157,12 @@ class Outcome(Enum):
     EXHAUSTED = "exhausted"
 
 
+_MENDINGS: frozenset[type[Fact]] = frozenset((Rescued, Repaired, Coerced, Renamed, Dropped))
+_COUNTED: frozenset[type[Fact]] = frozenset(
+    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, Withheld)
+)
+
+
 def attempts(facts: Iterable[Fact]) -> int:
     """Count the generations that were asked for."""
     return sum(isinstance(fact, Asked) for fact in facts)
@@ -190,9 +196,7 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
         return Outcome.EXHAUSTED
     if kinds.count(Asked) > 1:
         return Outcome.RETRIED
-    if any(kind in kinds for kind in (Rescued, Repaired, Coerced, Renamed, Dropped)):
-        return Outcome.REPAIRED
-    return Outcome.CLEAN
+    return Outcome.CLEAN if _MENDINGS.isdisjoint(kinds) else Outcome.REPAIRED
 
 
 def repairs(facts: Iterable[Fact]) -> str:
@@ -208,9 +212,7 @@ def repairs(facts: Iterable[Fact]) -> str:
                 named.setdefault("rescued", []).append(name)
             case RejectedReply(name):
                 named.setdefault("rejected", []).append(name)
-            case (Repaired() | Coerced() | Renamed() | Dropped()) | (
-                Unchecked() | Refused() | Healed() | Withheld()
-            ):
+            case _ if type(fact) in _COUNTED:
                 word = type(fact).__name__.lower()
                 counted[word] = counted.get(word, 0) + 1
             case _:

@@ -3,8 +3,9 @@
 The window is that of one slot as the backend reports it, never assumed; a mode may narrow it.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 NUDGES = 288  # what three attempts may append
 
@@ -21,8 +22,7 @@ class BudgetMode(Enum):
     FAST = "fast"
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """A window and what is kept free of it, both in tokens."""
 
     window: int
@@ -34,8 +34,7 @@ class Budget:
         return max(0, self.window - self.reserve)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """The window of one `slot`, in tokens, and how much of it is used.
 
     A server has the window that it was started with, so `FULL` is all of that and `FAST` half of

@@ -5,9 +5,9 @@ with it the backend's cache, survives from turn to turn.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation.messages import Message
@@ -16,8 +16,7 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Fact
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(msgspec.Struct, frozen=True):
     """The messages to send, and what was done to make them fit; None where nobody counted."""
 
     messages: tuple[Message, ...]
@@ -54,8 +53,7 @@ class Counts(Protocol):
         """Count a prompt as exactly as it is known; for telling, not for deciding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     """What every strategy does to a prompt of so many tokens that is far from its limit."""
 
     size: int
@@ -68,8 +66,7 @@ class Whole:
         return Fitted(messages, compacted=Compacted(0, 0, 0, 0, self.size, self.size, self.window))
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """What a strategy has already made of the conversation."""
 
     fitted: Fitted

@@ -3,8 +3,10 @@
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -32,8 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ValidArguments:
+class ValidArguments(msgspec.Struct, frozen=True):
     """Arguments fit for a client; `text` is the model's own where nothing had to be changed."""
 
     text: str
@@ -41,15 +42,13 @@ class ValidArguments:
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenArguments:
+class BrokenArguments(msgspec.Struct, frozen=True):
     """What was written is no JSON object."""
 
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidArguments:
+class InvalidArguments(msgspec.Struct, frozen=True):
     """An object that violates the schema, coerced as far as possible."""
 
     value: JsonObject
@@ -60,8 +59,7 @@ class InvalidArguments:
 CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(msgspec.Struct, frozen=True):
     """An object as it was written; `text` is empty where it has to be written anew."""
 
     value: JsonObject

@@ -7,6 +7,8 @@ and judges nothing beyond provenance: whether text that looks like a call is one
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -32,29 +34,25 @@ _TOO_MANY = Dropped("too_many_calls")
 _BOTCHED = (Reason.BROKEN, Reason.NOT_CLOSED)
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoned:
+class Reasoned(msgspec.Struct, frozen=True):
     """The model thought aloud."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """The model wrote prose outside of any call."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Responded:
+class Responded(msgspec.Struct, frozen=True):
     """The model answered through the synthetic tool."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Botched:
+class Botched(msgspec.Struct, frozen=True):
     """The model tried to make a call and failed; nobody should see this unless all else fails."""
 
     text: str
@@ -63,8 +61,7 @@ class Botched:
 Heard: TypeAlias = Reasoned | Said | Responded | Botched
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReply:
+class ReadReply(msgspec.Struct, frozen=True):
     """What a finished reply amounts to.
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's

@@ -5,8 +5,10 @@ exception here.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
@@ -23,16 +25,14 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 NewId: TypeAlias = Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Good:
+class _Good(msgspec.Struct, frozen=True):
     """A call the client may run."""
 
     call: ToolCall
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Bad:
+class _Bad(msgspec.Struct, frozen=True):
     """A call with a defect; `call` is None where no history could hold it."""
 
     call: ToolCall | None
@@ -41,8 +41,7 @@ class _Bad:
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(msgspec.Struct, frozen=True):
     """What every call of one reply is judged by."""
 
     offer: Offer

@@ -4,7 +4,8 @@ Clients send the whole history with every request, so nothing needs to be kept b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -14,8 +15,7 @@ _FAILURE_WORDS = ("error", "[error", "<error", "exception", "traceback", "failed
 _FAILURE_KEYS = ("isError", "is_error")
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedCall:
+class CompletedCall(msgspec.Struct, frozen=True):
     """A tool call that was run; `arguments` is None where the history holds no object."""
 
     name: str

@@ -1,8 +1,9 @@
 """The judgement of one reply, as data. A misbehaving model ends here and never as an exception."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
@@ -24,8 +25,7 @@ class Defect(Enum):
     STEP_MISSING = "step_missing"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """What the client gets. `reason` is the finish reason; every call is valid for its tool."""
 
     text: str = ""
@@ -34,8 +34,7 @@ class Accepted:
     facts: tuple[Fact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """A reply worth another attempt.
 
     `nudge` is appended to the history before asking again; `fallback` is the most faithful reply

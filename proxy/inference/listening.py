@@ -1,7 +1,8 @@
 """How one reply is listened to: guarded, observed, or simply passed on."""
 
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from proxy.conversation.replies import (
     ReasoningDelta,

@@ -4,7 +4,6 @@ It decides everything that stays the same for all attempts, so that the rendered
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -55,8 +54,7 @@ class Policy(msgspec.Struct, frozen=True):
     workflows: Mapping[str, Workflow] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
+class _Ending(msgspec.Struct, frozen=True):
     """What is appended to the history of a model that goes in circles, and why."""
 
     messages: tuple[Message, ...] = ()

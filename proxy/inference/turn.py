@@ -23,12 +23,11 @@ is passed on as it comes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -130,8 +129,7 @@ class Prepared(msgspec.Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fallback:
+class _Fallback(msgspec.Struct, frozen=True):
     """The answer that a rejected reply would make, should nothing better come."""
 
     answer: Accepted
@@ -250,7 +248,7 @@ class Turn:
         if self._prepared.is_observed:
             return Observing(offer, self._new_id)
         if self._attempt.rung is Rung.CONSTRAINED:
-            offer = structs.replace(offer, answer_schema=None)
+            offer = replace(offer, answer_schema=None)
         release = Release(
             shows_prose=self._welcomes_prose(offer), is_muted=self._shown_by is not None
         )

@@ -3,7 +3,7 @@
 Pure and append-only: what is made of some messages is the beginning of what is made of more.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -15,8 +15,7 @@ from proxy.guardrails.traits import Template
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
-@dataclass(frozen=True, slots=True)
-class Worded:
+class Worded(msgspec.Struct, frozen=True):
     """What is sent of a conversation; `omits` names the fields that went into the messages."""
 
     messages: tuple[Message, ...]
@@ -24,8 +23,7 @@ class Worded:
     omits: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(msgspec.Struct, frozen=True):
     """The client's own `tools`, and `respond` if it is offered.
 
     With a `convention` they, their calls and their results are described in the prompt; without
@@ -35,7 +33,7 @@ class Wording:
     tools: tuple[Tool, ...]
     respond: Tool | None = None
     convention: Convention | None = None
-    template: Template = field(default_factory=Template)
+    template: Template = msgspec.field(default_factory=Template)
 
     @property
     def offered(self) -> tuple[Tool, ...]:

@@ -7,6 +7,8 @@ twice over: as chunks while they happen, or added up to one completion.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -50,8 +52,7 @@ def _with_usage(options: bytes) -> bytes:
     return json.join_object({**members, "include_usage": b"true"})
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """What every chunk of an answer says of it; `created` is a Unix time in seconds."""
 
     id: str

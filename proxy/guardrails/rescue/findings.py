@@ -5,22 +5,21 @@ except for what is left out on purpose: white space and leaked control tokens ne
 and what a `Dropped` stands for. The text of a `Refused` follows it as `Prose`.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.syntax import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Prose:
+class Prose(msgspec.Struct, frozen=True):
     """Text that cannot belong to a call; it may be shown at once."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentsStarted:
+class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of what looks like a call to `name` begin to arrive.
 
     Only for the first call behind an opening, only if its name stood before its arguments. It may
@@ -31,15 +30,13 @@ class ArgumentsStarted:
     is_marked: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentsText:
+class ArgumentsText(msgspec.Struct, frozen=True):
     """More of the text of the arguments object announced last, as the model wrote it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written."""
 
     syntax_name: str
@@ -49,15 +46,13 @@ class Found:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """What looked like a call is none; its text, and nothing behind it, follows as `Prose`."""
 
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """Text was left out; `what` is a word from a closed list.
 
     These are `invented_result` and `too_many_calls`, behind which nothing of the reply is read.
@@ -66,8 +61,7 @@ class Dropped:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
+class Thought(msgspec.Struct, frozen=True):
     """All that was found so far, prose and calls, turns out to have been thoughts."""
 
 

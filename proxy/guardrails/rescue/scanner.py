@@ -17,7 +17,8 @@ What is decided depends on the text alone, never on the pieces in which it arriv
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.guardrails.names import meant_by
 from proxy.guardrails.rescue.attempt import Attempt

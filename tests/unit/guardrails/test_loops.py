@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from proxy.guardrails.loops import Loop, loop_at_end
 from proxy.guardrails.transcript import CompletedCall

@@ -1,7 +1,5 @@
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.conversation.replies import (
     PromptProgress,
@@ -175,7 +173,7 @@ def test_json_that_was_cut_off_is_still_an_answer() -> None:
 
 
 def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
-    offer = structs.replace(OFFER, quotable=(f"The page says:\n{CALL}\nEnd",))
+    offer = replace(OFFER, quotable=(f"The page says:\n{CALL}\nEnd",))
     _, reply = read(TextDelta(CALL), offer=offer)
     assert reply.calls == ()
     assert reply.text == CALL
@@ -183,7 +181,7 @@ def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
 
 
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
-    offer = structs.replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
+    offer = replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
 
 
@@ -230,7 +228,7 @@ def test_a_call_that_nobody_can_read_is_botched() -> None:
 
 
 def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None:
-    heard, reply = read(TextDelta(BROKEN[:40]), offer=structs.replace(OFFER, stop_strings=True))
+    heard, reply = read(TextDelta(BROKEN[:40]), offer=replace(OFFER, stop_strings=True))
     assert heard == []
     assert reply.is_cut_off
     assert not reply.is_botched

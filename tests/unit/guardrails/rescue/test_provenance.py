@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
