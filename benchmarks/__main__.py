@@ -2,7 +2,7 @@
 
 python -m benchmarks peers            install the other proxies, outside the repository
 python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
-python -m benchmarks table FILE       what a run found, as Markdown
+python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
 python -m benchmarks profile burst    which functions take the time
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="measure"))
     shown = commands.add_parser("table", help="show what a run found")
     shown.add_argument("file", type=Path)
+    shown.add_argument("--into", type=Path, nargs="+", default=(), help="pages to renew")
     shown.set_defaults(command=_table)
     installing = commands.add_parser("peers", help="install other proxies")
     _add_peers(installing)
@@ -131,10 +132,13 @@ def _run(chosen: argparse.Namespace) -> int:
 
 def _table(chosen: argparse.Namespace) -> int:
     try:
-        sys.stdout.write(table.markdown(results.load(chosen.file)))
+        found = results.load(chosen.file)
+        for page in chosen.into:
+            page.write_text(table.renewed(page.read_text(encoding="utf-8"), found), "utf-8")
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{chosen.file} cannot be read: {error}\n")
+        sys.stderr.write(f"{chosen.file}: {error}\n")
         return 1
+    sys.stdout.write("" if chosen.into else table.markdown(found))
     return 0
 
 

@@ -1,5 +1,10 @@
-"""Results as Markdown: the candidates side by side, the goals, the machine."""
+"""Results as Markdown: the candidates side by side, the goals, the machine.
 
+A page that shows them has a mark where they begin, `<!-- figures: all -->` or `<!-- figures: brief
+-->`, and `<!-- end of figures -->` behind them; `renewed` replaces what stands between.
+"""
+
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.load.goals import GOALS, Goal
@@ -50,6 +55,18 @@ ROWS: dict[str, dict[str, str]] = {
 }
 
 
+# What is shown where there is room for a few rows only.
+BRIEF: dict[str, tuple[str, ...]] = {
+    "call": ("p50", "requests_per_second"),
+    "prose-respond": ("first_content",),
+    "streams": ("cpu_us_per_token",),
+    "burst": ("tokens_per_second",),
+    "slow": ("delay_p50", "delay_p99"),
+    "large": ("p50",),
+}
+
+_MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+
 _REMARKS = {
     "bare": "is no proxy to use but a floor: a FastAPI route in front of aiohttp that reads the "
     "JSON and writes it again; the version is that of aiohttp",
@@ -64,21 +81,40 @@ def markdown(results: Results) -> str:
     return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
 
 
+def brief(results: Results) -> str:
+    """Write the rows that say most, and where they are from."""
+    rows = {name: {one: ROWS[name][one] for one in figures} for name, figures in BRIEF.items()}
+    parts = (_origin(results), _comparison(results, rows))
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+
+def renewed(page: str, results: Results) -> str:
+    """Return a page with these results at its marks; raises ValueError if it has none."""
+    writers = {"all": markdown, "brief": brief}
+    written, count = _MARKED.subn(
+        lambda found: f"{found[1]}\n{writers[found[2]](results)}{found[3]}", page
+    )
+    if not count:
+        raise ValueError("there is no mark <!-- figures: all --> or <!-- figures: brief -->")
+    return written
+
+
 def _origin(results: Results) -> Iterator[str]:
     rounds = max(
         (len(one) for found in results.rounds.values() for one in found.values()), default=0
     )
-    kind = "a quick look, not a measurement" if results.is_quick else f"medians of {rounds} rounds"
+    size = "short ones (`--quick`)" if results.is_quick else "full ones"
+    kind = f"medians of {rounds} rounds, {size}"
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     yield f"Measured on {results.date}: {results.machine}; {kind}."
     if versions:
         yield f"Compared with {versions}."
 
 
-def _comparison(results: Results) -> Iterator[str]:
+def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> Iterator[str]:
     candidates = results.candidates()
     yield from _head(["", *candidates])
-    for scenario, rows in ROWS.items():
+    for scenario, rows in shown.items():
         for figure, label in rows.items() if scenario in results.rounds else ():
             values = [results.figure(scenario, one, figure) for one in candidates]
             if any(value is not None for value in values):

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from benchmarks.load import table
 from benchmarks.load.goals import GOALS
 from benchmarks.load.results import Machine, Results, load, save
@@ -58,6 +60,23 @@ def test_machine_date_versions_and_what_is_missing_are_named() -> None:
     assert "forge 1.0" in text
     assert "- nginx: not available here: nginx is not on PATH" in text
     assert "- forge in `call`: status 500: no" in text
+
+
+def test_pages_are_renewed_at_their_marks() -> None:
+    page = "Before.\n<!-- figures: {} -->\n\nold\n\n<!-- end of figures -->\nBehind.\n"
+    for kind, written in (("all", table.markdown(RESULTS)), ("brief", table.brief(RESULTS))):
+        renewed = table.renewed(page.format(kind), RESULTS)
+        assert renewed == page.format(kind).replace("old\n", written)
+        assert table.renewed(renewed, RESULTS) == renewed
+    with pytest.raises(ValueError, match="no mark"):
+        table.renewed("Nothing.", RESULTS)
+
+
+def test_the_brief_form_has_the_machine_and_rows_of_the_whole() -> None:
+    brief, whole = table.brief(RESULTS).splitlines(), table.markdown(RESULTS).splitlines()
+    assert set(brief) <= set(whole)
+    assert "A CPU" in brief[0]
+    assert any("requests/s" in line for line in brief)
 
 
 def test_results_survive_a_file(tmp_path: Path) -> None:
