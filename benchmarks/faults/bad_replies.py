@@ -189,6 +189,36 @@ def _another_form(material: Material) -> Plan:
     return Plan(asked, (_prose(text), _prose(answer)), demand)
 
 
+def _text_and_bad_call(material: Material) -> Plan:
+    """Follow text that the client has seen by a bad call: only the call is asked for again."""
+    text, call = material.text(), material.call()
+    bad = speech.call("launch_rocket", ["{}"])
+    first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
+    asked = material.asks(tools=True).wishing("x-temper-text-policy", "accept")
+    demand = Demand(
+        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), questions=_MOST
+    )
+    return Plan(asked, (first, calls(call, material)), demand)
+
+
+def _good_and_bad_call(material: Material) -> Plan:
+    """Make a good call and a bad one: both are asked for again, and the good one is the least."""
+    good, wanted = material.call(), material.call()
+    written = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
+    first = says(written, reason="tool_calls")
+    demand = Demand((called(wanted),), withheld=(called(good),), questions=_MOST)
+    return _plan(material, (first, calls(wanted, material)), demand)
+
+
+def _same_id_twice(material: Material) -> Plan:
+    both = (material.call(), material.call())
+    written = b"".join(as_call(one, material, index=place) for place, one in enumerate(both))
+    same = material.chance.choice((b'"id":"call_0"', b'"id":""', b'"id":null'))
+    written = written.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
+    demand = Demand((called(*both),))
+    return _plan(material, (says(written, reason="tool_calls"),), demand)
+
+
 def _prose_then_failure(material: Material) -> Plan:
     """Fail the second attempt: what the first one gave is still an answer."""
     text = material.text()
@@ -231,6 +261,9 @@ FAULTS = (
     Fault("model: prose where a call is demanded", 8, _prose_for_a_call),
     Fault("model: another tool than the one named", 8, _another_tool),
     Fault("model: prose where a form is demanded", 8, _another_form),
+    Fault("model: text, then a bad call", 10, _text_and_bad_call),
+    Fault("model: a good call and a bad one", 8, _good_and_bad_call),
+    Fault("model: calls with the same id, or none", 10, _same_id_twice),
     Fault("model: prose, then its server fails", 8, _prose_then_failure),
     Fault("model: a bad call, then its server fails", 8, _bad_then_failure),
 )

@@ -82,7 +82,7 @@ def _heading(findings: Findings) -> Iterator[str]:
     yield ""
     yield f"Run on {findings.date}: {findings.machine}. Temper's settings beside the defaults:"
     yield ""
-    yield from (f"    {line}" for line in findings.settings.splitlines())
+    yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
 
 _INTRODUCTION = """\

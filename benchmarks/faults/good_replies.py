@@ -8,6 +8,7 @@ from benchmarks.load.replies import DONE
 from proxy.conversation import json
 
 _PAUSE = 0.05
+_HALF = 0.5
 _LARGE = 1_500  # deltas: more than all buffers on the way hold
 _SEGMENT = 3  # bytes, so that characters are cut
 
@@ -75,11 +76,38 @@ def _answer_in_respond(material: Material) -> Plan:
     return Plan(material.asks(tools=True), (play,), Demand(answers=(Wanted(text),)))
 
 
+def _answer_and_call(material: Material) -> Plan:
+    """Call a tool and respond as well: the call counts, and the message stands beside it."""
+    text, call = material.text(), material.call()
+    both = [Call("respond", {"message": text}), call]
+    material.chance.shuffle(both)
+    written = (as_call(one, material, index=place) for place, one in enumerate(both))
+    demand = Demand((Wanted(text, (call,), "tool_calls"),))
+    return Plan(material.asks(tools=True), (says(*written, reason="tool_calls"),), demand)
+
+
+def _text_where_it_is_welcome(material: Material) -> Plan:
+    text, calls_too = material.text(), material.chance.random() < _HALF
+    made = (material.call(),) if calls_too else ()
+    said = [speech.text(speech.pieces(text)), *(as_call(one, material) for one in made)]
+    reason = "tool_calls" if made else "stop"
+    asked = material.asks(tools=True).wishing("x-temper-text-policy", "accept")
+    return Plan(asked, (says(*said, reason=reason),), Demand((Wanted(text, made, reason),)))
+
+
+def _unguarded(material: Material) -> Plan:
+    """Pass on what looks like a call, as the client wants nothing to be changed."""
+    text = f'<tool_call>{{"name": "get_weather", "arguments": {{}}}}</tool_call> {material.text()}'
+    mode = material.chance.choice(("off", "observe"))
+    asked = material.asks(tools=True).wishing("x-temper-guardrails", mode)
+    return Plan(asked, (says(speech.text(speech.pieces(text))),), Demand((Wanted(text),)))
+
+
 def _cut_by_length(material: Material) -> Plan:
     text = material.text()
     play = says(speech.text(speech.pieces(text)), reason="length")
     demand = Demand(answers=(Wanted(text, reason="length"),))
-    return Plan(material.asks(tools=material.chance.random() < 0.5), (play,), demand)
+    return Plan(material.asks(tools=material.chance.random() < _HALF), (play,), demand)
 
 
 def _in_small_segments(material: Material) -> Plan:
@@ -145,6 +173,9 @@ FAULTS = (
     Fault("good: text", 120, _text),
     Fault("good: thoughts and text", 30, _thoughts_and_text),
     Fault("good: an answer beside tools", 40, _answer_in_respond),
+    Fault("good: an answer and a call", 15, _answer_and_call),
+    Fault("good: text where it is welcome", 15, _text_where_it_is_welcome),
+    Fault("good: unguarded", 10, _unguarded),
     Fault("good: cut off by length", 20, _cut_by_length),
     Fault("good: in segments of 3 bytes", 20, _in_small_segments),
     Fault("good: a slow drip", 25, _slow_drip),

@@ -7,7 +7,7 @@ that passes between them.
 import random
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
@@ -73,6 +73,10 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     path: str = CHAT
     method: str = "POST"
+
+    def wishing(self, name: str, value: str) -> "Asked":
+        """Return the same request with a further header."""
+        return replace(self, headers={**self.headers, name: value})
 
     @property
     def is_chat(self) -> bool:

@@ -112,11 +112,10 @@ def _stops_reading(material: Material) -> Plan:
 def _asks_twice(material: Material) -> Plan:
     """Ask for the same twice at the same time, with one key: it is generated once."""
     text = material.text()
-    asked = material.asks(tools=False)
-    headers = {**asked.headers, "idempotency-key": f"key-{material.number}"}
+    asked = material.asks(tools=False).wishing("idempotency-key", f"key-{material.number}")
     play = says(speech.text(speech.pieces(text)))
     demand = Demand((Wanted(text),))
-    return Plan(replace(asked, headers=headers), (play,), demand, Manner.ASKS_TWICE)
+    return Plan(asked, (play,), demand, Manner.ASKS_TWICE)
 
 
 FAULTS = (
