@@ -102,7 +102,9 @@ as were sent, and no traceback may stand in its log.
 Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 20
 descriptors, above that of the second: the first one warms up, and a leak of 0.6 kB a request would
 be seen. A few descriptors are but a few requests more under way; at rest there may be none more
-than before. This page is written by the command:"""
+than before. `MALLOC_TRIM_THRESHOLD_=131072` has glibc give back what is free: else it keeps up to
+64 MB of what the latest reply of 32 MB took, and memory goes up and down by as much with each of
+those. This page is written by the command:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:

@@ -24,6 +24,9 @@ _SETTLE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _TROUBLE = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
 
+# Else glibc keeps up to 64 MB of what the last large reply took, and hides whatever grows.
+_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "131072"}
+
 STALL_SECONDS = 2.0
 DEADLINES = f"""\
 [server]
@@ -131,7 +134,7 @@ def _models(backend_url: str) -> str:
 def _running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a module of this repository, and wait until there is a good answer at `sign`."""
     command = (sys.executable, "-m", *module)
-    with started(command, folder=REPOSITORY, environment={}, log=log) as process:
+    with started(command, folder=REPOSITORY, environment=_ENVIRONMENT, log=log) as process:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(sign):
             if process.poll() is not None or time.monotonic() > deadline:
