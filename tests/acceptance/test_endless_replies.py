@@ -10,7 +10,7 @@ import pytest
 
 from proxy.processes.process import RunningServer
 from tests.fakes.answers import read_answer
-from tests.fakes.command import PATIENCE_SECONDS, running_temper
+from tests.fakes.command import PATIENCE_SECONDS, client_before
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
 
@@ -28,11 +28,7 @@ def shifting(scripted_model: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def front(shifting: RunningServer) -> Iterator[httpx.Client]:
-    environment = {"TEMPER_BACKEND__API_KEY": shifting.api_key}
-    with (
-        running_temper("--backend-url", shifting.base_url, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
-    ):
+    with client_before(shifting) as client:
         yield client
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.fakes.command import PATIENCE_SECONDS, running_temper, temper
+from tests.fakes.command import PATIENCE_SECONDS, client_before, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 
 FOUR = {"messages": [{"role": "user", "content": "[[four]]"}]}
@@ -26,11 +26,7 @@ def sleeper(scripted_model: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
-    environment = {"TEMPER_BACKEND__API_KEY": sleeper.api_key}
-    with (
-        running_temper("--backend-url", sleeper.base_url, environment=environment) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
-    ):
+    with client_before(sleeper) as client:
         yield client
 
 

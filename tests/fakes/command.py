@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 from proxy.conversation import json
+from proxy.processes.process import RunningServer
 
 PATIENCE_SECONDS = 60.0
 
@@ -47,6 +50,17 @@ def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
         finally:
             process.terminate()
             assert process.wait(20) == 0
+
+
+@contextmanager
+def client_before(server: RunningServer) -> Iterator[httpx.Client]:
+    """Ask a Temper that runs in front of a server."""
+    environment = {"TEMPER_BACKEND__API_KEY": server.api_key}
+    with (
+        running_temper("--backend-url", server.base_url, environment=environment) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        yield client
 
 
 def processes_with(argument: str) -> list[str]:
