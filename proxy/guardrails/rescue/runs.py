@@ -7,6 +7,7 @@ reader goes on.
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import jiter
@@ -66,11 +67,17 @@ class Runs(Generic[Members]):
     """Finds members that are a value between `start` and `end`, for some kind of container."""
 
     def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
-        # The place of the last member is noted, because what follows it is not known yet.
-        member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
-        self._pattern = re.compile(f"(?:{member})++")
+        self._around = start, end
         self._opening = opening
         self._closing = closing
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """The pattern of a run: it takes 20 ms to compile, and few replies need it."""
+        start, end = self._around
+        # The place of the last member is noted, because what follows it is not known yet.
+        member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
+        return re.compile(f"(?:{member})++")
 
     def at_start_of(self, text: str) -> Run[Members] | None:
         """Return the members with which `text` begins, if there are at least two."""
