@@ -80,6 +80,7 @@ GOALS = (
         for name in ("prose-accept", "prose-respond")
         for goal in (
             Goal(name, "first content, added", added(name, "first_content"), 5, " ms"),
+            Goal(name, "first content, of bare's", ratio(name, "first_content", "bare"), 1.1),
             Goal(name, "total, of direct's", ratio(name, "total", DIRECT), 1.02),
         )
     ),

@@ -30,7 +30,7 @@ RESULTS = Results(
 def rows(results: Results) -> dict[str, list[str]]:
     lines = table.markdown(results).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    named = {" ".join(row[:2]) if row[0] == "`call`" else row[0]: row[1:] for row in cells}
+    named = {" ".join(row[:2]) if row[0].startswith("`") else row[0]: row[1:] for row in cells}
     return named | {"candidates": next(row[1:] for row in cells if len(row) > 1)}
 
 
@@ -46,6 +46,12 @@ def test_goals_are_judged_by_what_was_measured() -> None:
     assert shown["`call` added p50, of forge's"][1:] == ["<= 0.333", "0.25", "yes"]
     assert shown["`call` added p50, of litellm's"][2:] == ["-", "not measured"]
     assert shown["`call` requests/s at 16, of forge's"][1:] == [">= 8", "10", "yes"]
+
+
+def test_the_first_content_is_compared_with_that_of_a_proxy_that_does_nothing() -> None:
+    found = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
+    shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": found}))
+    assert shown["`prose-accept` first content, of bare's"][1:] == ["<= 1.1", "1.05", "yes"]
 
 
 def test_a_goal_that_was_missed_is_shown_in_bold() -> None:
