@@ -204,9 +204,9 @@ def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
 def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
     def seconds(count: int) -> float:
         def once() -> float:
-            begin = time.perf_counter()
+            begin = time.process_time()
             decoded([start, *[unit] * count])
-            return time.perf_counter() - begin
+            return time.process_time() - begin
 
         return min(once() for _ in range(5))
 
