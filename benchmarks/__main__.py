@@ -133,12 +133,17 @@ def _run(chosen: argparse.Namespace) -> int:
 def _table(chosen: argparse.Namespace) -> int:
     try:
         found = results.load(chosen.file)
-        for page in chosen.into:
-            page.write_text(table.renewed(page.read_text(encoding="utf-8"), found), "utf-8")
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{chosen.file}: {error}\n")
+        sys.stderr.write(f"{chosen.file} cannot be read: {error}\n")
         return 1
-    sys.stdout.write("" if chosen.into else table.markdown(found))
+    for page in chosen.into:
+        try:
+            page.write_text(table.renewed(page.read_text(encoding="utf-8"), found), "utf-8")
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"{page} cannot be renewed: {error}\n")
+            return 1
+    if not chosen.into:
+        sys.stdout.write(table.markdown(found))
     return 0
 
 

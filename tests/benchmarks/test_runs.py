@@ -9,7 +9,7 @@ from benchmarks import __main__ as command
 from benchmarks.load import runs
 from benchmarks.load.peers import NotAvailable, python_of
 from benchmarks.load.processes import usage
-from benchmarks.load.results import Results, load, this_machine
+from benchmarks.load.results import Results, load, save, this_machine
 from benchmarks.load.scenarios import Size
 
 TINY = Size(
@@ -86,6 +86,16 @@ def test_a_file_that_holds_no_results_is_named(
 ) -> None:
     assert command.main(["table", str(tmp_path / "none.json")]) == 1
     assert "none.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_page_without_a_place_for_figures_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, file = tmp_path / "page.md", tmp_path / "found.json"
+    page.write_text("Nothing.")
+    save(Results("2026-01-02", this_machine()), file)
+    assert command.main(["table", str(file), "--into", str(page)]) == 1
+    assert "page.md cannot be renewed: there is no mark" in capsys.readouterr().err
 
 
 def test_an_unknown_scenario_is_named(capsys: pytest.CaptureFixture[str]) -> None:
