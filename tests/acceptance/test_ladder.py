@@ -357,7 +357,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
     elif answer.reason != "length":
         return False
     first, second = temper.attempts
-    assert second.ended - first.began >= deadline
+    assert second.ended - first.began >= 0.9 * deadline  # timers may be a little early
     return second.ended - second.began < deadline
 
 
