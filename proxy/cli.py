@@ -74,7 +74,7 @@ def main() -> None:
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
 @click.option("--budget", help="Whose window: backend, manual, full (all that fits) or fast.")
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
-@click.option("--text-policy", help="What prose is worth: respond, accept or require.")
+@click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
 @click.option("--log-format", help="text or json.")
 @_CONFIG

@@ -20,6 +20,7 @@ TemperError
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── GuardrailsExhausted         the model's, after every attempt
+│   └── CallBrokeOff
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -224,6 +225,20 @@ class GuardrailsExhausted(TemperError):
         self.attempts = attempts
         self.defect = defect
         super().__init__(f"No valid tool call after {attempts} attempts; the last one: {defect}")
+
+
+class CallBrokeOff(GuardrailsExhausted):
+    """A call of `tool` that the client has seen the beginning of never became a valid one."""
+
+    def __init__(self, attempts: int, defect: str, tool: str) -> None:
+        super().__init__(attempts, defect)
+        self.tool = tool
+
+    def __str__(self) -> str:
+        return (
+            f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
+            f"completed it ({self.defect}). Nothing of it should be run; send the request again"
+        )
 
 
 class ProcessFailed(TemperError):

@@ -88,6 +88,12 @@ class Withheld(msgspec.Struct, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
 
 
+class BrokeOff(msgspec.Struct, frozen=True):
+    """A call of this tool that the client had seen the beginning of never became a valid one."""
+
+    tool: str
+
+
 class LadderEnded(msgspec.Struct, frozen=True):
     """No further attempt was allowed; the client got the most faithful reply there was."""
 
@@ -145,6 +151,7 @@ Fact: TypeAlias = (
     | RejectedReply
     | Withheld
     | LadderEnded
+    | BrokeOff
 )
 
 
@@ -192,7 +199,7 @@ def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
 def outcome(facts: Iterable[Fact]) -> Outcome:
     """Tell how a request ended, in one word."""
     kinds = [type(fact) for fact in facts]
-    if LadderEnded in kinds:
+    if LadderEnded in kinds or BrokeOff in kinds:
         return Outcome.EXHAUSTED
     if kinds.count(Asked) > 1:
         return Outcome.RETRIED
@@ -202,7 +209,7 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
 def repairs(facts: Iterable[Fact]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 
-    Syntaxes and defects are named, everything else is counted.
+    Syntaxes and defects are named, everything else is counted; an announcement is just `announced`.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
@@ -210,6 +217,8 @@ def repairs(facts: Iterable[Fact]) -> str:
         match fact:
             case Rescued(name):
                 named.setdefault("rescued", []).append(name)
+            case RejectedReply("announced"):
+                named.setdefault("announced", [])
             case RejectedReply(name):
                 named.setdefault("rejected", []).append(name)
             case _ if type(fact) in _COUNTED:
@@ -217,7 +226,10 @@ def repairs(facts: Iterable[Fact]) -> str:
                 counted[word] = counted.get(word, 0) + 1
             case _:
                 pass
-    parts = [f"{word}={','.join(dict.fromkeys(names))}" for word, names in named.items()]
+    parts = [
+        f"{word}={','.join(dict.fromkeys(names))}" if names else word
+        for word, names in named.items()
+    ]
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])
 
 

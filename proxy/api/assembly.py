@@ -20,6 +20,7 @@ from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.sections import Context as ContextSettings
+from proxy.sections import Guardrails as GuardrailsSettings
 from proxy.sections import Profile as ProfileSettings
 from proxy.sections import Server as ServerSettings
 from proxy.settings import Settings, is_loopback
@@ -31,17 +32,17 @@ def serving_of(settings: Settings) -> Serving:
     """Translate the settings into what the application takes; raises InvalidConfiguration."""
     profiles = load_profiles(settings.profile.folder)
     guardrails, server = settings.guardrails, settings.server
-    prose = guardrails.text_policy
     keys = _keys(server)
     return Serving(
         policy=Policy(
             mode=Mode(guardrails.mode),
-            text_policy=None if prose == "auto" else TextPolicy(prose),
+            text_policy=_text_policy(guardrails),
             attempts=guardrails.max_attempts,
             is_strict=guardrails.strict,
             most_repeats=guardrails.max_repeats,
             most_rounds=guardrails.max_tool_rounds,
             workflows=_workflows(settings),
+            streams_calls=guardrails.stream_calls,
         ),
         pace=Pace(
             keep_alive=server.keep_alive_seconds,
@@ -61,6 +62,12 @@ def serving_of(settings: Settings) -> Serving:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
+
+
+def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:
+    """Read what prose is worth; None leaves it to the profile, as nobody said anything."""
+    is_decided = "text_policy" in settings.model_fields_set
+    return TextPolicy(settings.text_policy) if is_decided else None
 
 
 def _workflows(settings: Settings) -> dict[str, Workflow]:

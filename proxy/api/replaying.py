@@ -9,7 +9,7 @@ from proxy.api.taping import ENDINGS, FAILED, event_of
 from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import outcome, repairs, tries
@@ -61,31 +61,19 @@ class Replayed:
 class _Judged:
     """What an exchange comes to, by name: the verdict and the answer."""
 
-    text: list[str] = field(default_factory=list)
+    text: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     finish_reason: str | None = None
     outcome: str = ""
     attempts: str = ""
     repairs: str = ""
 
-    def add(self, events: Sequence[ReplyEvent]) -> None:
-        for event in events:
-            match event:
-                case TextDelta(text):
-                    self.text.append(text)
-                case ToolCalled(_, call):
-                    self.calls.append((call.name, call.arguments))
-                case ReplyFinished(reason):
-                    self.finish_reason = reason
-                case _:
-                    pass
-
     def named(self) -> dict[str, str]:
         values = {
             "outcome": self.outcome,
             "attempts": self.attempts,
             "repairs": self.repairs,
-            "text": "".join(self.text),
+            "text": self.text,
             "finish_reason": self.finish_reason or "",
         }
         for index, (name, arguments) in enumerate(self.calls):
@@ -151,7 +139,7 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
 def _as_recorded(exchange: RecordedExchange) -> _Judged:
     verdict, answer = exchange.verdict, exchange.answer
     return _Judged(
-        [answer.text],
+        answer.text,
         [(call.name, call.arguments) for call in answer.calls],
         answer.finish_reason,
         verdict.outcome or "",
@@ -161,7 +149,7 @@ def _as_recorded(exchange: RecordedExchange) -> _Judged:
 
 
 def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judged:
-    judged = _Judged()
+    judged, answer = _Judged(), ReplyInProgress()
     try:
         turn = _turn(exchange, profiles)
     except InvalidRequest as error:
@@ -169,9 +157,15 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
         return judged
     try:
         for events in _answers(turn, _heard(exchange)):
-            judged.add(events)
+            for event in events:
+                answer.add(event)
+                if isinstance(event, ReplyFinished):
+                    judged.finish_reason = event.reason
     except GuardrailsExhausted:
         pass
+    whole = answer.finish("")
+    judged.text = whole.text
+    judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
     unfinished = "asks again" if turn.state is State.ASKING else "fails"
     is_over = turn.state is State.DONE
     judged.outcome = outcome(turn.facts).value if is_over else unfinished
@@ -240,6 +234,7 @@ def _policy(recorded: RecordedPolicy, model: str, traits: Traits) -> Policy:
         recorded.most_repeats,
         recorded.most_rounds,
         rules,
+        recorded.streams_calls,
     )
 
 

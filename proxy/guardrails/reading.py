@@ -84,6 +84,7 @@ class _StructuredCall:
 
     started: ToolCallStarted
     message: MessageDecoder | None
+    position: int = 0  # so many calls that are text come before it
     arguments: list[str] = field(default_factory=list)
 
 
@@ -112,6 +113,11 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_botched = False
+
+    @property
+    def has_found_calls(self) -> bool:
+        """Whether a call was found in the text so far."""
+        return bool(self._calls)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model was heard saying by it."""
@@ -143,8 +149,7 @@ class ReplyReader:
         cut_off = reason == "length"
         for finding in self._scanner.finish(cut_off=cut_off):
             heard += self._hear_finding(finding)
-        for call in self._structured.values():
-            heard += self._end_structured(call)
+        heard += self._end_structured()
         self._judge_thoughts()
         if not (self._calls or self._text) and not cut_off:
             self._search_reasoning()
@@ -215,16 +220,23 @@ class ReplyReader:
     def _start_structured(self, started: ToolCallStarted) -> None:
         if len(self._structured) < MOST_CALLS:
             message = MessageDecoder() if self._offer.is_respond(started.name) else None
-            self._structured[started.index] = _StructuredCall(started, message)
+            place = len(self._calls)
+            self._structured[started.index] = _StructuredCall(started, message, place)
         elif _TOO_MANY not in self._facts:
             self._facts.append(_TOO_MANY)
 
-    def _end_structured(self, call: _StructuredCall) -> list[Heard]:
-        written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
-        if call.message is not None:
-            return self._end_message(call.message, written)
-        self._calls.append(written)
-        return []
+    def _end_structured(self) -> list[Heard]:
+        """End the calls that the backend recognised, each where it began among those in text."""
+        heard: list[Heard] = []
+        before = 0
+        for call in self._structured.values():
+            written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
+            if call.message is not None:
+                heard += self._end_message(call.message, written)
+            else:
+                self._calls.insert(call.position + before, written)
+                before += 1
+        return heard
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
         self._has_responded = True

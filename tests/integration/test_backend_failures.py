@@ -107,7 +107,8 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
 async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
     serving = Serving(pace=Pace(deadline=0.05))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
-        answer = await front.ask(request(), stream=stream)
+        headers = {"x-temper-text-policy": "respond"}
+        answer = await front.ask(request(), stream=stream, headers=headers)
         async with asyncio.timeout(5):
             await front.backend.questions[1].left.wait()
     assert answer.error is not None

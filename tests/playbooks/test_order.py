@@ -21,10 +21,12 @@ RAN = (
 
 def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
-    assert "3 times" in str(book.last_message["content"])
+    assert book.last_message["role"] == "user"
+    assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
     call(book, "get_time", "{}")
     book.ask()
-    assert book.last_message["role"] == "tool"
+    assert book.last_message["role"] == "user"
+    assert "get_time was not called again" in str(book.last_message["content"])
     call(book, "respond", '{"message": "It is noon."}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert LoopNoticed("get_time", 3) in book.turn.facts
