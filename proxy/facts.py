@@ -164,7 +164,9 @@ class Outcome(Enum):
     EXHAUSTED = "exhausted"
 
 
-_MENDINGS: frozenset[type[Fact]] = frozenset((Rescued, Repaired, Coerced, Renamed, Dropped))
+_MENDINGS: frozenset[type[Fact]] = frozenset(
+    (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded)
+)
 _COUNTED: frozenset[type[Fact]] = frozenset(
     (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, Withheld)
 )
@@ -209,7 +211,8 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
 def repairs(facts: Iterable[Fact]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 
-    Syntaxes and defects are named, everything else is counted; an announcement is just `announced`.
+    Syntaxes, defects and tools in a loop are named, everything else is counted; an announcement is
+    just `announced`, and `rounds` tells after how many of them an answer was asked for.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
@@ -219,6 +222,10 @@ def repairs(facts: Iterable[Fact]) -> str:
                 named.setdefault("rescued", []).append(name)
             case RejectedReply("announced"):
                 named.setdefault("announced", [])
+            case LoopNoticed(name):
+                named.setdefault("loop", []).append(name)
+            case RoundsExceeded(rounds):
+                named.setdefault("rounds", []).append(str(rounds))
             case RejectedReply(name):
                 named.setdefault("rejected", []).append(name)
             case _ if type(fact) in _COUNTED:

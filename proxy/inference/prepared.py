@@ -36,13 +36,20 @@ class Prepared(msgspec.Struct, frozen=True):
     streams_calls: bool = False
 
     def question(
-        self, attempt: Attempt, nudges: tuple[Message, ...], schema: JsonObject | None
+        self,
+        attempt: Attempt,
+        nudges: tuple[Message, ...],
+        schema: JsonObject | None,
+        most_tokens: int | None = None,
     ) -> Question:
-        """Word an attempt; an answer in the client's own form is asked for with its own words."""
+        """Word an attempt; an answer in the client's own form is asked for with its own words.
+
+        The reply may have `most_tokens`; None leaves that to the client.
+        """
         omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
         worded = self.wording.word(self.messages + nudges)
         return Question(
-            self.request,
+            self.request if most_tokens is None else self.request.bounded(most_tokens),
             worded.messages,
             worded.tools,
             self.tool_choice,

@@ -65,11 +65,13 @@ from proxy.inference.listening import GuardedListening, Listening, Observing, Pa
 from proxy.inference.prepared import Prepared
 from proxy.inference.release import Continuation, Release, is_content
 from proxy.inference.shown import ShownAnswer
+from proxy.inference.spending import Spending
 
 MayRetry: TypeAlias = Callable[[], bool]
 
 CUT_OFF = "length"
 _WHOLE = ("stop", "tool_calls")
+_LEAST_TOKENS = 512
 
 
 class State(Enum):
@@ -135,6 +137,7 @@ class Turn:
         self._facts = list(prepared.facts)
         self._started: ReplyStarted | None = None
         self._usage: UsageReported | None = None
+        self._spent = Spending()
         self._fallback: _Fallback | None = None
         self._shown = ShownAnswer()
         self._shown_by: Listening | None = None
@@ -162,7 +165,9 @@ class Turn:
         self._usage = None
         self._facts.append(Asked(self._attempt.rung.value))
         self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
-        return self._prepared.question(self._attempt, self._nudges, self._schema())
+        return self._prepared.question(
+            self._attempt, self._nudges, self._schema(), self._most_tokens()
+        )
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; returns the client's events.
@@ -175,6 +180,7 @@ class Turn:
                 return self._announce(event)
             case UsageReported():
                 self._usage = event
+                self._spent.add(event)
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
@@ -258,6 +264,12 @@ class Turn:
             tools = [one for one in offer.tools if one.name == is_open.name]
             return call_schema([pinned(tool, is_open.arguments.members) for tool in tools])
         return call_schema(offer.due)
+
+    def _most_tokens(self) -> int | None:
+        """Bound the constrained attempt, which has no end of its own if no call comes of it."""
+        if self._attempt.rung is not Rung.CONSTRAINED or not self._spent.first_reply:
+            return None
+        return max(_LEAST_TOKENS, 2 * self._spent.first_reply)
 
     def _announce(self, started: ReplyStarted) -> Sequence[ReplyEvent]:
         if self._started is not None:
@@ -348,11 +360,11 @@ class Turn:
             self._fallback = _Fallback(answer, self._listening, self._usage)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
-        if not is_an_answer(failure, self._text_policy):
+        if self._is_narrated() or not is_an_answer(failure, self._text_policy):
             self._facts.append(LadderEnded(failure.defect.value))
-            if self._is_strict:
-                self._move(Move.FINISHED)
-                raise GuardrailsExhausted(len(self._failures), failure.defect.value)
+        if self._is_strict and not is_an_answer(failure, self._text_policy):
+            self._move(Move.FINISHED)
+            raise GuardrailsExhausted(len(self._failures), failure.defect.value)
         best, is_open = self._fallback, self._shown.open_call
         if is_open and not (best and self._shown.admits(best.answer.calls)):
             self._facts.append(BrokeOff(is_open.name))
@@ -361,12 +373,17 @@ class Turn:
         assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
         return self._complete(best)
 
+    def _is_narrated(self) -> bool:
+        """Tell whether the model was asked for a call, or for anything at all, and gave none."""
+        defects = [failure.defect for failure in self._failures]
+        return any(defects.count(one) > 1 for one in (Defect.ANNOUNCED, Defect.EMPTY))
+
     def _complete(self, best: _Fallback) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
         self._move(Move.FINISHED)
         rest = best.listening.complete(best.answer, is_own=is_own)
-        usage = [best.usage] if best.usage is not None else []
+        usage = [self._spent.told_with(best.usage)] if best.usage is not None else []
         has_calls = bool(self._shown.calls) and not self._shown.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]

@@ -83,7 +83,11 @@ async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> Non
     async with temper(says("Sunny."), second + spoken.DONE) as front:
         asked = request(stream_options={"include_usage": True}) if stream else request()
         answer = await front.ask(asked, stream=stream, headers=RESPOND)
+    assert isinstance(answer.usage, dict)
+    spent = answer.usage.pop("temper")
     assert answer.usage == costly
+    assert isinstance(spent, dict)
+    assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
 
 
 async def test_a_call_comes_as_the_backend_streams_it() -> None:

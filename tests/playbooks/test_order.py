@@ -7,7 +7,7 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome
+from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome, repairs
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, write
 
@@ -30,6 +30,7 @@ def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
     call(book, "respond", '{"message": "It is noon."}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert LoopNoticed("get_time", 3) in book.turn.facts
+    assert "loop=get_time" in repairs(book.turn.facts)
     assert RejectedReply("loop") in book.turn.facts
 
 
@@ -44,6 +45,8 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     book >> ReplyFinished("stop") << ReplyFinished("stop")
     book.end()
     assert RoundsExceeded(2) in book.turn.facts
+    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert repairs(book.turn.facts) == "rounds=2"
 
 
 def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:

@@ -132,6 +132,17 @@ def test_there_is_never_a_second_resumption(repeated: str) -> None:
     assert attempts(book.turn.facts) == 2
 
 
+def test_a_model_that_only_announces_is_reported_as_such() -> None:
+    book = announced()
+    write(book, ANNOUNCED)
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    book = Playbook.of(make_request()).ask()
+    book >> ReplyFinished("stop")
+    book.ask()
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
 def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
     book = announced()
     call(book, "respond", '{"message": ""}')

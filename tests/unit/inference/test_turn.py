@@ -301,7 +301,7 @@ def test_prose_cut_off_by_the_token_limit_is_not_asked_for_again() -> None:
     book.end()
 
 
-def test_usage_is_that_of_the_reply_the_client_got() -> None:
+def test_usage_is_that_of_the_reply_the_client_got_with_what_all_attempts_cost() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book >> UsageReported({"total_tokens": 1})
     write(book, "Prose.")
@@ -309,7 +309,37 @@ def test_usage_is_that_of_the_reply_the_client_got() -> None:
     book >> UsageReported({"total_tokens": 2})
     call(book, "get_time", "{}")
     book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
-    book << UsageReported({"total_tokens": 2}) << ReplyFinished("tool_calls")
+    (usage, end) = book.shown
+    assert isinstance(usage, UsageReported)
+    assert usage.usage["total_tokens"] == 2
+    assert usage.usage["temper"] == {
+        "attempts": 2, "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 3
+    }  # fmt: skip
+    assert end == ReplyFinished("tool_calls")
+
+
+@pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
+def test_the_constrained_attempt_is_bounded_by_what_the_first_took(
+    spent: int | None, bound: int | None
+) -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    for tokens in (spent, 9_000):
+        book >> UsageReported({"completion_tokens": tokens})
+        write(book, "No.")
+        book.ask()
+    assert book.schema() is not None
+    assert book.question is not None
+    assert book.question.request.max_tokens == bound
+
+
+def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    write(book, "No.")
+    book.ask()
+    write(book, "I cannot.")
+    book.ask()
+    write(book, " " * 100, "length")
+    book << TextDelta("I cannot.") << ReplyFinished("stop")
     book.end()
 
 
