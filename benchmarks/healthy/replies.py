@@ -12,7 +12,7 @@ from benchmarks.healthy.material import ANSWERS, CALLS, LINES, PREAMBLES
 from benchmarks.load.replies import DONE, Event, chunk, event_of, members
 from benchmarks.load.replies import Reply as Rendered
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 
 PREFIX = "healthy"
 LONG_TOKENS = 3_000
@@ -62,10 +62,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says: text, then calls."""
+    """What the model says: text, then calls, the ids of which have a part in common."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
+    ids: str = "healthy"
 
     @property
     def reason(self) -> str:
@@ -161,11 +162,11 @@ def streamed(reply: Reply, *, responds: str = "", has_usage: bool = False) -> Re
     """Render a stream; `responds` is the tool that an answer in prose is put into."""
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, "tool_calls" if responds else reply.reason)]
-    written = [_written(delta) for delta in reply.deltas]
+    written = [_written(delta, reply) for delta in reply.deltas]
     if responds:
-        start.append(chunk(_call_delta(0, responds, '{"message":"')))
-        written = [_call_delta(0, None, _escaped(delta.text)) for delta in reply.deltas]
-        end.insert(0, chunk(_call_delta(0, None, '"}')))
+        start.append(chunk(_opening(reply, 0, Call(responds, '{"message":"'))))
+        written = [_more(0, _escaped(delta.text)) for delta in reply.deltas]
+        end.insert(0, chunk(_more(0, '"}')))
     if has_usage:
         told: JsonObject = {"choices": [], **members("chat.completion.chunk")}
         end.append(event_of({**told, "usage": _usage(reply)}))
@@ -180,33 +181,33 @@ def whole(reply: Reply, *, responds: str = "") -> bytes:
         calls = (Call(responds, f'{{"message":"{_escaped(reply.text)}"}}'),)
     message: JsonObject = {"role": "assistant", "content": None if responds else reply.text or None}
     if calls:
-        message["tool_calls"] = [
-            _with_id(place, call.name, call.arguments) for place, call in enumerate(calls)
-        ]
+        message["tool_calls"] = [_described(reply, place, call) for place, call in enumerate(calls)]
     reason = "tool_calls" if calls else "stop"
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
     body: JsonObject = {**members("chat.completion"), "choices": [choice], "usage": _usage(reply)}
     return json.dump(body)
 
 
-def _written(delta: Delta) -> JsonObject:
+def _written(delta: Delta, reply: Reply) -> JsonObject:
     channel, _, place = delta.channel.partition(" ")
     if channel == "text":
         return {"content": delta.text}
     if channel == "name":
-        return _call_delta(int(place), delta.text, "")
-    return _call_delta(int(place), None, delta.text)
+        return _opening(reply, int(place), Call(delta.text, ""))
+    return _more(int(place), delta.text)
 
 
-def _call_delta(place: int, name: str | None, arguments: str) -> JsonObject:
-    if name is not None:
-        return {"tool_calls": [{"index": place, **_with_id(place, name, arguments)}]}
+def _opening(reply: Reply, place: int, call: Call) -> JsonObject:
+    return {"tool_calls": [{"index": place, **_described(reply, place, call)}]}
+
+
+def _more(place: int, arguments: str) -> JsonObject:
     return {"tool_calls": [{"index": place, "function": {"arguments": arguments}}]}
 
 
-def _with_id(place: int, name: str, arguments: str) -> JsonObject:
-    function: dict[str, JsonValue] = {"name": name, "arguments": arguments}
-    return {"id": f"call_healthy_{place}", "type": "function", "function": function}
+def _described(reply: Reply, place: int, call: Call) -> JsonObject:
+    function: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{reply.ids}_{place}", "type": "function", "function": function}
 
 
 def _escaped(text: str) -> str:
