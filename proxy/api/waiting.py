@@ -9,8 +9,10 @@ import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
+from proxy.api.errors import describe
 from proxy.api.exchange import identity_of
 from proxy.api.streaming import Pace, stream_start, while_connected
+from proxy.conversation import json
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
 from proxy.dialects.openai_chat.encode import ChunkEncoder
@@ -39,6 +41,7 @@ class Opening:
         self._send = send
         self._pace = pace
         self._problem: bytes | None = None
+        self._is_over = False
 
     @property
     def outlet(self) -> Send:
@@ -62,6 +65,11 @@ class Opening:
             raise ClientDisconnect
         if failure is not None:
             raise failure
+
+    async def break_off(self) -> None:
+        """Tell a client that has seen the beginning, and no end, that a bug of ours ended it."""
+        if self.chunks is not None and not self._is_over:
+            await self._end(json.dump(describe(TemperError()).body()))
 
     async def _failure_of(self, hold: Hold, request: Request) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
@@ -87,12 +95,17 @@ class Opening:
         if message["type"] == "http.response.start":
             self._problem = None if message["status"] == HTTPStatus.OK else b""
         elif self._problem is None:
+            self._is_over = not message.get("more_body", False)
             await self._send(message)
         else:
             self._problem += message.get("body", b"")
             if not message.get("more_body", False):
-                event = sse.encode_data(self._problem)
-                await self._send({"type": "http.response.body", "body": event})
+                await self._end(self._problem)
+
+    async def _end(self, problem: bytes) -> None:
+        """Send an error event, and nothing behind it."""
+        self._is_over = True
+        await self._send({"type": "http.response.body", "body": sse.encode_data(problem)})
 
 
 async def _is_granted_soon(hold: Hold, pace: Pace) -> bool:

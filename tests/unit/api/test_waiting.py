@@ -140,6 +140,36 @@ def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
     assert not client.got[-1].get("more_body", False)
 
 
+def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
+    async def scene(world: World) -> None:
+        await world.opening.break_off()
+        assert world.client.got == []
+        waiting = asyncio.create_task(world.wait(STREAMED))
+        await world.sends(2)
+        world.server.finish()
+        await waiting
+        await world.opening.break_off()
+        await world.opening.break_off()
+
+    client = run(scene, Pace(keep_alive=0.001)).client
+    assert client.answer.count(b'data: {"error":') == 1
+    assert client.answer.endswith(b"\n\n")
+    assert not client.got[-1].get("more_body", False)
+
+
+def test_a_stream_that_has_an_end_gets_no_other() -> None:
+    async def scene(world: World) -> None:
+        waiting = asyncio.create_task(world.wait(STREAMED))
+        await world.sends(2)
+        world.server.finish()
+        await waiting
+        await world.opening.outlet(START)
+        await world.opening.outlet(BODY)
+        await world.opening.break_off()
+
+    assert run(scene, Pace(keep_alive=0.001)).client.answer.endswith(b"rest")
+
+
 def test_a_client_that_leaves_ends_the_wait() -> None:
     async def scene(world: World) -> None:
         waiting = asyncio.create_task(world.wait(STREAMED))
