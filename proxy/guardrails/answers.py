@@ -38,7 +38,8 @@ def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
     except ValueError as error:
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
-        errors = tuple(compiled(schema).errors(value))
+        checked = compiled(schema)
+        errors = () if checked.is_valid(value) else tuple(checked.errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:

@@ -78,9 +78,10 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return read
     try:
         schema = compiled(tool.parameters)
+        is_valid = schema.is_valid(read.value)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
-    if schema.is_valid(read.value):
+    if is_valid:
         return _valid(read, read.facts)
     return _coerced(tool.name, schema, read)
 

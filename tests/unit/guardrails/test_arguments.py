@@ -14,6 +14,7 @@ from proxy.guardrails.arguments import (
     check,
     object_text,
 )
+from proxy.guardrails.complaints import TOO_LARGE
 
 PARAMETERS: JsonObject = {
     "type": "object",
@@ -153,6 +154,32 @@ def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     (fact,) = checked.facts
     assert isinstance(fact, Unchecked)
     assert fact.tool == "odd"
+
+
+def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_says_so() -> None:
+    definitions: JsonObject = {"d0": {"type": "integer"}}
+    for level in range(30):
+        link: JsonValue = {"$ref": f"#/$defs/d{level}"}
+        definitions[f"d{level + 1}"] = {"anyOf": [link, link]}
+    schema: JsonObject = {"properties": {"a": {"$ref": "#/$defs/d30"}}, "$defs": definitions}
+    checked = check(Tool("odd", schema, b""), '{"a": "x"}')
+    assert isinstance(checked, ValidArguments)
+    (fact,) = checked.facts
+    assert isinstance(fact, Unchecked)
+    assert "too long" in fact.problem
+    fewer: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d16"}}}
+    assert check(Tool("odd", fewer, b""), '{"a": "x"}') == InvalidArguments(
+        {"a": "x"}, (TOO_LARGE,)
+    )
+    least: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d6"}}}
+    refused = check(Tool("odd", least, b""), '{"a": "x"}')
+    assert isinstance(refused, InvalidArguments)
+    assert [str(one) for one in refused.complaints] == ['/a: expected integer, got "x"']
+    assert check(Tool("odd", fewer, b""), '{"a": 1}') == ValidArguments('{"a": 1}', {"a": 1})
+    two: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d2"}}}
+    coerced = check(Tool("odd", two, b""), '{"a": "1"}')
+    assert isinstance(coerced, ValidArguments)
+    assert coerced.value == {"a": 1}
 
 
 def test_boolean_schemas_accept_everything_or_nothing() -> None:
