@@ -19,6 +19,8 @@ from proxy.conversation.requests import Request
 from proxy.errors import InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet, Hold
 
+_LONGEST_NAME = 512  # characters; names may be paths
+
 Addressed = TypeVar("Addressed", Request, Passage)
 
 
@@ -128,7 +130,13 @@ class Services:
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
-        """Return the service of a model; raises `UnknownModel`, which lists those there are."""
+        """Return the service of a model; raises `UnknownModel`, which lists those there are.
+
+        A name that is too long to be one is an `InvalidRequest`.
+        """
+        if len(model) > _LONGEST_NAME:
+            problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
+            raise InvalidRequest(problem, "model")
         found = self._by_name.get(model) or self._by_name.get("")
         if found is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))
