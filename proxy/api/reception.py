@@ -161,7 +161,13 @@ def decode_passage(path: str, body: bytes) -> Passage:
 
 
 def asker(http: HttpRequest) -> str:
-    """Tell clients apart, so that they take turns: by their key, else by their address."""
+    """Tell clients apart, so that they take turns: by the owner of their key.
+
+    Where nobody needs a key, by the one that is meant for the backend, else by their address.
+    """
+    owner: str = http.scope["state"].get("owner", "")
+    if owner:
+        return owner
     sent = headers_of(http.scope)
     key = sent.get("authorization") or sent.get("x-api-key")
     return key or (http.client.host if http.client is not None else "")

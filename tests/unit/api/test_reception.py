@@ -6,7 +6,7 @@ from starlette.requests import Request as HttpRequest
 from proxy.api.app import Serving
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits
-from proxy.api.reception import Received, Reception, request_id
+from proxy.api.reception import Received, Reception, asker, request_id
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -127,3 +127,25 @@ def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
 
 def test_a_request_has_the_id_that_it_was_given() -> None:
     assert request_id(HttpRequest(HandMadeClient().scope)) == "req_test"
+
+
+@pytest.mark.parametrize(
+    ("headers", "owner", "who"),
+    [
+        ({"authorization": "Basic 1", "x-api-key": "k"}, "alice", "alice"),
+        ({}, "alice", "alice"),
+        ({"authorization": "Bearer k", "x-api-key": "other"}, "", "Bearer k"),
+        ({"x-api-key": "k"}, "", "k"),
+        ({}, "", "10.0.0.7"),
+    ],
+)
+def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
+    headers: dict[str, str], owner: str, who: str
+) -> None:
+    scope = HandMadeClient(headers=headers).scope
+    scope |= {"client": ("10.0.0.7", 5), "state": {"owner": owner}}
+    assert asker(HttpRequest(scope)) == who
+
+
+def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
+    assert asker(HttpRequest(HandMadeClient().scope)) == ""
