@@ -143,7 +143,7 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
     headers: dict[str, str], owner: str, who: str
 ) -> None:
     scope = HandMadeClient(headers=headers).scope
-    scope |= {"client": ("10.0.0.7", 5), "state": {"owner": owner}}
+    scope.update(client=("10.0.0.7", 5), state={"owner": owner})
     assert asker(HttpRequest(scope)) == who
 
 
