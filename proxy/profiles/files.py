@@ -201,7 +201,7 @@ def _read_all(files: Iterable[Traversable]) -> tuple[Profile, ...]:
 
 def _read(file: Traversable) -> Profile:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidConfiguration(str(file), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
