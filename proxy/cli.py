@@ -7,6 +7,7 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
@@ -50,6 +51,19 @@ def _version() -> str:
         return "unknown (not installed)"
 
 
+def _keep_standard_streams() -> None:
+    """Open what was closed of the first three files; sockets would take their numbers.
+
+    libuv aborts the process when it is to close one of them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest number there is
+            os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
+
+
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="New here? Try: temper demo",
@@ -57,6 +71,7 @@ def _version() -> str:
 @click.version_option(_version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
+    _keep_standard_streams()
 
 
 @main.command()
