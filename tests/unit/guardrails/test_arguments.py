@@ -80,6 +80,14 @@ def test_what_was_repaired_is_written_anew_and_reported(
     assert check(WEATHER, written) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
 
 
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
+def test_half_a_character_is_replaced_and_reported(half: str) -> None:
+    text = f'{{"city": "Ro{half}me"}}'
+    repaired = (Repaired("get_weather"),)
+    city: JsonObject = {"city": "Ro\ufffdme"}
+    assert check(WEATHER, text) == ValidArguments(json.dump_text(city), city, repaired)
+
+
 def test_python_says_none_for_missing_arguments() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
