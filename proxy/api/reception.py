@@ -1,7 +1,10 @@
 """From an HTTP request to a turn: read, recognised, drafted, and fitted into the window."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -33,6 +36,9 @@ _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 
 Choice = TypeVar("Choice", bound=Enum)
+Decoded = TypeVar("Decoded")
+
+_LARGE = 2**20  # bytes
 
 # what is passed on: the field that the model reads, and whether its answer can be a stream
 PASSED_ON = MappingProxyType(
@@ -82,13 +88,14 @@ class Reception:
 
     async def read(self, http: HttpRequest) -> Asking:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
-        request = decode_request(await read_body(http, self.body))
+        request = await _read(decode_request, await read_body(http, self.body))
         service = self.services.find(request.model)
         return Asking(service.addressed(request), service)
 
     async def pass_on(self, http: HttpRequest, path: str) -> Passing:
         """Read a request that is not ours to judge; raises as `read` does."""
-        passage = decode_passage(path, await read_body(http, self.body))
+        body = await read_body(http, self.body)
+        passage = await _read(partial(decode_passage, path), body)
         service = self.services.find(passage.model)
         return Passing(service.addressed(passage), service, self._upstream_headers(http))
 
@@ -147,6 +154,11 @@ class Reception:
         if parent and (state := state_of(parent, http.headers.getlist("tracestate"))):
             headers["tracestate"] = state
         return {**headers, "x-request-id": request_id(http)}
+
+
+async def _read(decode: Callable[[bytes], Decoded], body: bytes) -> Decoded:
+    """Decode a body, a large one beside the event loop, so that others are served meanwhile."""
+    return decode(body) if len(body) <= _LARGE else await asyncio.to_thread(decode, body)
 
 
 def decode_passage(path: str, body: bytes) -> Passage:

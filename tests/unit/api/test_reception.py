@@ -149,3 +149,28 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
 
 def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
     assert asker(HttpRequest(HandMadeClient().scope)) == ""
+
+
+@pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])
+def test_a_body_is_read_the_same_however_large(text: str) -> None:
+    said: JsonObject = {"role": "user", "content": text}
+    assert received({"model": "m", "messages": [said]}).draft.request.messages[0].text == text
+    with pytest.raises(InvalidRequest, match="messages"):
+        received({"model": "m", "messages": text})
+
+
+def test_others_are_served_while_a_large_body_is_read() -> None:
+    said: list[JsonValue] = [{"role": "user", "content": "Hello there."}] * 30_000
+    client = HandMadeClient(json.dump({"model": "m", "messages": said}), "POST")
+
+    async def scene() -> int:
+        served = 0
+        http = HttpRequest(client.scope, client.receive)
+        reading = asyncio.create_task(reception(ScriptedBackend()).read(http))
+        while not reading.done():
+            await asyncio.sleep(0)
+            served += 1
+        await reading
+        return served
+
+    assert asyncio.run(scene()) > 50
