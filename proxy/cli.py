@@ -8,7 +8,6 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -24,11 +23,11 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
+from proxy.signals import INTERRUPTED, handlers_kept, heeded
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
 _FAILED = 1
-_INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 _CONFIG = click.option(
     "--config",
@@ -234,34 +233,41 @@ def _served(flags: Mapping[str, object]) -> Flags:
     }
 
 
-def _run(
-    work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = _INTERRUPTED
-) -> None:
+def _run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
     """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            is_done = runner.run(_until_terminated(work))
+        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+            is_done = runner.run(_until_signalled(work))
     except TemperError as error:
         _fail(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     if not is_done:
         sys.exit(otherwise)
 
 
-async def _until_terminated(work: Coroutine[None, None, bool]) -> bool:
-    """Let SIGTERM cancel the work as Ctrl-C does, so that all that was started is stopped.
+async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
+    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
 
     A server that is ready takes the signals over.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+
+    def hear() -> None:
+        if task.cancelling():
+            raise KeyboardInterrupt
+        task.cancel()
+
+    numbers = heeded()
+    for number in numbers:
+        loop.add_signal_handler(number, hear)
     try:
         return await work
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
