@@ -154,7 +154,7 @@ class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
     One that `is_managed` is a server of ours; it is there again in `retry_after` seconds, or stays
-    down where that is None.
+    down where that is None. Nothing was sent to one that `is_unreached`.
     """
 
     def __init__(
@@ -165,9 +165,11 @@ class BackendUnavailable(BackendFailed):
         loading: bool = False,
         is_managed: bool = False,
         retry_after: int | None = None,
+        is_unreached: bool = False,
     ) -> None:
         self.loading = loading
         self.is_managed = is_managed
+        self.is_unreached = is_unreached
         self.retry_after = retry_after
         super().__init__(backend, problem)
 

@@ -87,7 +87,7 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
             | httpx.UnsupportedProtocol()
             | httpx.InvalidURL()
         ):
-            return BackendUnavailable(backend, f"cannot be reached ({error})")
+            return BackendUnavailable(backend, f"cannot be reached ({error})", is_unreached=True)
         case TimeoutError() | httpx.TimeoutException():
             return BackendTimedOut(backend, "was silent for too long")
         case NotHttp() if not mid_reply:

@@ -39,8 +39,8 @@ def looked_after(status: Status, load_wait: float = 30.0) -> tuple[Followed, Man
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_a_server_that_is_being_restarted_says_when_to_come_back(*, stream: bool) -> None:
-    _, engine = looked_after(RESTARTING)
+async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: bool) -> None:
+    _, engine = looked_after(RESTARTING, load_wait=0.0)
     async with in_front_of(engine, None, ScriptedBackend()) as front:
         took = []
         for _ in range(5):
