@@ -65,6 +65,12 @@ class Healed(msgspec.Struct, frozen=True):
     what: str
 
 
+class RuleSkipped(msgspec.Struct, frozen=True):
+    """A rule of order was left out, as it waits for a `tool` that the request does not offer."""
+
+    tool: str
+
+
 class LoopNoticed(msgspec.Struct, frozen=True):
     """The history ends in the same call with the same result, `times` times in a row."""
 
@@ -146,6 +152,7 @@ Fact: TypeAlias = (
     | Dropped
     | Unchecked
     | Healed
+    | RuleSkipped
     | LoopNoticed
     | RoundsExceeded
     | RejectedReply
@@ -168,7 +175,7 @@ _MENDINGS: frozenset[type[Fact]] = frozenset(
     (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded)
 )
 _COUNTED: frozenset[type[Fact]] = frozenset(
-    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, Withheld)
+    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, RuleSkipped, Withheld)
 )
 
 

@@ -1,8 +1,8 @@
 """From an HTTP request to a turn: read, recognised, drafted, and fitted into the window."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from proxy.api.account import Account
 from proxy.api.exchange import new_call_id
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
+from proxy.api.ordering import Ordering
 from proxy.api.recognition import KnownModel
 from proxy.api.sent_headers import headers_of
 from proxy.api.services import Service, Services
@@ -22,6 +23,7 @@ from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import Passage
 from proxy.conversation import json
 from proxy.conversation.requests import Request
+from proxy.conversation.workflows import Workflow
 from proxy.dialects.openai_chat.decode import decode_request, read_object
 from proxy.dialects.openai_chat.schema import kind
 from proxy.errors import ContextOverflow, InvalidRequest
@@ -79,12 +81,16 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Takes requests; `body` bounds what a client may send."""
+    """Takes requests; `body` bounds what a client may send.
+
+    `workflows` are the operator's rules of order, by the names of models.
+    """
 
     services: Services
     policy: Policy
     body: BodyLimits
     forwards_authorization: bool = False
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
     async def read(self, http: HttpRequest) -> Asking:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
@@ -103,8 +109,12 @@ class Reception:
         """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
         request, service = asking.request, asking.service
         known = await service.look_up(request.model)
-        policy = structs.replace(self._policy_for(http), traits=known.traits)
+        ordering = Ordering(self.services, self.workflows)
+        rules, skipped = await ordering.rules_for(request, service, known)
+        policy = structs.replace(self._policy_for(http), traits=known.traits, workflow=rules)
         written = draft(request, policy)
+        if skipped and written.offer is not None:
+            written = structs.replace(written, facts=(*written.facts, *skipped))
         sent = headers_of(http.scope)
         wished = sent.get(_COMPACTION)
         mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None

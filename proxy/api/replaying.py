@@ -10,6 +10,7 @@ from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
+from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import outcome, repairs, tries
@@ -195,7 +196,7 @@ def _answers(turn: Turn, generations: Sequence[Sequence[Piece]]) -> Iterator[Seq
 def _turn(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Turn:
     request = decode_request(json.dump(exchange.request))
     traits = _traits(exchange.model, profiles)
-    written = draft(request, _policy(exchange.policy, request.model, traits))
+    written = draft(request, _policy(exchange.policy, traits))
     was_withheld = "withheld" in exchange.verdict.repairs
     leave = iter(range(len(_heard(exchange)) - 1))
 
@@ -223,8 +224,7 @@ def _traits(recorded: RecordedModel, profiles: Sequence[Profile]) -> Traits:
     return introduce("", evidence, profiles, wishes).traits
 
 
-def _policy(recorded: RecordedPolicy, model: str, traits: Traits) -> Policy:
-    rules = {} if recorded.workflow is None else {model: recorded.workflow}
+def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
     return Policy(
         traits,
         recorded.text_policy,
@@ -233,7 +233,7 @@ def _policy(recorded: RecordedPolicy, model: str, traits: Traits) -> Policy:
         recorded.mode,
         recorded.most_repeats,
         recorded.most_rounds,
-        rules,
+        recorded.workflow or NO_RULES,
         recorded.streams_calls,
     )
 

@@ -23,6 +23,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.requests import Question
+from proxy.conversation.workflows import NO_RULES
 from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
@@ -99,7 +100,7 @@ class Tape:
             id=record.id,
             at=record.begun_at,
             model=_model(known),
-            policy=_policy(draft.policy, draft.request.model),
+            policy=_policy(draft.policy),
             request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
             generations=tuple(
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
@@ -216,7 +217,7 @@ def _model(known: KnownModel) -> RecordedModel:
     )
 
 
-def _policy(policy: Policy, model: str) -> RecordedPolicy:
+def _policy(policy: Policy) -> RecordedPolicy:
     return RecordedPolicy(
         mode=policy.mode,
         text_policy=policy.text_policy,
@@ -224,6 +225,6 @@ def _policy(policy: Policy, model: str) -> RecordedPolicy:
         is_strict=policy.is_strict,
         most_repeats=policy.most_repeats,
         most_rounds=policy.most_rounds,
-        workflow=policy.workflows.get(model),
+        workflow=None if policy.workflow == NO_RULES else policy.workflow,
         streams_calls=policy.streams_calls,
     )

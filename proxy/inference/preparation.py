@@ -3,8 +3,6 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from proxy.context.compaction import Compaction
@@ -42,9 +40,9 @@ class Policy(msgspec.Struct, frozen=True):
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
-    last of which found nothing new, it is asked for an answer. `workflows` are rules of order, by
-    the name under which a model is asked. With `streams_calls` a client that streams sees calls
-    while they are written.
+    last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
+    of order for the model. With `streams_calls` a client that streams sees calls while they are
+    written.
     """
 
     traits: Traits = GENERIC
@@ -54,7 +52,7 @@ class Policy(msgspec.Struct, frozen=True):
     mode: Mode = Mode.ON
     most_repeats: int = MOST_REPEATS
     most_rounds: int = MOST_ROUNDS
-    workflows: Mapping[str, Workflow] = msgspec.field(default_factory=dict)
+    workflow: Workflow = NO_RULES
     streams_calls: bool = True
 
 
@@ -182,7 +180,7 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
-        _workflow(request, policy),
+        policy.workflow if request.workflow == NO_RULES else request.workflow,
         loop_at_end(completed, policy.most_repeats),
         bool(history) and history[-1].role == "tool",
         policy.traits.aliases,
@@ -219,13 +217,6 @@ def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
     if traits.convention != _CONTRACT:
         return usual
     return (JsonContract(respond.name if respond is not None else None), *usual)
-
-
-def _workflow(request: Request, policy: Policy) -> Workflow:
-    """Choose the client's own rules of order, or else the operator's for the model."""
-    if request.workflow != NO_RULES:
-        return request.workflow
-    return policy.workflows.get(request.model, NO_RULES)
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

@@ -22,7 +22,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
-from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.calls import CallsInProgress
 from proxy.dialects.openai_chat.fragments import ArgumentsFragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
@@ -32,10 +31,10 @@ from proxy.dialects.openai_chat.schema import (
     MadeCall,
     OfferedTool,
     ResponseFormat,
-    WorkflowRules,
     kind,
     validate,
 )
+from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
@@ -49,10 +48,11 @@ def decode_request(body: bytes) -> Request:
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
+    messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     limit = checked.max_completion_tokens
     return Request(
         model=checked.model or "",
-        messages=tuple(map(_message, checked.messages, json.split_array(fields["messages"]))),
+        messages=messages,
         fields=fields,
         tools=tools,
         tool_choice=_tool_choice(checked, tools),
@@ -62,7 +62,7 @@ def decode_request(body: bytes) -> Request:
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
-        workflow=workflow_of(checked.temper.workflow if checked.temper is not None else None),
+        workflow=workflow_in(checked, messages, tools),
     )
 
 
@@ -148,17 +148,6 @@ def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
         return None
     schema = wanted.schema_ if wanted.json_schema is None else wanted.json_schema.schema_
     return _ANY_OBJECT if schema is None else schema
-
-
-def workflow_of(rules: WorkflowRules | None) -> Workflow:
-    """Read the rules of order; they may speak of tools that are not offered this time."""
-    if rules is None:
-        return NO_RULES
-    return Workflow(
-        tuple(rules.required_steps),
-        tuple(Prerequisite(one.tool, one.needs, one.argument) for one in rules.prerequisites),
-        tuple(rules.terminal_tools),
-    )
 
 
 @dataclass(frozen=True, slots=True)
