@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from proxy.api.admission import Admission
 from proxy.api.fitting import Fitting
 from proxy.api.recognition import KnownModel, KnownModels
+from proxy.api.waiting import Claim
 from proxy.backends.client import Backend, Health, Model, Passage
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.errors import InvalidRequest, UnknownModel
-from proxy.processes.fleet import Condition, Fleet, Hold
+from proxy.processes.fleet import Condition, Fleet
+from proxy.processes.managed import Managed
 
 _LONGEST_NAME = 512  # characters; names may be paths
 
@@ -43,9 +45,11 @@ class Service:
     upstream: str = ""
     fleet: Fleet | None = None
 
-    def hold(self) -> AbstractContextManager[Hold | None]:
-        """Claim the model while a block runs; raises `QueueFull`. None if it never waits."""
-        return nullcontext() if self.fleet is None else self.fleet.hold(self.name)
+    def hold(self) -> AbstractContextManager[Claim | None]:
+        """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
+        if self.fleet is not None:
+            return self.fleet.hold(self.name)
+        return nullcontext(self.backend.hold() if isinstance(self.backend, Managed) else None)
 
     def addressed(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Protocol
 
 import anyio
 from starlette.requests import ClientDisconnect
@@ -17,17 +18,36 @@ from proxy.conversation.requests import Request
 from proxy.dialects import sse
 from proxy.dialects.openai_chat.encode import ChunkEncoder
 from proxy.errors import BackendUnavailable, TemperError
-from proxy.processes.fleet import Hold
+
+_FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
+
+
+class Claim(Protocol):
+    """A request's wait for a model, whoever loads it."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the model can be used."""
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+
+    async def granted(self) -> None:
+        """Wait until the model can be used; raises what prevents it."""
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
 
 
 @asynccontextmanager
-async def load_wait(model: str, pace: Pace) -> AsyncGenerator[None, None]:
+async def load_wait(claim: Claim, pace: Pace) -> AsyncGenerator[None, None]:
     """Bound the wait for a model that is being loaded; raises `BackendUnavailable` beyond it."""
     try:
         async with asyncio.timeout(pace.load_wait):
             yield
     except TimeoutError as error:
-        raise BackendUnavailable(model, "is being loaded", loading=True) from error
+        raise claim.late() from error
 
 
 class Opening:
@@ -48,7 +68,7 @@ class Opening:
         """What sends the rest of the answer, the whole of it if nothing was sent."""
         return self._send if self.chunks is None else self._continue
 
-    async def wait_for(self, hold: Hold, request: Request, receive: Receive) -> None:
+    async def wait_for(self, hold: Claim, request: Request, receive: Receive) -> None:
         """Wait until a model is loaded, for `pace.load_wait` seconds at most.
 
         Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
@@ -71,13 +91,15 @@ class Opening:
         if self.chunks is not None and not self._is_over:
             await self._end(json.dump(describe(TemperError()).body()))
 
-    async def _failure_of(self, hold: Hold, request: Request) -> TemperError | None:
+    async def _failure_of(self, hold: Claim, request: Request) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
+        silence = min(_FIRST_NEWS, self._pace.keep_alive)
         try:
-            async with load_wait(request.model, self._pace):
-                while not await _is_granted_soon(hold, self._pace):
+            async with load_wait(hold, self._pace):
+                while not await _is_granted_within(silence, hold):
+                    silence = self._pace.keep_alive
                     if request.stream:
-                        await self._tell(_news(request.model, hold.ahead), request)
+                        await self._tell(hold.news, request)
         except TemperError as error:
             return error
         return None
@@ -108,13 +130,8 @@ class Opening:
         await self._send({"type": "http.response.body", "body": sse.encode_data(problem)})
 
 
-async def _is_granted_soon(hold: Hold, pace: Pace) -> bool:
-    with anyio.move_on_after(pace.keep_alive):
+async def _is_granted_within(seconds: float, hold: Claim) -> bool:
+    with anyio.move_on_after(seconds):
         await hold.granted()
         return True
     return False
-
-
-def _news(model: str, ahead: int) -> str:
-    others = f", {ahead} {'request' if ahead == 1 else 'requests'} ahead" if ahead else ""
-    return f"loading {model}{others}"

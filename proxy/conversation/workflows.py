@@ -60,7 +60,7 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
 
 def _circle(name: str, before: Mapping[str, list[str]]) -> tuple[str, ...]:
     """Return the way from a tool through all that has to be called before it, back to the tool."""
-    ways = [(name,)]
+    ways: list[tuple[str, ...]] = [(name,)]
     seen: set[str] = set()
     while ways:
         way = ways.pop(0)

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
@@ -77,6 +77,38 @@ class Managed:
         if self._connected is not None:
             await self._connected[1].close()
 
+    def hold(self) -> "ReadyWait | None":
+        """Claim the server for a request; None if there is nothing to wait for, or no use."""
+        is_settled = self._server.status.state in (State.READY, State.DOWN)
+        return None if is_settled else ReadyWait(self)
+
+    async def until_ready(self, patience: float | None = None) -> ServerAddress:
+        """Wait for the server, its restart too, until a moment of the event loop's clock.
+
+        Raises `BackendUnavailable`, also if the server stays down.
+        """
+        try:
+            async with asyncio.timeout_at(patience):
+                return await self._server.ready()
+        except TimeoutError as error:
+            raise self.delayed() from error
+        except ProcessFailed as failure:
+            problem = f"is down: {self._server.status.reason or failure}"
+            raise BackendUnavailable(self.name, problem, is_managed=True) from failure
+
+    def delayed(self) -> BackendUnavailable:
+        """Say that somebody has waited for long enough."""
+        status = self._server.status
+        if not self.is_restarting:
+            return BackendUnavailable(self.name, "is loading its model", loading=True)
+        problem = f"is being restarted: {status.reason}"
+        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether it has ended and is not being started yet."""
+        return self._server.status.state is State.WAITING
+
     def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         return self._served(lambda server: server.ask(question, headers))
@@ -91,7 +123,7 @@ class Managed:
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
-            address = await self._ready(patience)
+            address = await self.until_ready(patience)
             server = await self._at(address)
             try:
                 async with aclosing(ask(server)) as parts:
@@ -142,24 +174,6 @@ class Managed:
         is_ready = backend is not None and await backend.health() is Health.READY
         return Health.READY if is_ready else Health.LOADING
 
-    async def _ready(self, patience: float) -> ServerAddress:
-        """Wait for the server, its restart too, until a moment of the event loop's clock."""
-        try:
-            async with asyncio.timeout_at(patience):
-                return await self._server.ready()
-        except TimeoutError as error:
-            raise self._delayed() from error
-        except ProcessFailed as failure:
-            problem = f"is down: {self._server.status.reason or failure}"
-            raise BackendUnavailable(self.name, problem, is_managed=True) from failure
-
-    def _delayed(self) -> BackendUnavailable:
-        status = self._server.status
-        if status.state is not State.WAITING:
-            return BackendUnavailable(self.name, "is loading its model", loading=True)
-        problem = f"is being restarted: {status.reason}"
-        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
-
     async def _is_gone(self, address: ServerAddress) -> bool:
         """Wait for the owner to notice the end of a server, which takes milliseconds."""
         loop = asyncio.get_running_loop()
@@ -198,6 +212,32 @@ class Managed:
             return BackendUnavailable(self.name, problem, is_managed=True)
         problem = f"{error.problem}; it is started again"
         return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyWait:
+    """A request's wait for a server of ours to be ready."""
+
+    _backend: Managed
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the server can be used."""
+        return self._backend.hold() is None
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+        doing = "restarting" if self._backend.is_restarting else "loading"
+        return f"{doing} {self._backend.name}"
+
+    async def granted(self) -> None:
+        """Wait until the server can be used; raises `BackendUnavailable` if it stays down."""
+        await self._backend.until_ready()
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
+        return self._backend.delayed()
 
 
 def _is_same(one: ServerAddress, other: ServerAddress) -> bool:

@@ -107,7 +107,7 @@ class Relay:
         with service.hold() as hold:
             if hold is not None:
                 with account.loading(load):
-                    async with load_wait(passage.model, self.pace):
+                    async with load_wait(hold, self.pace):
                         await hold.granted()
             service.resize(await service.look_up(passage.model), self.workers)
             account.wait(load)

@@ -43,5 +43,5 @@ def test_every_tool_is_named_with_its_place() -> None:
 def test_rules_that_nobody_can_keep_are_found_with_their_place(
     rules: Workflow, place: str, problem: str
 ) -> None:
-    where, what = next(contradictions(rules))
+    ((where, what),) = contradictions(rules)
     assert (where, problem in what) == (place, True)

@@ -137,6 +137,47 @@ def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
     run(work)
 
 
+@pytest.mark.parametrize("status", [READY, DOWN])
+def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> None:
+    assert Scene(status).backend.hold() is None
+
+
+@pytest.mark.parametrize(
+    ("status", "news", "problem"),
+    [
+        (STARTING, "loading llama-server/qwen", "is loading its model"),
+        (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
+    ],
+)
+def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
+    status: Status, news: str, problem: str
+) -> None:
+    async def work() -> None:
+        scene = Scene(status)
+        hold = scene.backend.hold()
+        assert hold is not None
+        assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
+        granted = asyncio.create_task(hold.granted())
+        await asyncio.sleep(0)
+        scene.server.note(READY)
+        await granted
+        assert hold.is_granted
+
+    run(work)
+
+
+def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
+    async def work() -> None:
+        scene = Scene(STARTING)
+        hold = scene.backend.hold()
+        assert hold is not None
+        scene.server.note(DOWN)
+        with pytest.raises(BackendUnavailable, match="once too often"):
+            await hold.granted()
+
+    run(work)
+
+
 def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> None:
     scene = Scene(READY, notice_wait=0.0)
     scene.breaks_off(httpx.ConnectError("too many open files"))

@@ -7,7 +7,8 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}
-A, B = [{"type": "function", "function": {"name": name}} for name in "ab"]
+A: JsonObject = {"type": "function", "function": {"name": "a"}}
+B: JsonObject = {"type": "function", "function": {"name": "b"}}
 GONE: JsonObject = {"workflow": {"required_steps": ["gone"], "terminal_tools": ["b"]}}
 
 
