@@ -21,7 +21,6 @@ from proxy.dialects.openai_chat.decode import (
     StreamedError,
     decode_error,
     decode_request,
-    read_object,
 )
 from proxy.errors import InvalidRequest
 from tests.fakes.arrivals import is_linear
@@ -487,20 +486,3 @@ def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> N
     more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
     told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
     assert read(*told, END) == read(told[0], told[2], END)
-
-
-@pytest.mark.parametrize("filling", ["", "x" * 2**20], ids=["small", "large"])
-def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
-    fields: JsonObject = {f"k{number}": number for number in range(997)}
-    asked: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
-    assert len(read_object(json.dump(asked))) == 1_000
-    with pytest.raises(InvalidRequest, match="at most 1000 fields, got 1001") as raised:
-        read_object(json.dump({**asked, "more": 1}))
-    assert raised.value.param == "body"
-
-
-def test_a_large_body_that_is_no_object_is_told_as_ever() -> None:
-    with pytest.raises(InvalidRequest, match="got an array"):
-        read_object(b"[" + b"1," * 2**20 + b"1]")
-    with pytest.raises(InvalidRequest, match=r"not valid JSON: .* line 1"):
-        read_object(b'{"a": 1,' + b" " * 2**20)
