@@ -77,7 +77,7 @@ def review(
     judged = _judge_calls(wanted, terms, new_id)
     for one in judged:
         facts += one.facts
-    good = tuple(one.call for one in judged if isinstance(one, _Good))
+    good = _before_any_bad(judged)
     bad = [one for one in judged if isinstance(one, _Bad)]
     answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), facts)
     if reply.is_botched:
@@ -133,6 +133,13 @@ def _judge_calls(calls: Sequence[WrittenCall], terms: _Terms, new_id: NewId) -> 
         taken.add(call_id)
         judged.append(_judge_call(written, call_id, terms))
     return judged
+
+
+def _before_any_bad(judged: Sequence[_Good | _Bad]) -> tuple[ToolCall, ...]:
+    """Return the calls before the first one with a defect, which the later ones were to follow."""
+    places = (place for place, one in enumerate(judged) if isinstance(one, _Bad))
+    before = judged[: next(places, len(judged))]
+    return tuple(one.call for one in before if isinstance(one, _Good))
 
 
 def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _Bad:

@@ -10,6 +10,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
+from proxy.guardrails.rescue.halves import ends_here
 from proxy.guardrails.rescue.literals import literals_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Value, read_whole
@@ -149,4 +150,4 @@ class _Call:
         for mark in (self._key, self._closer, self._opening):
             if (yield from self._cursor.is_next(mark)):
                 return True
-        return not (yield from self._cursor.peek())
+        return (yield from ends_here(self._cursor))

@@ -14,6 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.halves import ends_here
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.nested_tags import read_nested
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
@@ -60,8 +61,8 @@ class Tagged:
     """Calls in tags, with or without a wrapper around one or several of them.
 
     `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper, or if its two tags stand on lines of their own: on one line
-    they are more often mentioned than meant.
+    arguments counts only in a wrapper, as the whole reply, or if its two tags stand on lines of
+    their own: on one line they are more often mentioned than meant.
     """
 
     place = Place.ANYWHERE
@@ -112,9 +113,8 @@ class Tagged:
             return written
         if not written.arguments and not call.is_closed:
             return NotACall(Reason.BROKEN)
-        if not written.arguments and self._is_empty_doubtful and not call.has_lines:
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls((written,), call.is_closed)
+        is_empty = not written.arguments and not call.has_lines
+        return Calls((written,), call.is_closed, is_doubtful=is_empty and self._is_empty_doubtful)
 
     def _follow(self, call: str) -> tuple[str, ...]:
         """Return the marks that can stand behind the call that begins with `call`."""
@@ -314,7 +314,7 @@ class _Call:
     def _ends_here(self) -> Waiting[bool]:
         if (yield from self._is_next(self._follow)):
             return True
-        return not (yield from self._cursor.peek())
+        return (yield from ends_here(self._cursor))
 
     def _is_next(self, marks: Literals) -> Waiting[bool]:
         while (mark := self._cursor.here(marks)) is None:
