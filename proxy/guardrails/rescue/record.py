@@ -54,8 +54,9 @@ class Record:
     # Calls.
 
     def accept(self, found: Found) -> None:
-        """Let a call count, and those that waited for it; one that it only repeats does not."""
-        if self._row and self._row[0].found.calls == found.calls:
+        """Let a call count, and those that waited for it; plain ones that it repeats do not."""
+        waits = [one.found for one in self._row if not one.found.is_marked]
+        if waits and waits[0].calls == found.calls:
             self.drop()
         self.siblings.accept(found, self.begun.opening)
         self.join(found)
