@@ -332,8 +332,8 @@ class Turn:
         return ()
 
     def _insisting(self, nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Add to a nudge what the next attempt has to keep to."""
-        if is_open := self._shown.open_call:
+        """Add to a nudge what the next attempt has to keep to; one that is asked raw needs none."""
+        if nudge and (is_open := self._shown.open_call):
             nudge = keep_calls(nudge, is_open.name, is_open.arguments.beginning)
         return insist_on_json(nudge) if self._attempt.rung is Rung.CONSTRAINED else nudge
 
