@@ -52,8 +52,7 @@ def _received(
     """Return what the client gets for a batch, also where the turn fails at the end of it."""
     shown: list[ReplyEvent] = []
     try:
-        for event in batch:
-            shown += turn.receive(event)
+        turn.receive_all(batch, shown)
     except GuardrailsExhausted as failure:
         return shown, failure
     return shown, None

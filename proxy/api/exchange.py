@@ -158,20 +158,22 @@ class Exchange:
                     replying = converse(self._turn, self._backend, headers, account.attempt)
                     async with aclosing(replying) as batches:
                         async for batch in batches:
-                            for event in batch:
-                                self._notice(event)
+                            self._notice(batch)
                             yield batch
                     is_over = True
                 except ContextOverflow as overflow:
                     if not await self._shorten(overflow):
                         raise
 
-    def _notice(self, event: ReplyEvent) -> None:
-        if isinstance(event, _SEEN):
-            if not self._is_seen:
-                self._is_seen = True
-                self._account.show()
-        elif isinstance(event, UsageReported):
+    def _notice(self, batch: Sequence[ReplyEvent]) -> None:
+        if not self._is_seen and any(isinstance(event, _SEEN) for event in batch):
+            self._is_seen = True
+            self._account.show()
+        for event in batch[-2:]:  # the usage and the end are the last
+            self._notice_end(event)
+
+    def _notice_end(self, event: ReplyEvent) -> None:
+        if isinstance(event, UsageReported):
             self._account.usage = event
             self._is_filled = event.usage.get("total_tokens") == self._terms.window
         elif isinstance(event, ReplyFinished):
@@ -182,8 +184,7 @@ class Exchange:
         if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
             return ()
         rest = self._turn.cut_off()
-        for event in rest:
-            self._notice(event)
+        self._notice(rest)
         return rest
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
@@ -254,10 +255,10 @@ class _StreamEncoder:
         self._facts = facts
         self._is_over = False
 
-    def encode(self, event: ReplyEvent) -> bytes:
-        """Return the chunk of an event."""
-        self._is_over = isinstance(event, ReplyFinished)
-        return self._chunks.encode(event)
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        """Return the chunks of events."""
+        self._is_over = isinstance(events[-1], ReplyFinished)
+        return self._chunks.encode_all(events)
 
     def keep_alive(self) -> bytes:
         """Return a chunk without content: some clients do not count comments as life.

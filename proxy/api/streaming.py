@@ -32,8 +32,8 @@ Heard = TypeVar("Heard", contravariant=True)
 class Encoder(Protocol[Heard]):
     """Turns events, or whatever arrives, into the bytes of a stream."""
 
-    def encode(self, event: Heard, /) -> bytes:
-        """Return the bytes of an event, empty if the client sees nothing of it."""
+    def encode_all(self, events: Sequence[Heard], /) -> bytes:
+        """Return the bytes of events, empty if the client sees nothing of them."""
 
     def keep_alive(self) -> bytes:
         """Return bytes that say nothing but that work goes on."""
@@ -191,7 +191,7 @@ class EventStream(Generic[Event]):
             await self._pulse_over.wait()
         self._is_sending = True
         encoder = self._encoder or await self._begin(batch[0], send)
-        if payload := b"".join(map(encoder.encode, batch)):
+        if payload := encoder.encode_all(batch):
             await send({"type": "http.response.body", "body": payload, "more_body": True})
             self._is_silent = False
         self._is_sending = False

@@ -4,7 +4,7 @@ It must not know HTTP's failures (`transport` does) nor judge what a model wrote
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.directives import directives
@@ -16,7 +16,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
-from proxy.dialects.openai_chat.decode import StreamedError, decode_error
+from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import (
     BackendFailed,
@@ -143,16 +143,18 @@ class OpenAICompatible:
         self, reading: ReplyReading, chunk: bytes
     ) -> tuple[list[ReplyEvent], TemperError | None]:
         """Read a chunk, or the end of the body where it is empty; a failure comes last in it."""
-        events: list[ReplyEvent] = []
+        parts: list[ReplyPart] = []
+        failure: TemperError | None = None
         try:
-            for part in reading.feed(chunk) if chunk else reading.finish():
-                if isinstance(part, StreamedError):
-                    error = self._connection.confidential.out_of_error(part.error)
-                    return events, as_error(self.name, streamed_refusal(error))
-                events.append(part)
+            reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
-            return events, self._unreadable(reading, chunk)
-        return events, None
+            failure = self._unreadable(reading, chunk)
+        if parts and isinstance(last := parts[-1], StreamedError):
+            parts.pop()
+            error = self._connection.confidential.out_of_error(last.error)
+            failure = as_error(self.name, streamed_refusal(error))
+        # an error is the last part: nothing is read behind it
+        return cast("list[ReplyEvent]", parts), failure
 
     def _unreadable(self, reading: ReplyReading, chunk: bytes) -> BackendFailed:
         if reading.has_begun and not chunk:

@@ -4,11 +4,15 @@ The form is told by the first character and not by the content type, which some 
 wrong. It knows no HTTP and does no I/O.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
 from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart
-from proxy.dialects.sse import EventDecoder
+from proxy.dialects.openai_chat.runs import Runs
+from proxy.dialects.sse import END_OF_EVENT, EventDecoder
+
+_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_LONGEST_REST = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -16,18 +20,21 @@ class ReplyReading:
     """Reads one reply; `has_begun` tells whether anything in it made sense.
 
     `beginning` is what came first, for a look at what made none.
-    Both methods raise ValueError for what is no reply.
+    Both methods append to the `parts` that they are given, and raise ValueError for what is no
+    reply.
     """
 
     has_begun: bool = False
     beginning: bytes = b""
     _events: EventDecoder = field(default_factory=EventDecoder)
     _chunks: ChunkDecoder = field(default_factory=ChunkDecoder)
+    _runs: Runs = field(default_factory=Runs)
+    _rest: bytes = b""
     _completion: bytearray | None = None
     _is_blank: bool = True
 
-    def feed(self, piece: bytes) -> Iterator[ReplyPart]:
-        """Yield the parts that `piece` completes."""
+    def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
+        """Append the parts that `piece` completes."""
         if self._is_blank:
             piece = piece.lstrip()
             self._is_blank = not piece
@@ -36,21 +43,54 @@ class ReplyReading:
         if self._completion is not None:
             self._completion += piece
             return
-        for event in self._events.feed(piece):
-            parts = self._chunks.feed(event.data)
-            if parts:
-                self.has_begun = True
-                yield from parts
+        if self._rest:
+            piece, self._rest = self._rest + piece, b""
+        start = 0
+        while start < len(piece):
+            start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
-    def finish(self) -> Iterator[ReplyPart]:
-        """Yield the parts that the end of the body completes."""
+    def finish(self, parts: list[ReplyPart]) -> None:
+        """Append the parts that the end of the body completes."""
         if self._completion is not None:
-            yield from self._read(self._completion.decode())
+            self._read(self._completion.decode(), parts)
+        self._read_all(self._rest, parts)
         for event in self._events.finish():
-            yield from self._read(event.data)
-        yield from self._chunks.finish()
+            self._read(event.data, parts)
+        parts += self._chunks.finish()
 
-    def _read(self, document: str) -> Iterator[ReplyPart]:
-        parts = self._chunks.feed(document)
-        self.has_begun = self.has_begun or bool(parts)
-        yield from parts
+    def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+        """Read the events that are like those before, if there are any; return where they end."""
+        run = self._runs.find(piece, start) if self._events.is_between else None
+        if run is None or (more := self._chunks.go_on(run.sample, run.texts)) is None:
+            return 0
+        parts += more
+        return run.end
+
+    def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
+        """Read one event, or as much as there is of it; return where it ends."""
+        end = piece.find(END_OF_EVENT, start)
+        if end < 0 and self._can_wait(piece, start):
+            self._rest = piece[start:]
+            return len(piece)
+        if end < 0 or self._runs.are_unlikely or not self._events.is_between:
+            self._read_all(piece[start:], parts)
+            return len(piece)
+        before = len(parts)
+        self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
+        if len(parts) == before + 1 and isinstance(parts[-1], _DELTAS):
+            self._runs.learn(piece[start:end])
+        return end + len(END_OF_EVENT)
+
+    def _can_wait(self, piece: bytes, start: int) -> bool:
+        """Tell whether the beginning of an event may be kept until there is more of it."""
+        is_short = len(piece) - start < _LONGEST_REST
+        return is_short and self._events.is_between and b"\r" not in piece[start:]
+
+    def _read_all(self, events: bytes, parts: list[ReplyPart]) -> None:
+        for event in self._events.feed(events):
+            self._read(event.data, parts)
+
+    def _read(self, document: str, parts: list[ReplyPart]) -> None:
+        found = self._chunks.feed(document)
+        parts += found
+        self.has_begun = self.has_begun or bool(found)

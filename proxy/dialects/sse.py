@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 DONE = b"data: [DONE]\n\n"
 
-_DATA = b"data: "
-_BETWEEN = b"\n\ndata: "
+DATA = b"data: "
+END_OF_EVENT = b"\n\n"
+
+_BETWEEN = END_OF_EVENT + DATA
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -35,6 +37,11 @@ class EventDecoder:
         self._data: list[str] = []
         self._event = ""
 
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing of an event, nor of the end of its last line, has been read."""
+        return not (self._line or self._data or self._event or self._after_carriage_return)
+
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that `data` completes."""
         if (events := self._read_whole(data)) is not None:
@@ -54,11 +61,11 @@ class EventDecoder:
 
     def _read_whole(self, data: bytes) -> list[Event] | None:
         """Read what nearly all senders nearly always send: whole events of one line of data."""
-        if not (data.startswith(_DATA) and data.endswith(b"\n\n")) or len(data) > self._limit:
+        if not (data.startswith(DATA) and data.endswith(END_OF_EVENT)) or len(data) > self._limit:
             return None
         if self._line or self._data or self._event or b"\r" in data:
             return None
-        payloads = data[len(_DATA) : -2].split(_BETWEEN)
+        payloads = data[len(DATA) : -2].split(_BETWEEN)
         if data.count(b"\n") != 2 * len(payloads):  # some event has more than one line
             return None
         self._at_start = self._after_carriage_return = False
@@ -112,12 +119,12 @@ class EventDecoder:
 
 def encode_data(payload: bytes) -> bytes:
     """Write an event with `payload`, UTF-8, as its data."""
-    return _DATA + _indented(payload, _DATA) + b"\n\n"
+    return DATA + _indented(payload, DATA) + END_OF_EVENT
 
 
 def encode_comment(text: str) -> bytes:
     """Write a comment, which every client skips."""
-    return b": " + _indented(text.encode(), b": ") + b"\n\n"
+    return b": " + _indented(text.encode(), b": ") + END_OF_EVENT
 
 
 def _indented(payload: bytes, prefix: bytes) -> bytes:

@@ -108,6 +108,8 @@ class ReasoningSplitter:
 
     def feed(self, text: str) -> list[Spoken]:
         """Take more of the reply; return what is certain, in order."""
+        if self._place is _Place.ANSWERING:
+            return [TextDelta(text)] if text else []
         while text:
             text = self._step(text)
         return self._report()
@@ -124,16 +126,10 @@ class ReasoningSplitter:
         return self._report()
 
     def _step(self, text: str) -> str:
-        """Read on; returns the text that is still to be read."""
-        match self._place:
-            case _Place.START | _Place.BETWEEN:
-                return self._look(text)
-            case _Place.HEADER:
-                return self._read_header(text)
-            case _Place.WITHIN:
-                return self._read_block(text)
-            case _Place.ANSWERING:
-                return self._answer(text)
+        """Read on before the answer; returns the text that is still to be read."""
+        if self._place is _Place.HEADER:
+            return self._read_header(text)
+        return self._read_block(text) if self._place is _Place.WITHIN else self._look(text)
 
     def _look(self, text: str) -> str:
         """Look for a mark, behind white space that belongs to the text if there is none."""

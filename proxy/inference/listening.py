@@ -1,6 +1,6 @@
 """How one reply is listened to: guarded, observed, or simply passed on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Rejected, Verdict
 from proxy.inference.release import Releasing
 from proxy.inference.shown import ShownAnswer
+from proxy.inference.together import cut_again, joined
 
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
@@ -32,6 +33,9 @@ class Listening(Protocol):
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event of the backend; returns what the client may see now."""
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together, to the same effect as one after the other."""
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply; returns what the client may see whatever follows, and the verdict."""
@@ -75,6 +79,13 @@ class GuardedListening:
         if isinstance(event, ToolCallStarted) and not self._reader.has_found_calls:
             return self._release.show_call(event)
         return self._release.show_call(event) if isinstance(event, ToolCallArgumentsDelta) else []
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        shown: list[ReplyEvent] = []
+        for whole, deltas in joined(events):
+            shown += cut_again(self.hear(whole), deltas)
+        return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply and judge it."""
@@ -120,11 +131,17 @@ class PassingOn:
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event, and give calls an id that have none."""
-        if isinstance(event, ToolCallStarted):
-            event = self._ids.identified(event)
-        self._reply.add(event)
-        is_held = isinstance(event, _CALLS) and not self._streams_calls
-        return [] if is_held else [event]
+        return self.hear_all((event,))
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        shown = [self._identified(event) for event in events]
+        for whole, _ in joined(shown):
+            self._reply.add(whole)
+        return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
+
+    def _identified(self, event: ReplyEvent) -> ReplyEvent:
+        return self._ids.identified(event) if isinstance(event, ToolCallStarted) else event
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is."""
@@ -158,6 +175,12 @@ class Observing:
         """Take an event."""
         self._reader.read(event)
         return self._passing.hear(event)
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        for whole, _ in joined(events):
+            self._reader.read(whole)
+        return self._passing.hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have got."""

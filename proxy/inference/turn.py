@@ -27,6 +27,7 @@ is passed on as it comes.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import TypeAlias
 
 import msgspec
@@ -72,6 +73,8 @@ MayRetry: TypeAlias = Callable[[], bool]
 CUT_OFF = "length"
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
+
+_TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
 
 
 class State(Enum):
@@ -188,6 +191,18 @@ class Turn:
                 return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
             case _:
                 return self._show(self._listening.hear(event))
+
+    def receive_all(self, batch: Sequence[ReplyEvent], shown: list[ReplyEvent]) -> None:
+        """Take events that arrived together; appends the client's events, also before it raises."""
+        if len(batch) == 1:
+            shown += self.receive(batch[0])
+            return
+        for is_heard, events in groupby(batch, _is_heard):
+            if is_heard:
+                shown += self._show(self._listening.hear_all([*events]))
+            else:
+                for event in events:
+                    shown += self.receive(event)
 
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn although its question could not be answered.
@@ -387,3 +402,7 @@ class Turn:
         has_calls = bool(self._shown.calls) and not self._shown.open_call
         reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
         return [*rest, *usage, ReplyFinished(reason)]
+
+
+def _is_heard(event: ReplyEvent) -> bool:
+    return type(event) not in _TURNING_POINTS

@@ -55,12 +55,13 @@ class CallsInProgress:
         call = self._find(position, fragment, name)
         return call.add(name, _arguments(function.get("arguments")))
 
-    def go_on(self, index: int, arguments: str) -> ToolCallArgumentsDelta | None:
+    def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Read more arguments of a call that was announced; None where it takes a closer look."""
         call = self._latest.get(index)
-        if call is None or not call.name or not arguments:
+        if call is None or not call.name:
             return None
-        return ToolCallArgumentsDelta(call.index, arguments)
+        place = call.index
+        return [ToolCallArgumentsDelta(place, text) for text in arguments if text]
 
     def finish(self) -> list[CallEvent]:
         """Announce the calls that never got a name, so that they are judged like all others."""

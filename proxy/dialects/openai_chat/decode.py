@@ -23,7 +23,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.dialects.openai_chat.calls import CallsInProgress
-from proxy.dialects.openai_chat.fragments import ArgumentsFragment, fragment_in
+from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
     ChatCompletionRequest,
     ChatMessage,
@@ -178,11 +178,9 @@ class ChunkDecoder:
         """Return what one server-sent event's data says: a chunk or `[DONE]`."""
         if self._is_ended or not data or data.isspace():
             return []
-        if self._is_started and (found := fragment_in(data)) is not None:
-            if not isinstance(found, ArgumentsFragment):
-                return [found]
-            if (more := self._calls.go_on(found.number, found.text)) is not None:
-                return [more]
+        found = fragment_in(data) if self._is_started else None
+        if found is not None and (more := self.go_on(found, [found.text])) is not None:
+            return more
         if data.strip() == "[DONE]":
             return self.finish()
         chunk = json.parse(data)
@@ -192,6 +190,21 @@ class ChunkDecoder:
             self._is_ended = True
             return [StreamedError(_error(chunk))]
         return self._read(chunk)
+
+    def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyPart] | None:
+        """Return what further chunks say that are like one with `sample`, but for their texts.
+
+        None where they take a closer look.
+        """
+        if self._is_ended:
+            return []
+        match sample:
+            case ArgumentsFragment(number):
+                return [*more] if (more := self._calls.go_on(number, texts)) else None
+            case TextDelta():
+                return [*map(TextDelta, filter(None, texts))]
+            case ReasoningDelta():
+                return [*map(ReasoningDelta, filter(None, texts))]
 
     def finish(self) -> list[ReplyPart]:
         """Return the last events: only the end tells that nothing follows the finish reason."""

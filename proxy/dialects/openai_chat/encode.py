@@ -4,8 +4,10 @@ Questions keep the client's own bytes wherever nothing was changed. An answer is
 twice over: as chunks while they happen, or added up to one completion.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -28,6 +30,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
 
 _TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
+_logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
@@ -90,9 +93,22 @@ class ChunkEncoder:
         # Everything around a delta is written once and not once per token.
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
         self._text_head = b"data: " + self._head + b'{"index":0,"delta":{"content":'
+        self._between_texts = _TEXT_TAIL + self._text_head
         self._include_usage = include_usage
         self._has_role = False
         self._usage: UsageReported | None = None
+
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        """Return what events that follow each other are worth on the wire."""
+        if len(events) == 1:
+            return self.encode(events[0])
+        written: list[bytes] = []
+        for kind, row in groupby(events, type):
+            if kind is TextDelta:
+                written.append(self._texts([one for one in row if isinstance(one, TextDelta)]))
+            else:
+                written += map(self.encode, row)
+        return b"".join(written)
 
     def encode(self, event: ReplyEvent) -> bytes:
         """Return what an event is worth on the wire, b"" for nothing."""
@@ -134,6 +150,14 @@ class ChunkEncoder:
             return b""
         self._has_role = True
         return self._choice({"role": "assistant", "content": ""})
+
+    def _texts(self, deltas: list[TextDelta]) -> bytes:
+        if [*map(_logprobs_of, deltas)].count(None) < len(deltas):
+            return b"".join(map(self.encode, deltas))
+        texts = [json.dump(delta.text) for delta in deltas if delta.text]
+        if not texts:
+            return b""
+        return self._role() + self._text_head + self._between_texts.join(texts) + _TEXT_TAIL
 
     def _text(self, text: str, logprobs: JsonValue) -> bytes:
         if logprobs is None and self._has_role:

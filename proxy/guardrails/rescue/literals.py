@@ -16,6 +16,8 @@ class Literals:
         known = sorted(set(texts), key=lambda text: (-len(text), text))
         self._pattern = re.compile(_alternatives(known) if known else r"(?!)")
         self._beginnings = frozenset(text[:end] for text in known for end in range(1, len(text)))
+        initials = "".join(sorted({re.escape(text[0]) for text in known}))
+        self._initial = re.compile(f"[{initials}]" if known else r"(?!)")
         self._longest = len(known[0]) if known else 0
 
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
@@ -24,9 +26,11 @@ class Literals:
         found = match.start() if match else len(text)
         if is_finished:
             return found
-        for place in range(max(start, len(text) - self._longest + 1), found):
-            if text[place:] in self._beginnings:
-                return place
+        place = max(start, len(text) - self._longest + 1)
+        while match := self._initial.search(text, place, found):
+            if text[match.start() :] in self._beginnings:
+                return match.start()
+            place = match.end()
         return found
 
     def at(self, text: str, place: int, *, is_finished: bool) -> str | None:

@@ -120,8 +120,7 @@ class Scanner:
         else:
             literals = self._openings.in_prose
             self._record.say(self._cursor.pass_until(literals))
-        literal = self._cursor.here(literals)
-        if literal is None or self._cursor.is_exhausted:
+        if self._cursor.is_exhausted or (literal := self._cursor.here(literals)) is None:
             return False
         self._patience -= 1
         if literal in SPECIAL_TOKENS:

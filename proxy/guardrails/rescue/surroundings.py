@@ -14,7 +14,6 @@ _INDENT = " \t"
 _TICK = "`"
 _TILDE = "~"
 _BRACKETS = ("{", "[")
-_LINE_MARKS = (_TICK, _TILDE)
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
 _QUOTED_LINES = (">", "+")  # of a block quote, of a diff
 _FENCE_LENGTH = 3
@@ -86,7 +85,7 @@ class Surroundings:
         """Take note of prose."""
         if self._document is not None and self._document.is_endless:
             return
-        has_marks = self._document is not None or any(mark in text for mark in _LINE_MARKS)
+        has_marks = self._document is not None or _TICK in text or _TILDE in text
         has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
         lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
         self._pass_within_line(lines[0])

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -16,8 +16,8 @@ from tests.fakes.asgi import HandMadeClient
 class Letters:
     """An encoder whose bytes are easy to read."""
 
-    def encode(self, event: ReplyEvent) -> bytes:
-        return event.text.encode() if isinstance(event, TextDelta) else b""
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        return b"".join(event.text.encode() for event in events if isinstance(event, TextDelta))
 
     def keep_alive(self) -> bytes:
         return b"~"

@@ -101,8 +101,7 @@ def test_a_function_that_is_no_object_is_nonsense() -> None:
 def test_a_call_goes_on_once_it_has_a_name() -> None:
     calls = CallsInProgress()
     calls.add(0, {"index": 3, "id": "a", "function": {"arguments": "{"}})
-    assert calls.go_on(3, "}") is None
+    assert calls.go_on(3, ["}"]) is None
     calls.add(0, {"index": 3, "function": {"name": "look"}})
-    assert calls.go_on(3, "}") == ToolCallArgumentsDelta(0, "}")
-    assert calls.go_on(3, "") is None
-    assert calls.go_on(4, "}") is None
+    assert calls.go_on(3, ["", "}"]) == [ToolCallArgumentsDelta(0, "}")]
+    assert calls.go_on(4, ["}"]) is None

@@ -158,8 +158,10 @@ def chunks(stream: bytes) -> list[JsonObject]:
 
 
 def encoded(*events: ReplyEvent, include_usage: bool = False) -> list[JsonObject]:
-    encoder = ChunkEncoder(IDENTITY, include_usage)
-    return chunks(b"".join(encoder.encode(event) for event in events))
+    encoder, another = ChunkEncoder(IDENTITY, include_usage), ChunkEncoder(IDENTITY, include_usage)
+    alone = b"".join(encoder.encode(event) for event in events)
+    assert another.encode_all(events) == alone
+    return chunks(alone)
 
 
 def choice(
@@ -173,6 +175,12 @@ FINISH = ReplyFinished("stop")
 
 
 class TestChunks:
+    @pytest.mark.parametrize("last", [[], [TextDelta("a", {"content": []}), TextDelta("b")]])
+    def test_say_the_same_of_many_texts_as_of_each(self, last: list[ReplyEvent]) -> None:
+        texts = [TextDelta(text) for text in ("", ",", '","', "\n", "Grüße", "", *"xyz")]
+        assert len(encoded(STARTED, *texts, *last)) == 8 + len(last)
+        assert encoded(TextDelta(""), TextDelta("")) == []
+
     def test_all_say_whose_they_are(self) -> None:
         for chunk in encoded(STARTED, TextDelta("x"), FINISH, include_usage=True):
             assert list(chunk.items())[:5] == [

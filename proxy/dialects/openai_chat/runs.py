@@ -1,0 +1,104 @@
+"""Chunks in a row that differ in one string only: what nearly all of every reply consists of.
+
+One of them is taken for a pattern and what follows is compared with it as bytes, so that a row is
+read in a few steps, however long it is. What is in any way different is left to the decoder.
+"""
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.dialects.openai_chat.fragments import Fragment, fragment_in
+from proxy.dialects.sse import DATA, END_OF_EVENT
+
+_TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\.)*)"')
+_SAMPLE = b"~"
+# A backend of which no two chunks are alike is not looked at for ever.
+_PATIENCE = 8
+
+_read_texts = msgspec.json.Decoder(list[str]).decode
+
+
+class Run(NamedTuple):
+    """The texts of chunks that are else like the one of `sample`; `end` is where they end."""
+
+    sample: Fragment
+    texts: list[str]
+    end: int
+
+
+class _Pattern(NamedTuple):
+    """The bytes before and behind the text of an event."""
+
+    sample: Fragment
+    opening: bytes
+    closing: bytes
+
+
+class Runs:
+    """Finds the runs in the events of one reply."""
+
+    def __init__(self) -> None:
+        self._pattern: _Pattern | None = None
+        self._patience = _PATIENCE
+
+    @property
+    def are_unlikely(self) -> bool:
+        """Whether so many events were unlike each other that the next will be, too."""
+        return not self._patience
+
+    def learn(self, event: bytes) -> None:
+        """Take an event, without its last lines' ends, for the pattern of what follows it."""
+        if self._patience:
+            self._patience -= 1
+            self._pattern = _pattern_of(event)
+
+    def find(self, data: bytes, start: int) -> Run | None:
+        """Read the events that begin at `start`; None if the first is not whole or not alike."""
+        pattern = self._pattern
+        if pattern is None or not data.startswith(pattern.opening, start):
+            return None
+        sample, opening, closing = pattern
+        raw = data[start + len(opening) :].split(closing + opening)
+        end = len(data)
+        if raw[-1].endswith(closing):
+            raw[-1] = raw[-1][: -len(closing)]
+        else:
+            end -= len(rest := raw.pop())
+            last, found, behind = rest.partition(closing)
+            if found:
+                raw.append(last)
+                end += len(rest) - len(behind)
+            else:
+                end -= len(opening)
+        texts = _texts(raw) if raw else None
+        if texts is None:
+            return None
+        self._patience = _PATIENCE
+        return Run(sample, texts, end)
+
+
+def _pattern_of(event: bytes) -> _Pattern | None:
+    """Prove with another text that an event is what it seems to be."""
+    match = _TEXT.search(event)
+    if match is None or not event.startswith(DATA) or b"\n" in event:
+        return None
+    opening, closing = event[: match.start(1)], event[match.end(1) :]
+    sample = fragment_in((opening[len(DATA) :] + _SAMPLE + closing).decode("utf-8", "replace"))
+    if sample is None or sample.text != _SAMPLE.decode():
+        return None
+    return _Pattern(sample, opening, closing + END_OF_EVENT)
+
+
+def _texts(raw: list[bytes]) -> list[str] | None:
+    """Read the insides of strings; None if one of them is none."""
+    joined = b'","'.join(raw)
+    # One that ended in a backslash would swallow the next; all else would change the number.
+    if b'\\","' in joined or joined.endswith(b"\\"):
+        return None
+    try:
+        texts = _read_texts(b'["' + joined + b'"]')
+    except ValueError:
+        return None
+    return texts if len(texts) == len(raw) else None
