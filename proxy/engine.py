@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.errors import (
@@ -12,6 +14,7 @@ from proxy.errors import (
     GuardrailsExhausted,
     InvalidRequest,
 )
+from proxy.inference.audience import Audience, outlet_to
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]
@@ -19,16 +22,24 @@ Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 
 async def converse(
-    turn: Turn, backend: Backend, headers: Headers, attempt: Attempt = nullcontext
+    turn: Turn,
+    backend: Backend,
+    headers: Headers,
+    attempt: Attempt = nullcontext,
+    *,
+    audience: Audience | None = None,
 ) -> ReplyEvents:
     """Stream the client's events of a turn; closing the iterator cancels the work upstream.
 
     A later attempt that fails costs nothing that an earlier one gave: the turn falls back to it.
     A reply that does not end is cut off.
     Each attempt runs within an `attempt`, which may add to the headers that travel upstream.
+    What an `audience` is shown at once is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
+    outlet = outlet_to(audience, turn) if audience is not None else None
     while (question := turn.next_question()) is not None:
+        question = replace(question, outlet=outlet)
         try:
             with attempt(headers) as own:
                 async with aclosing(backend.ask(question, own)) as batches:

@@ -7,12 +7,13 @@ that nobody reads. It must not know what is asked, only whether it is asked and 
 import asyncio
 from dataclasses import dataclass
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from proxy.api.errors import Problem
 
 _MOST_HEADERS = 200
 _HEAD_BYTES = 64 * 1024
+DIRECT = "temper.direct"  # the name of an ASGI extension, see `DirectWriting`
 _KIND = "invalid_request_error"
 
 
@@ -34,6 +35,24 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 class HeadTooLarge(ValueError):
     """A head has too many headers, or too long ones."""
+
+
+class DirectWriting:
+    """Writes parts of the body of one answer that has begun, past whoever sends the others."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the client is there, and has taken enough of what was sent before."""
+        cycle = self._cycle
+        is_open = not (cycle.disconnected or cycle.response_complete or cycle.flow.write_paused)
+        return is_open and cycle.chunked_encoding is True
+
+    def write(self, body: bytes) -> None:
+        """Write a part, in chunked transfer coding."""
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class GuardedConnection(HttpToolsProtocol):
@@ -90,6 +109,8 @@ class GuardedConnection(HttpToolsProtocol):
         """Go on without a deadline: bodies have one of their own."""
         self._stop_expecting()
         super().on_headers_complete()
+        if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
+            self.scope["extensions"] = {DIRECT: {"writing": DirectWriting(self.cycle)}}
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, or smuggles, in the shape of every other error."""

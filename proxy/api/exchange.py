@@ -34,6 +34,7 @@ from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, I
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
+from proxy.inference.audience import Audience
 from proxy.inference.turn import State, Turn
 from proxy.observability.record import Load
 
@@ -93,6 +94,7 @@ class Exchange:
         self._terms = terms or SlotTerms()
         self._account = account or Account("")
         self._begun: ChunkEncoder | None = None
+        self._streaming: EventStream[ReplyEvent] | None = None
         self._is_filled = False
         self._is_seen = False
         self._is_shortened = False
@@ -115,7 +117,7 @@ class Exchange:
 
         `headers` are those that travel upstream; a `tape` hears what the client gets.
         """
-        batches = self._watched(headers)
+        batches = self._watched(headers, self if tape is None else None)
         if tape is not None:
             batches = tape.before(batches)
         self._prefix = headers.get(PREFIX_HEADER, "")
@@ -123,7 +125,7 @@ class Exchange:
 
         async def work() -> None:
             if self._request.stream:
-                streaming = EventStream(
+                streaming = self._streaming = EventStream(
                     batches,
                     self._encoder,
                     self._pace,
@@ -146,7 +148,20 @@ class Exchange:
         if self._turn.state is State.DONE:
             self._account.outcome = outcome(self._account.facts)
 
-    async def _watched(self, headers: dict[str, str]) -> ReplyEvents:
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client gets events at once; see `Audience`."""
+        return self._streaming is not None and self._streaming.is_ready
+
+    def show(self, events: Sequence[ReplyEvent]) -> None:
+        """Show the client events at once."""
+        assert self._streaming is not None  # noqa: S101 - it was ready
+        self._notice(events)
+        self._streaming.show(events)
+
+    async def _watched(
+        self, headers: dict[str, str], audience: Audience | None = None
+    ) -> ReplyEvents:
         """Stream the turn's events, noting what the record needs."""
         account = self._account
         account.wait(self._terms.load)
@@ -155,7 +170,9 @@ class Exchange:
             is_over = False
             while not is_over:
                 try:
-                    replying = converse(self._turn, self._backend, headers, account.attempt)
+                    replying = converse(
+                        self._turn, self._backend, headers, account.attempt, audience=audience
+                    )
                     async with aclosing(replying) as batches:
                         async for batch in batches:
                             self._notice(batch)

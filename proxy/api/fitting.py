@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
+from msgspec import structs
+
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.delegating import Delegating
@@ -209,7 +211,8 @@ class _Learning(Delegating):
         """Put a question and stream the reply."""
         length = ReplyLength(question.request.max_tokens or self._window)
         try:
-            async with aclosing(self._backend.ask(question, headers)) as batches:
+            put = structs.replace(question, outlet=length.bounded(question.outlet))
+            async with aclosing(self._backend.ask(put, headers)) as batches:
                 async for batch in batches:
                     if (told := _usage_in(batch)) is not None:
                         place, usage = told
@@ -242,7 +245,7 @@ class _Learning(Delegating):
 
 def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
     """Find the usage in what has come, and its place: nothing but the end is behind it."""
-    for place in range(len(batch))[-2:]:
+    for place in range(max(0, len(batch) - 2), len(batch)):
         if isinstance(event := batch[place], UsageReported):
             return place, event
     return None

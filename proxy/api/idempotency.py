@@ -102,7 +102,8 @@ class SharedAnswer:
 
         async def make() -> None:
             try:
-                await app(scope, receive, self._take)
+                # whoever answers must not write to a client past those that follow
+                await app({**scope, "extensions": {}}, receive, self._take)
             finally:
                 self.ended_at = clock()
                 self._tell()

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
+from proxy.api.connections import DIRECT, DirectWriting
 from proxy.api.errors import describe
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 
@@ -136,13 +137,30 @@ class EventStream(Generic[Event]):
         self._make_headers = headers
         self._cut_off = cut_off
         self._encoder: Encoder[Event] | None = None
+        self._direct: DirectWriting | None = None
         self._is_silent = True
         self._is_sending = False
         self._pulse_over = asyncio.Event()
         self._pulse_over.set()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether events can be shown at once."""
+        is_busy = self._is_sending or not self._pulse_over.is_set()
+        if is_busy or self._encoder is None or self._direct is None:
+            return False
+        return self._direct.is_possible
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Show events at once, while this is ready."""
+        assert self._direct is not None and self._encoder is not None  # noqa: S101, PT018 - it is
+        if payload := self._encoder.encode_all(events):
+            self._direct.write(payload)
+            self._is_silent = False
+
     async def __call__(self, scope: Scope, send: Send) -> None:
         """Stream until the end."""
+        self._direct = scope.get("extensions", {}).get(DIRECT, {}).get("writing")
         pulse = asyncio.create_task(self._keep_alive(send))
         failure: TemperError | None = None
         try:

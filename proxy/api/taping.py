@@ -6,6 +6,8 @@ Nobody wraps anything where no recording was asked for. What is kept of one exch
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from proxy.api.account import word_for
 from proxy.api.recognition import KnownModel
 from proxy.backends.client import Backend, ReplyEvents
@@ -194,7 +196,8 @@ class _Taped(Delegating):
         """Put a question and stream the reply."""
         self._tape.begin()
         try:
-            async with aclosing(self._backend.ask(question, headers)) as batches:
+            everything = structs.replace(question, outlet=None)
+            async with aclosing(self._backend.ask(everything, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
                         self._tape.note(piece)

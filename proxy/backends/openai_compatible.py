@@ -4,6 +4,7 @@ It must not know HTTP's failures (`transport` does) nor judge what a model wrote
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
@@ -11,10 +12,10 @@ from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.relaying import relayed
 from proxy.backends.reply_reading import ReplyReading
-from proxy.backends.transport import Connection, Document
+from proxy.backends.transport import Answer, Connection, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent, ReplyFinished
+from proxy.conversation.replies import Outlet, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError, decode_error
 from proxy.dialects.openai_chat.encode import encode_question
@@ -55,6 +56,7 @@ class OpenAICompatible:
             if not _is_success(answer.status):
                 raise self._refused(await answer.whole())
             reading = ReplyReading()
+            _divert(answer, reading, question.outlet)
             is_open = True
             while is_open:
                 chunk = await answer.next_chunk()
@@ -164,6 +166,18 @@ class OpenAICompatible:
     def _refused(self, document: Document) -> BackendFailed | ContextOverflow:
         error = decode_error(document.body)
         return as_error(self.name, Refusal(document.status, error, document.retry_after))
+
+
+def _divert(answer: Answer, reading: ReplyReading, outlet: Outlet | None) -> None:
+    """Hand on what is like the content before as soon as it comes, if there is an outlet."""
+    if outlet is not None:
+        answer.divert(partial(_handed_on, reading, outlet))
+
+
+def _handed_on(reading: ReplyReading, outlet: Outlet, chunk: bytes) -> bool:
+    """Hand a chunk on; tells whether there was nothing else in it, and it was taken."""
+    parts = reading.like_before(chunk)
+    return bool(parts) and outlet(cast("list[ReplyEvent]", parts))
 
 
 def models_in(listed: JsonObject) -> tuple[Model, ...] | None:

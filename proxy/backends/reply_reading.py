@@ -49,6 +49,18 @@ class ReplyReading:
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
+    def like_before(self, piece: bytes) -> list[ReplyPart] | None:
+        """Return the parts of a piece that has only events like those before.
+
+        None for any other, which is then still to be fed.
+        """
+        if self._rest or not self._events.is_between:
+            return None
+        run = self._runs.find(piece, 0)
+        if run is None or run.end < len(piece):
+            return None
+        return self._chunks.go_on(run.sample, run.texts)
+
     def finish(self, parts: list[ReplyPart]) -> None:
         """Append the parts that the end of the body completes."""
         if self._completion is not None:

@@ -7,7 +7,7 @@ must not know what is asked or what an answer means.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -120,6 +120,9 @@ class Arriving(Protocol):
     async def receive(self, deadline: float) -> bytes:
         """Return more of the body, empty at its end; raises TimeoutError."""
 
+    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
+        """Offer what comes to `outlet` first, as far as that is possible; see `wire.Line`."""
+
 
 class _ArrivingByHttpx:
     """A response of httpx."""
@@ -140,6 +143,9 @@ class _ArrivingByHttpx:
     async def receive(self, deadline: float) -> bytes:
         async with asyncio.timeout_at(deadline):
             return await anext(self._stream, b"")
+
+    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
+        """Go on as before: nothing comes while nobody receives."""
 
 
 class Answer:
@@ -193,6 +199,18 @@ class Answer:
                 self._backend, "sent a reply without an end", is_endless=True
             )
         return chunk
+
+    def divert(self, outlet: Callable[[bytes], bool]) -> None:
+        """Offer what comes to an outlet first, which tells whether it takes it."""
+
+        def take(chunk: bytes) -> bool:
+            received = self._received + len(chunk)
+            if received > STREAM_LIMIT or not outlet(chunk):
+                return False
+            self._received = received
+            return True
+
+        self._arriving.divert(take, self._idle)
 
     async def read(self, limit: int) -> bytes:
         """Return the first `limit` bytes of the body."""

@@ -7,6 +7,7 @@ with aiohttp and 300 with httpx in front of that. It must not know what is asked
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -160,6 +161,8 @@ class Line(asyncio.Protocol):
         self._keeps_alive = False
         self._chunks: list[bytes] = []
         self._waiting = 0
+        self._outlet: Callable[[bytes], bool] | None = None
+        self._idle = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -192,13 +195,19 @@ class Line(asyncio.Protocol):
             if self._is_over:
                 return b""
             await self._more(deadline)
-        chunks = self._chunks
-        received = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
+        received = self._joined()
+        self._chunks.clear()
         if self._waiting > _MOST_WAITING and self._transport is not None:
             self._transport.resume_reading()
         self._waiting = 0
         return received
+
+    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
+        """Offer what comes to an outlet whenever somebody waits for more, and for nothing else.
+
+        It tells whether it takes that, and then has `idle` seconds to wait for what follows.
+        """
+        self._outlet, self._idle = outlet, idle
 
     def rest(self, seconds: float) -> None:
         """Close the connection if nothing is asked for so long."""
@@ -269,7 +278,23 @@ class Line(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(NotHttp(str(error), data))
             self.close()
-        self._wake()
+        if not self._is_diverted():
+            self._wake()
+
+    def _is_diverted(self) -> bool:
+        """Bring what has come past the reader, who waits for it, if the outlet takes it."""
+        if self._outlet is None or self._waiter is None or self._waiter.done():
+            return False
+        is_ordinary = bool(self._chunks) and not self._is_over and self._failure is None
+        if not is_ordinary or self._waiting > _MOST_WAITING or not self._outlet(self._joined()):
+            return False
+        self._chunks.clear()
+        self._waiting = 0
+        self._deadline = self._loop.time() + self._idle
+        return True
+
+    def _joined(self) -> bytes:
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: a body without a length ends so, everything else is broken."""

@@ -6,6 +6,7 @@ Towards the client a tool call comes as a backend's does, as far as it is shown 
 or as one `ToolCalled`, once it has been accepted.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -98,6 +99,9 @@ ReplyEvent: TypeAlias = (
     | ReplyUnreadable
     | ToolCalled
 )
+
+# Takes content as soon as it has come, past all who wait for it; tells whether it took it.
+Outlet: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 
 class Reply(msgspec.Struct, frozen=True):

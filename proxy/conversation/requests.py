@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
+from proxy.conversation.replies import Outlet
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
@@ -58,7 +59,8 @@ class Question(msgspec.Struct, frozen=True):
     them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` tells that the model is
-    not made for several calls in one reply.
+    not made for several calls in one reply. Content may go to the `outlet` as soon as it
+    comes; whoever has to see all of a reply asks without one.
     """
 
     request: Request
@@ -70,3 +72,4 @@ class Question(msgspec.Struct, frozen=True):
     omits: frozenset[str] = frozenset()
     resets_cache: bool = False
     calls_singly: bool = False
+    outlet: Outlet | None = None

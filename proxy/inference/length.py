@@ -8,6 +8,7 @@ by both measures is beyond it, and one that keeps to it never seems to be.
 from collections.abc import Sequence
 
 from proxy.conversation.replies import (
+    Outlet,
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
@@ -33,12 +34,25 @@ class ReplyLength:
         """Take what came next; tells whether it is too much and still not the end."""
         if self._most is None:
             return False
-        for event in batch:
-            if isinstance(event, _CONTENT):
-                self._pieces += 1
-                self._characters += len(event.text)
+        texts = [event.text for event in batch if isinstance(event, _CONTENT)]
+        self._pieces += len(texts)
+        self._characters += sum(map(len, texts))
         return (
             self._pieces > self._most
             and self._characters > self._most * _CHARACTERS
             and not isinstance(batch[-1], _ENDS)
         )
+
+    def bounded(self, outlet: Outlet | None) -> Outlet | None:
+        """Return an outlet that takes the same but what may be too much."""
+        most = self._most
+        if most is None or outlet is None:
+            return outlet
+
+        def take(batch: Sequence[ReplyEvent]) -> bool:
+            if self._pieces + len(batch) > most or not outlet(batch):
+                return False
+            self.exceeds(batch)
+            return True
+
+        return take

@@ -1,11 +1,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 
 import pytest
 from starlette.types import Message
 
+from proxy.api.connections import DIRECT
 from proxy.api.streaming import Encoder, EventStream, Pace, while_connected, within
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
@@ -294,3 +296,60 @@ def test_a_bound_in_time_is_the_backends_failure() -> None:
 
     with pytest.raises(BackendTimedOut):
         asyncio.run(run())
+
+
+@dataclass
+class Direct:
+    """A connection that takes what is written to it, next to what is sent."""
+
+    client: HandMadeClient
+    is_possible: bool = True
+
+    def write(self, body: bytes) -> None:
+        self.client.got.append({"type": "http.response.body", "body": b"<" + body + b">"})
+
+
+def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> None:
+    client = HandMadeClient()
+    direct = Direct(client)
+    states: list[tuple[str, bool]] = []
+
+    def note(place: str) -> None:
+        states.append((place, streaming.is_ready))
+
+    async def given() -> ReplyEvents:
+        note("before")
+        yield [TextDelta("a")]
+        note("between")
+        streaming.show([TextDelta("b"), TextDelta("c")])
+        streaming.show([PromptProgress(1, 1, 1)])
+        direct.is_possible = False
+        note("stalled")
+        direct.is_possible = True
+        yield [TextDelta("d")]
+
+    async def send(message: Message) -> None:
+        note("sending")
+        await client.send(message)
+
+    async def run() -> None:
+        scope = {**client.scope, "extensions": {DIRECT: {"writing": direct}}}
+        await streaming(scope, send)
+
+    streaming = EventStream(given(), lambda _: Letters(), Pace(), backend="b", headers=lambda: {})
+    asyncio.run(run())
+    assert client.answer == b"a<bc>d."
+    assert [place for place, is_ready in states[:-1] if is_ready] == ["between"]
+    assert {"before", "stalled", "sending"} < {place for place, _ in states}
+
+
+def test_without_a_direct_way_nothing_is_shown_at_once() -> None:
+    client = HandMadeClient()
+
+    async def given() -> ReplyEvents:
+        yield [TextDelta("a")]
+        assert not streaming.is_ready
+
+    streaming = EventStream(given(), lambda _: Letters(), Pace(), backend="b", headers=lambda: {})
+    asyncio.run(streaming(client.scope, client.send))
+    assert client.answer == b"a."

@@ -472,3 +472,75 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
 
     with asyncio.Runner(loop_factory=TwoAddresses) as runner:
         runner.run(scene())
+
+
+def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line, offered = await send(one), list[bytes]()
+
+        def takes(body: bytes) -> bool:
+            offered.append(body)
+            return body != b"c"
+
+        assert await line.receive(later()) == b"a"
+        line.divert(takes, SOON)
+        assert await line.receive(later()) == b"c"
+        assert offered == [b"b", b"c"]
+        assert await line.receive(later()) == b"d"  # the end of an answer is the reader's
+        assert await line.receive(later()) == b""
+        assert offered == [b"b", b"c"]
+        one.release(line)
+        assert await exchange(one) == (200, b"ok")
+        assert offered == [b"b", b"c"]
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD + b"1\r\na\r\n")
+        for piece in (b"1\r\nb\r\n", b"1\r\nc\r\n", b"1\r\nd\r\n0\r\n\r\n"):
+            await settled()
+            await caller.send(piece)
+        await caller.request()
+        await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
+
+    play(scene, script)
+
+
+async def settled() -> None:
+    """Let the other side read what it was sent."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_an_outlet_that_takes_something_gives_the_server_time_for_more() -> None:
+    async def scene(one: Wire, backend: RawBackend) -> None:
+        line = await send(one)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        taken = asyncio.Event()
+
+        def takes(body: bytes) -> bool:
+            taken.set()
+            return True
+
+        line.divert(takes, 100)
+        waiting = asyncio.create_task(line.receive(later(50)))
+        await loop.skip(40)
+        go_on.set()
+        await taken.wait()
+        await loop.skip(60)
+        assert not waiting.done()
+        await loop.skip(60)
+        with pytest.raises(TimeoutError):
+            await waiting
+        one.release(line)
+
+    go_on = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await go_on.wait()
+        await caller.send(b"1\r\na\r\n")
+        await caller.hang_up_seen()
+
+    play(scene, script)

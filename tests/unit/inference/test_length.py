@@ -1,4 +1,5 @@
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -68,3 +69,26 @@ def test_a_reply_that_keeps_to_its_limit_is_never_cut_however_its_tokens_are_cut
 @pytest.mark.parametrize("text", ["a", "語", " on", "and so on "])
 def test_every_endless_reply_becomes_too_long(text: str) -> None:
     assert heard(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
+
+
+def test_an_outlet_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
+    length, taken = ReplyLength(10), list[ReplyEvent]()
+    token = TextDelta("a token, ")
+
+    def takes(batch: Sequence[ReplyEvent]) -> bool:
+        taken.extend(batch)
+        return len(taken) != 9
+
+    take = length.bounded(takes)
+    assert take is not None
+    assert [take([token, token]) for _ in range(4)] == [True] * 4
+    assert not take([token])  # as it was not taken, it comes again
+    assert not length.exceeds([token, token])
+    assert not take([token])
+    assert length.exceeds([token])
+    assert len(taken) == 9
+
+
+def test_without_a_limit_or_an_outlet_there_is_nothing_to_bound() -> None:
+    assert ReplyLength(10).bounded(None) is None
+    assert ReplyLength(None).bounded(bool) is bool

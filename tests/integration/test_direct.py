@@ -1,0 +1,174 @@
+"""Content that is brought to the client past everybody who waits, over the whole HTTP path."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy.api.app import Serving, create_app
+from proxy.api.server import listen, serving, url_of
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import Connection
+from proxy.conversation.json import JsonObject
+from proxy.observability.observers import Observers
+from proxy.observability.recording import Recording, read_recording
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, request
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+WORDS = ("It", " is", " sunny", ' "in"', " Paris", " today", ".")
+PLAIN = request(tools=None)
+ACCEPTING = {"x-temper-text-policy": "accept"}
+
+
+@dataclass
+class Watched:
+    """An application, and the parts of bodies that it sends itself."""
+
+    app: ASGIApp
+    sent: list[bytes] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                self.sent.append(message["body"])
+            await send(message)
+
+        await self.app(scope, receive, noted)
+
+
+@dataclass
+class Steps:
+    """A script of a reply in which each step waits until the client has seen the one before."""
+
+    gates: list[asyncio.Event]
+    script: Script
+
+    @classmethod
+    def of(cls, *pieces: bytes | Ending) -> "Steps":
+        gates = [asyncio.Event() for _ in pieces]
+        gates[0].set()
+        steps = [step for pair in zip(gates, pieces, strict=True) for step in pair]
+        return cls(gates, Script(tuple(steps)))
+
+    def passed(self) -> Iterator[None]:
+        for gate in self.gates[1:]:
+            gate.set()
+            yield
+
+
+@asynccontextmanager
+async def temper(
+    steps: Steps, observers: Observers | None = None
+) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
+    async with listening(ScriptedBackend(steps.script)) as behind:
+        engine = LlamaServer(Connection(behind.url))
+        app = Watched(create_app(Serving().alone(engine), Serving(), observers))
+        with contextlib.closing(listen("127.0.0.1", 0)) as socket:
+            async with serving(app, socket, 1), httpx.AsyncClient(trust_env=False) as client:
+                client.base_url = httpx.URL(url_of(socket))
+                yield app, client
+        await engine.close()
+
+
+async def answer(
+    client: httpx.AsyncClient, steps: Steps, asked: JsonObject, headers: dict[str, str]
+) -> tuple[int, bytes]:
+    """Stream an answer; each time something comes the backend may go on."""
+    going_on, received = steps.passed(), b""
+    body = {**asked, "stream": True}
+    async with client.stream("POST", CHAT, json=body, headers=headers) as response:
+        async for piece in response.aiter_bytes():
+            received += piece
+            next(going_on, None)
+    return response.status_code, received
+
+
+def said() -> Steps:
+    return Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), spoken.end())
+
+
+@pytest.mark.parametrize(
+    ("asked", "headers", "is_direct"),
+    [
+        (PLAIN, {}, True),
+        (request(), ACCEPTING, True),
+        (PLAIN, {"idempotency-key": "k"}, False),
+    ],
+)
+async def test_a_client_gets_the_same_on_either_way(
+    asked: JsonObject, headers: dict[str, str], *, is_direct: bool
+) -> None:
+    steps = said()
+    async with temper(steps) as (app, client):
+        status, received = await answer(client, steps, asked, headers)
+    assert status == 200
+    chunks = [line for line in received.split(b"\n\n") if b'"content":"' in line]
+    assert len(chunks) == len(WORDS) + 2  # the first has the role
+    assert received.endswith(b"data: [DONE]\n\n")
+    assert b"outcome=clean" in received
+    words = [word.strip(' "').encode() for word in WORDS]
+    directly = [word for word in words if not any(word in one for one in app.sent)]
+    assert bool(directly) is is_direct
+
+
+async def test_a_recording_hears_everything(tmp_path: Path) -> None:
+    steps, file = said(), tmp_path / "recording.jsonl"
+    async with temper(steps, Observers((), recording=Recording(file, 1_000_000, ()))) as (
+        _,
+        client,
+    ):
+        await answer(client, steps, PLAIN, {})
+    (exchange,) = read_recording(file)
+    assert exchange.answer.text == "So: " + "".join(WORDS)
+    assert exchange.generations[0][0] == ["text", "So: " + "".join(WORDS)]
+
+
+async def test_what_breaks_behind_direct_content_is_told() -> None:
+    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.BREAKS)
+    async with temper(steps) as (_, client):
+        status, received = await answer(client, steps, PLAIN, {})
+    assert status == 200
+    assert b'"content":"."' in received
+    assert b"backend_unavailable" in received
+    assert b"[DONE]" not in received
+
+
+async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
+    endless = [spoken.text(f" and then {number} more words") for number in range(200)]
+    steps = Steps.of(spoken.START + spoken.text("So: "), *endless, Ending.NEVER)
+    async with temper(steps) as (_, client):
+        _, received = await answer(client, steps, request(tools=None, max_tokens=20), {})
+    assert b'"finish_reason":"length"' in received
+    assert received.count(b" more words") <= 60
+
+
+async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
+    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
+    async with listening(backend := ScriptedBackend(steps.script)) as behind:
+        engine = LlamaServer(Connection(behind.url))
+        with contextlib.closing(listen("127.0.0.1", 0)) as socket:
+            async with serving(create_app(Serving().alone(engine), Serving()), socket, 1):
+                async with (
+                    httpx.AsyncClient(trust_env=False) as client,
+                    client.stream(
+                        "POST", url_of(socket) + CHAT, json={**PLAIN, "stream": True}
+                    ) as response,
+                ):
+                    going_on = steps.passed()
+                    async for piece in response.aiter_bytes():
+                        next(going_on, None)
+                        if b'"content":"."' in piece:
+                            break
+                async with asyncio.timeout(5):
+                    await backend.questions[0].left.wait()
+        await engine.close()
