@@ -186,8 +186,9 @@ class Exchange:
         if not self._is_seen and any(isinstance(event, _SEEN) for event in batch):
             self._is_seen = True
             self._account.show()
-        for event in batch[-2:]:  # the usage and the end are the last
-            self._notice_end(event)
+        if batch and not isinstance(batch[-1], TextDelta):
+            for event in batch[-2:]:  # the usage and the end are the last
+                self._notice_end(event)
 
     def _notice_end(self, event: ReplyEvent) -> None:
         if isinstance(event, UsageReported):

@@ -17,6 +17,7 @@ _SAMPLE = b"~"
 # A backend of which no two chunks are alike is not looked at for ever.
 _PATIENCE = 8
 
+_read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
@@ -60,6 +61,8 @@ class Runs:
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
         sample, opening, closing = pattern
+        if closing + opening not in data:
+            return _single(pattern, data, start + len(opening))
         raw = data[start + len(opening) :].split(closing + opening)
         end = len(data)
         if raw[-1].endswith(closing):
@@ -77,6 +80,16 @@ class Runs:
             return None
         self._patience = _PATIENCE
         return Run(sample, texts, end)
+
+
+def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+    """Read a text that begins at `start`."""
+    end = data.find(pattern.closing, start)
+    try:
+        text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
+    except ValueError:
+        return None
+    return None if text is None else Run(pattern.sample, [text], end + len(pattern.closing))
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

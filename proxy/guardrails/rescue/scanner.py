@@ -73,10 +73,23 @@ class Scanner:
 
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what has become certain."""
+        if self._is_at_rest and text[-1:] not in _SPACE and self._is_harmless(text):
+            self._surroundings.pass_prose(text)
+            return [Prose(text)]
         self._cursor.feed(text)
         while self._step():
             pass
         return self._record.take()
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether all is prose so far, and none of it held back."""
+        state, is_patient = self._state, self._patience > 0
+        is_amid_prose = isinstance(state, Listening) and not state.is_untouched
+        return is_amid_prose and is_patient and self._cursor.is_exhausted and not self._held
+
+    def _is_harmless(self, text: str) -> bool:
+        return self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
