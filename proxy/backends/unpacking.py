@@ -1,6 +1,7 @@
 """Compressed answers, as far as they are read at all: errors, which proxies send so unasked."""
 
 import zlib
+from collections.abc import Callable
 
 from proxy.backends.wire import Line
 
@@ -40,3 +41,6 @@ class Unpacked:
             if unpacked:
                 return unpacked
         return b""
+
+    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
+        """Offer nothing to an outlet: an error is read whole."""

@@ -73,9 +73,9 @@ class Scanner:
 
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what has become certain."""
-        if self._is_at_rest and text[-1:] not in _SPACE and self._is_harmless(text):
-            self._surroundings.pass_prose(text)
-            return [Prose(text)]
+        if self._is_at_rest and self._is_harmless(text):
+            self._record.say(text)
+            return self._record.take()
         self._cursor.feed(text)
         while self._step():
             pass
@@ -83,10 +83,10 @@ class Scanner:
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether all is prose so far, and none of it held back."""
+        """Whether all that came is read, and prose goes on."""
         state, is_patient = self._state, self._patience > 0
         is_amid_prose = isinstance(state, Listening) and not state.is_untouched
-        return is_amid_prose and is_patient and self._cursor.is_exhausted and not self._held
+        return is_amid_prose and is_patient and self._cursor.is_exhausted
 
     def _is_harmless(self, text: str) -> bool:
         return self._openings.in_prose.find(text, 0, is_finished=False) == len(text)

@@ -62,10 +62,11 @@ def stream(
 class Buggy(Letters):
     """Does not know what to make of some events."""
 
-    def encode(self, event: ReplyEvent) -> bytes:
-        if isinstance(event, ReplyFinished):
-            raise KeyError(event.reason)
-        return super().encode(event)
+    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
+        for event in events:
+            if isinstance(event, ReplyFinished):
+                raise KeyError(event.reason)
+        return super().encode_all(events)
 
 
 def test_events_are_sent_as_they_come_and_then_the_end() -> None:
