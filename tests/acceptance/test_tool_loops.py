@@ -27,7 +27,6 @@ from tests.fakes.tool_loops import (
     TRIP_GENERATIONS,
     Served,
     Tools,
-    awaits_free_prose,
     before_llama_server,
     before_mock,
 )
@@ -65,7 +64,6 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
         yield made
 
 
-@awaits_free_prose
 @pytest.mark.parametrize("way", ["whole", "streamed", "parsed"])
 def test_a_loop_with_tools_ends_in_the_answer(
     served: Served, client: openai.OpenAI, way: str

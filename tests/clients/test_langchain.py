@@ -14,7 +14,6 @@ from tests.fakes.tool_loops import (
     TRIP_GENERATIONS,
     Served,
     Tools,
-    awaits_free_prose,
 )
 
 pytest.importorskip("langchain_openai", reason="needs the extra `clients`")
@@ -55,7 +54,6 @@ def check_trip(served: Served, tools: Tools, answer: object) -> None:
     assert served.generations() == TRIP_GENERATIONS
 
 
-@awaits_free_prose
 async def test_an_agent_runs_its_tools_and_answers(served: Served, model: ChatOpenAI) -> None:
     tools = Tools([])
     agent = create_agent(model, [tools.get_weather, tools.get_time])
@@ -63,7 +61,6 @@ async def test_an_agent_runs_its_tools_and_answers(served: Served, model: ChatOp
     check_trip(served, tools, messages[-1].content)
 
 
-@awaits_free_prose
 async def test_an_agent_streams_its_answer(served: Served, model: ChatOpenAI) -> None:
     tools = Tools([])
     agent = create_agent(model, [tools.get_weather, tools.get_time])
@@ -76,7 +73,6 @@ async def test_an_agent_streams_its_answer(served: Served, model: ChatOpenAI) ->
     check_trip(served, tools, TRIP_ANSWER)
 
 
-@awaits_free_prose
 async def test_a_graph_goes_from_the_model_to_the_tools_and_back(
     served: Served, model: ChatOpenAI
 ) -> None:

@@ -14,7 +14,6 @@ from tests.fakes.tool_loops import (
     TRIP_GENERATIONS,
     Served,
     Tools,
-    awaits_free_prose,
 )
 
 pytest.importorskip("litellm", reason="needs the extra `clients-litellm`")
@@ -47,7 +46,6 @@ async def answer(served: Served, messages: list[object], *, is_streamed: bool) -
     return found.choices[0].message
 
 
-@awaits_free_prose
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
     tools = Tools([])

@@ -14,7 +14,6 @@ from tests.fakes.tool_loops import (
     TRIP_GENERATIONS,
     Served,
     Tools,
-    awaits_free_prose,
 )
 
 pytest.importorskip("agents", reason="needs the extra `clients`")
@@ -43,7 +42,6 @@ def check_trip(served: Served, tools: Tools, answer: object) -> None:
     assert served.generations() == TRIP_GENERATIONS
 
 
-@awaits_free_prose
 async def test_an_agent_runs_its_tools_and_answers(
     served: Served, model: OpenAIChatCompletionsModel
 ) -> None:
@@ -51,7 +49,6 @@ async def test_an_agent_runs_its_tools_and_answers(
     check_trip(served, tools, (await Runner.run(agent(model, tools), TRIP)).final_output)
 
 
-@awaits_free_prose
 async def test_an_agent_streams_its_answer(
     served: Served, model: OpenAIChatCompletionsModel
 ) -> None:

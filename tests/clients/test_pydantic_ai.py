@@ -14,7 +14,6 @@ from tests.fakes.tool_loops import (
     TRIP_GENERATIONS,
     Served,
     Tools,
-    awaits_free_prose,
 )
 
 pytest.importorskip("pydantic_ai", reason="needs the extra `clients`")
@@ -40,14 +39,12 @@ def check_trip(served: Served, tools: Tools, answer: str) -> None:
     assert served.generations() == TRIP_GENERATIONS
 
 
-@awaits_free_prose
 async def test_an_agent_runs_its_tools_and_answers(served: Served, model: OpenAIChatModel) -> None:
     tools = Tools([])
     agent = Agent(model, tools=[tools.get_weather, tools.get_time])
     check_trip(served, tools, (await agent.run(TRIP)).output)
 
 
-@awaits_free_prose
 async def test_an_agent_streams_its_answer(served: Served, model: OpenAIChatModel) -> None:
     tools = Tools([])
     agent = Agent(model, tools=[tools.get_weather, tools.get_time])

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import pytest
 from anyio.from_thread import start_blocking_portal
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
@@ -29,10 +28,6 @@ from tests.fakes.llama import plan_for, serving
 from tests.fakes.sockets import listening
 
 MODEL = "scripted"
-
-awaits_free_prose = pytest.mark.xfail(
-    reason="an answer in prose is asked for again until text_policy auto is the default"
-)
 WEATHER = {
     "Paris": "30 degrees in Paris",
     "Oslo": "21 degrees in Oslo",
