@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
 _MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
+_MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 _CUT = (
@@ -123,7 +124,8 @@ class Fitting:
         asked = written.question()
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
-        is_sure = expected.guessed <= _MOST_GUESSED * expected.tokens
+        guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
+        is_sure = expected.guessed <= guessable
         if is_far and is_sure:
             return Whole(expected.tokens, window.size)
         await self._count(book, written, headers)
@@ -137,15 +139,18 @@ class Fitting:
     async def _counted(
         self, chosen: Compaction, written: Draft, book: TokenBook, headers: Headers
     ) -> Compaction:
-        """Have what a strategy has written counted too, which is new only right after a cut."""
-        wanted = written.messages, written.tools, written.request.max_tokens
-        try:
-            fitted = chosen.fit(*wanted)
-        except ContextOverflow:
-            return chosen
-        if fitted.messages is written.messages or not book.knows(written.tools):
-            return Done(fitted)
-        return chosen if await self._learn(book, fitted.messages, headers) else Done(fitted)
+        """Have everything counted that a cut depends on: what it has written too.
+
+        That is new only right after a cut. It may move the cut, which then writes something else.
+        """
+        for _ in range(_MOST_ROUNDS):
+            with book.noting() as guessed:
+                made, sent = _tried(chosen, written)
+            if not book.knows(written.tools):
+                return made
+            if not await self._learn(book, (*sent, *guessed), headers):
+                return made
+        return chosen
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate where the backend cannot."""
@@ -197,6 +202,15 @@ class Fitting:
         book = self._books.pop(model, None) or TokenBook(scales=self._scales)
         _remember(self._books, model, book, _MOST_MODELS)
         return book
+
+
+def _tried(chosen: Compaction, written: Draft) -> tuple[Compaction, tuple[Message, ...]]:
+    """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
+    try:
+        fitted = chosen.fit(written.messages, written.tools, written.request.max_tokens)
+    except ContextOverflow:
+        return chosen, ()
+    return Done(fitted), fitted.messages
 
 
 class _Learning(Delegating):

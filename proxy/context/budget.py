@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 NUDGES = 288  # what three attempts may append
+LEAST_ANSWER = 64
 
 _ANSWER_SHARE = 0.25
 _MOST_RESERVED = 0.5
@@ -33,6 +34,11 @@ class Budget(msgspec.Struct, frozen=True):
         """What is left for the prompt."""
         return max(0, self.window - self.reserve)
 
+    @property
+    def most(self) -> int:
+        """How long a prompt may be that cannot be made shorter, so that it leaves any answer."""
+        return max(self.room, self.window - LEAST_ANSWER)
+
 
 class Window(msgspec.Struct, frozen=True):
     """The window of one `slot`, in tokens, and how much of it is used.
@@ -56,4 +62,5 @@ class Window(msgspec.Struct, frozen=True):
     def budget(self, max_tokens: int | None) -> Budget:
         """Keep room for an answer of `max_tokens`, at most half of the window, and for nudges."""
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
-        return Budget(self.size, min(answer, int(_MOST_RESERVED * self.size)) + NUDGES)
+        reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
+        return Budget(self.size, reserve)

@@ -11,7 +11,8 @@ MARGIN = 1.10  # on every estimate
 REQUEST = 64  # tokens of a template around messages and tools, until a total is known
 
 _STEP = log(1.05)
-_DENSEST, _LIGHTEST = floor(log(1 / 3) / _STEP), floor(log(2.5) / _STEP)
+# a piece is up to seven letters and a blank, each of which may be a token
+_DENSEST, _LIGHTEST = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # of which a rate is worth learning
 _LEAST_SPAN = 8
 _TOLERANCE = 0.02

@@ -3,8 +3,6 @@
 from proxy.context.budget import Budget
 from proxy.errors import ContextOverflow
 
-LEAST_ANSWER = 64
-
 
 def check_size(size: int, client: int, budget: Budget) -> None:
     """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
@@ -12,7 +10,7 @@ def check_size(size: int, client: int, budget: Budget) -> None:
     What cannot be made shorter may use up what is kept for the answer: the backend would take it,
     so nobody is better off with a refusal. `client` is the size as the client wrote it.
     """
-    if size <= max(budget.room, budget.window - LEAST_ANSWER):
+    if size <= budget.most:
         return
     wording = (
         f"the prompt has {client} tokens, and at least {size} of them cannot be left out. "

@@ -12,8 +12,10 @@ reached, so that the next cuts are far away:
     3  the largest results that are left lose their middle, until the high watermark is reached
 
 What was given up stays so. Every decision depends on what stood before it, so a later request
-finds the same cuts, its prompt begins with the same bytes, and the backend's cache survives. Sizes
-of stubs and of the digest are bounds, not counts: no text is made for what is given up later.
+finds the same cuts, its prompt begins with the same bytes, and the backend's cache survives.
+
+Whatever takes the place of something is written at once, and costs what its own words cost: a
+limit in letters or words says little about the tokens of a model that nobody knows.
 
 Exempt are system messages, the first and the last message of a user, groups that wait for a
 result, and groups of tools that must not be cleared; the latest groups from all but the third step.
@@ -26,13 +28,15 @@ from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 
 from proxy.context.compaction import Counts
-from proxy.context.digest import HEAD, LINE
-from proxy.context.shortening import ERROR_STUB, STUB
+from proxy.context.digest import Digest
+from proxy.context.shortening import head_and_tail, with_content
 from proxy.context.units import Grouping, Result, Unit
+from proxy.context.written import Written
 from proxy.conversation.messages import Message
 
-_DIGEST_SHARE = 0.125
-_MOST_DIGEST = 4_096
+_DIGEST_SHARE = 0.16
+_MOST_DIGEST = 8_192
+_WORTHWHILE = 0.75  # of a result: a stub that costs more is none
 _SHORTEST = 64  # tokens that a result keeps in the third step
 
 
@@ -54,15 +58,15 @@ class Rules:
 class Cuts:
     """What has been given up so far.
 
-    Results have a stub of so many tokens (`stubs`, by place), or that much of both ends (`trims`);
-    `folded` units stand in a digest that costs at most `digest` tokens.
+    At the places of `stubs` and `trims` something shorter stands; `folded` units only in the
+    `digest`.
     """
 
+    digest: Digest
     epoch: int = 0
-    stubs: dict[int, tuple[Result, int]] = field(default_factory=dict)
-    trims: dict[int, tuple[Result, int]] = field(default_factory=dict)
+    stubs: dict[int, Message] = field(default_factory=dict)
+    trims: dict[int, Message] = field(default_factory=dict)
     folded: list[Unit] = field(default_factory=list)
-    digest: int = 0
 
     @property
     def tier(self) -> int:
@@ -73,16 +77,18 @@ class Cuts:
 class Replay:
     """Walks one history in a `room` of tokens, of which `fixed` are not for messages."""
 
-    def __init__(self, rules: Rules, counts: Counts, room: int, fixed: int) -> None:
-        self.cuts = Cuts()
+    def __init__(
+        self, rules: Rules, counts: Counts, room: int, fixed: int, *, written: Written
+    ) -> None:
+        most_digest = min(int(_DIGEST_SHARE * (room - fixed)), _MOST_DIGEST)
+        self.cuts = Cuts(Digest(counts, written, rules.has_failed, most_digest))
         self.size = fixed
         self.client = fixed
         self._rules = rules
         self._counts = counts
+        self._written = written
         self._high = int(rules.high * room)
         self._low = int(rules.low * room)
-        self._most_digest = min(max(HEAD, int(_DIGEST_SHARE * (room - fixed))), _MOST_DIGEST)
-        self._lines = HEAD
         self._tokens: list[int] = []
         self._grouping = Grouping()
         self._last_user = -1
@@ -133,25 +139,26 @@ class Replay:
                 break
             unit = self._successes.popleft()
             for result in unit.results:
-                if self._rules.has_failed(result.text):
+                if self._rules.has_failed(result.message.text):
                     self._failures.append(result)
                 else:
-                    has_cleared |= self._clear(result, STUB)
+                    has_cleared |= self._clear(result)
         return has_cleared
 
     def _clear_failures(self) -> bool:
         has_cleared = False
         while self.size > self._low and self._failures:
-            has_cleared |= self._clear(self._failures.popleft(), ERROR_STUB)
+            has_cleared |= self._clear(self._failures.popleft())
         return has_cleared
 
-    def _clear(self, result: Result, limit: int) -> bool:
-        """Let a stub take the place of a result, unless it is hardly longer."""
-        price = limit + self._counts.overhead
-        if self._tokens[result.place] <= price:
+    def _clear(self, result: Result) -> bool:
+        """Let a stub take the place of a result, unless it is hardly shorter."""
+        written = self._written.stub(result)
+        price = self._counts.of(written)
+        if price > _WORTHWHILE * self._tokens[result.place]:
             return False
         self._resize(result.place, price)
-        self.cuts.stubs[result.place] = (result, limit)
+        self.cuts.stubs[result.place] = written
         self.cuts.trims.pop(result.place, None)
         return True
 
@@ -160,8 +167,9 @@ class Replay:
         visited: list[Unit] = []
         folding: list[Unit] = []
         staying: list[Unit] = []
-        tokens = self._tokens
-        rest, lines, size = self.size - self.cuts.digest, self._lines, self.size
+        digest = self.cuts.digest.copy()
+        rest = size = self.size
+        rest -= digest.size
         while size > self._low and self._foldable:
             unit = self._foldable.popleft()
             visited.append(unit)
@@ -169,23 +177,18 @@ class Replay:
                 staying.append(unit)
                 continue
             folding.append(unit)
-            given_up = sum([tokens[place] for place in unit.places])
-            rest -= given_up
-            lines += min(given_up, LINE * max(1, len(unit.message.calls)))
-            size = rest + self._digest(lines)
+            rest -= sum([self._tokens[place] for place in unit.places])
+            digest.add(unit)
+            size = rest + digest.size
         if size >= self.size:  # a digest of next to nothing costs more than it saves
             self._foldable.extendleft(reversed(visited))
             return False
         self._foldable.extendleft(reversed(staying))
         for unit in folding:
             self._forget(unit)
-        self._lines = lines
-        self.cuts.digest = self._digest(lines)
+        self.cuts.digest = digest
         self.size = size
         return True
-
-    def _digest(self, lines: int) -> int:
-        return min(self._most_digest, lines) + self._counts.overhead
 
     def _forget(self, unit: Unit) -> None:
         self.cuts.folded.append(unit)
@@ -204,12 +207,22 @@ class Replay:
         has_trimmed = False
         while self.size > self._high and heap and heap[0][0] <= -2 * _SHORTEST:
             tokens, place, result = heap[0]
-            half = -tokens // 2
-            self._resize(place, half)
-            self.cuts.trims[place] = (result, half - self._counts.overhead)
-            heapreplace(heap, (-half, place, result))
-            has_trimmed = True
+            has_trimmed |= self._halve(result, -tokens // 2)
+            heapreplace(heap, (tokens // 2, place, result))
         return has_trimmed
+
+    def _halve(self, result: Result, wanted: int) -> bool:
+        """Keep both ends of a result, in about so many tokens; tells whether that is less."""
+        limit = wanted - self._counts.overhead
+        share = limit / self._counts.of(result.message)
+        text = head_and_tail(result.message.text, limit, share)
+        trimmed = with_content(result.message, text)
+        price = self._counts.of(trimmed)
+        if price >= self._tokens[result.place]:
+            return False
+        self._resize(result.place, price)
+        self.cuts.trims[result.place] = trimmed
+        return True
 
     def _resize(self, place: int, tokens: int) -> None:
         self.size += tokens - self._tokens[place]

@@ -4,11 +4,8 @@ from dataclasses import dataclass, field
 
 from proxy.context.budget import Window
 from proxy.context.compaction import Counts, Fitted
-from proxy.context.digest import digest
 from proxy.context.overflow import check_size
 from proxy.context.replay import Cuts, Replay, Rules
-from proxy.context.shortening import head_and_tail, stub, with_content
-from proxy.context.units import Result
 from proxy.context.written import Written
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -32,13 +29,14 @@ class Tiered:
         Raises `ContextOverflow` if no allowed step makes them fit.
         """
         budget = self.window.budget(max_tokens)
-        replay = Replay(self.rules, self.counts, budget.room, self.counts.fixed(tools))
+        fixed = self.counts.fixed(tools)
+        replay = Replay(self.rules, self.counts, budget.room, fixed, written=self.written)
         for message in messages:
             replay.add(message)
         is_new = replay.settle()
         check_size(replay.size, replay.client, budget)
         cuts = replay.cuts
-        sent = self._apply(cuts, messages) if cuts.epoch else messages
+        sent = _apply(cuts, messages) if cuts.epoch else messages
         size = self.counts.estimate(sent, tools)
         compacted = Compacted(
             cuts.tier,
@@ -53,36 +51,17 @@ class Tiered:
         )
         return Fitted(sent, compacted=compacted)
 
-    def _apply(self, cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Write the history as the cuts have left it."""
-        sent: list[Message | None] = list(messages)
-        first = len(sent)
-        for unit in cuts.folded:
-            first = min(first, unit.places[0])
-            for place in unit.places:
-                sent[place] = None
-        if cuts.folded:
-            sent[first] = self._digest(cuts, messages)
-        for place, (result, limit) in cuts.stubs.items():
-            sent[place] = self._stub(messages[place], result, limit)
-        for place, (result, limit) in cuts.trims.items():
-            share = limit / self.counts.of(messages[place])
-            text = head_and_tail(result.text, limit, share)
-            sent[place] = with_content(messages[place], text)
-        return tuple([message for message in sent if message is not None])
 
-    def _digest(self, cuts: Cuts, messages: tuple[Message, ...]) -> Message:
-        limit = cuts.digest - self.counts.overhead
-        folded = tuple([messages[place].source for unit in cuts.folded for place in unit.places])
-
-        def write() -> Message:
-            return digest(cuts.folded, limit, self.rules.has_failed)
-
-        return self.written.get(hash((limit, folded)), write)
-
-    def _stub(self, message: Message, result: Result, limit: int) -> Message:
-        def write() -> Message:
-            return with_content(message, stub(result.call, result.text, limit))
-
-        key = hash((limit, message.source, result.call.name, result.call.arguments))
-        return self.written.get(key, write)
+def _apply(cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Write the history as the cuts have left it."""
+    sent: list[Message | None] = list(messages)
+    first = len(sent)
+    for unit in cuts.folded:
+        first = min(first, unit.places[0])
+        for place in unit.places:
+            sent[place] = None
+    if cuts.folded:
+        sent[first] = cuts.digest.message()
+    for place, shorter in (*cuts.stubs.items(), *cuts.trims.items()):
+        sent[place] = shorter
+    return tuple([message for message in sent if message is not None])

@@ -5,7 +5,8 @@ Nothing here asks a backend: `unknown` names the messages that are worth asking 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil
 from typing import TypeVar
 
@@ -52,6 +53,7 @@ class TokenBook:
         self._constants = Constants()
         self._totals = Totals()
         self._growth = Growth()
+        self._guessed: list[Message] | None = None
         self._tells_parts = False
 
     @property
@@ -59,11 +61,28 @@ class TokenBook:
         """What a message costs beyond its own words."""
         return self._constants.overhead
 
+    @property
+    def can_guess(self) -> bool:
+        """Whether it is known what the pieces of a text cost; they differ by eight times."""
+        return self._rate.is_learnt
+
     def of(self, message: Message) -> int:
         """Count a message, its overhead included."""
         learnt = self._lookup(message)
-        words = self._guess(message, MARGIN) if learnt is None else learnt
-        return words + self._constants.overhead
+        if learnt is None:
+            if self._guessed is not None:
+                self._guessed.append(message)
+            learnt = self._guess(message, MARGIN)
+        return learnt + self._constants.overhead
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Message]]:
+        """Note the messages whose count is wanted meanwhile, and has to be guessed."""
+        self._guessed = noted = list[Message]()
+        try:
+            yield noted
+        finally:
+            self._guessed = None
 
     def fixed(self, tools: tuple[Tool, ...]) -> int:
         """Count what a prompt holds besides messages."""

@@ -16,7 +16,7 @@ class Result:
 
     place: int
     call: ToolCall
-    text: str
+    message: Message
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Grouping:
             return None
         unit, call = waiting.pop(0)
         unit.places.append(place)
-        unit.results.append(Result(place, call, message.text))
+        unit.results.append(Result(place, call, message))
         unit.missing -= 1
         return None if unit.missing else unit
 

@@ -6,6 +6,8 @@ Nothing is decided here. What is forgotten is written anew, with the same words.
 from collections import OrderedDict
 from collections.abc import Callable
 
+from proxy.context.shortening import stub, with_content
+from proxy.context.units import Result
 from proxy.conversation.messages import Message
 
 CAPACITY = 16_384  # short messages
@@ -17,6 +19,16 @@ class Written:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._kept: OrderedDict[int, Message] = OrderedDict()
+
+    def stub(self, result: Result) -> Message:
+        """Return the stub of a result."""
+        message, call = result.message, result.call
+        key = hash((message.source, call.name, call.arguments))
+        known = self._kept.get(key)
+        if known is not None:
+            self._kept.move_to_end(key)
+            return known
+        return self.get(key, lambda: with_content(message, stub(call, message.text)))
 
     def get(self, key: int, write: Callable[[], Message]) -> Message:
         """Return what was written under a key, or write it."""

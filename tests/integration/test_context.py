@@ -1,14 +1,16 @@
 """Conversations that outgrow the window, through the whole HTTP path."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
-from tests.fakes.front import TOOLS, Front, request, temper
-from tests.fakes.scripted_backend import refuses
+from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
+from tests.fakes.scripted_backend import ScriptedBackend, refuses
+from tests.fakes.tokenizing import TokenizingBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -225,3 +227,69 @@ async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error() -> 
     assert answer.error["n_read"] == 900
     assert answer.status == 200
     assert b"[DONE]" not in answer.body
+
+
+def in_bytes(text: str) -> int:
+    return len(text.encode())
+
+
+def in_words(text: str) -> int:
+    return len(text) // 4 + 1
+
+
+def prose(number: int) -> list[JsonValue]:
+    """Make a step of long words, also in what is asked for."""
+    called, found = step(number)
+    assert isinstance(called, dict)
+    assert isinstance(found, dict)
+    saying = "nobody remembers everything about parameters\n"
+    arguments = json.dump_text({"city": f"{saying * 2}{number}"})
+    function: JsonObject = {"name": "get_weather", "arguments": arguments}
+    call: JsonObject = {"id": f"call_{number}", "type": "function", "function": function}
+    return [{**called, "tool_calls": [call]}, {**found, "content": f"{number}: {saying * 12}"}]
+
+
+def chinese(number: int) -> list[JsonValue]:
+    """Make a step in another script."""
+    called, found = step(number)
+    assert isinstance(found, dict)
+    return [called, {**found, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
+
+
+def emoji(number: int) -> list[JsonValue]:
+    """Make a step that is dearer than it looks."""
+    called, found = step(number)
+    assert isinstance(found, dict)
+    return [called, {**found, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
+
+
+Steps = Callable[[int], list[JsonValue]]
+STEPS = pytest.mark.parametrize("steps", [step, prose, chinese, emoji])
+TOKENIZERS = pytest.mark.parametrize("tokenize", [len, in_bytes, in_words])
+
+
+async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> list[int]:
+    """Play a conversation that outgrows the window; returns the status of every answer."""
+    statuses: list[int] = []
+    history: list[JsonValue] = []
+    async with in_front_of(backend, None, ScriptedBackend()) as front:
+        for number in range(turns):
+            history += steps(number)
+            asked = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
+            answer = await front.ask({**asked, "tool_choice": "none"})
+            statuses.append(answer.status)
+    return statuses
+
+
+@STEPS
+@TOKENIZERS
+async def test_no_prompt_is_too_long_for_a_backend_that_counts(
+    steps: Steps, tokenize: Callable[[str], int]
+) -> None:
+    backend = TokenizingBackend(tokenize=tokenize, window=14_336)
+    assert await grow(backend, steps) == [200] * 50
+    assert backend.refused == []
+    sent = [question.messages for question in backend.questions]
+    kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
+    everything = sum(tokenize(json.dump_text(steps(number))) for number in range(50))
+    assert kept.count(False) <= everything / (0.25 * backend.window)

@@ -155,7 +155,7 @@ def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
         await fitting.compaction(drafted(18), KNOWN, {})
         cut = backend.texts[first + 12 :]
         assert cut
-        assert all(text.startswith(("[cut, ", "[Note: ")) for text in cut)
+        assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
         counted = len(backend.texts)
         await fitting.compaction(drafted(18), KNOWN, {})
         assert len(backend.texts) == counted

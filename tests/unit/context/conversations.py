@@ -1,11 +1,13 @@
 """Conversations with counts of our own, for everything that fits them into a window."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
 from proxy.context.pieces import count_pieces
 from proxy.context.replay import Rules
+from proxy.context.weights import countable
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import (
@@ -50,6 +52,42 @@ class Pieces:
     def prompt(self, messages: tuple[Message, ...]) -> int:
         """Count a prompt."""
         return self.estimate(messages, ())
+
+
+def spelled(length: int) -> Callable[[str], int]:
+    """Make a tokenizer whose tokens are so many letters long; all else is a token each."""
+
+    def count(text: str) -> int:
+        runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)
+        return sum(-(-len(run) // length) for run in runs)
+
+    return count
+
+
+def in_bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+TOKENIZERS = {**{f"{size} letters": spelled(size) for size in (1, 2, 4, 8)}, "bytes": in_bytes}
+MATERIALS = {
+    "prose": "The value is returned as it was read, and the next argument follows.\n",
+    "Chinese": "请先列出目录里的文件。告诉我哪个最大。\n",
+    "base64": "QmFzZTY0IGVuY29kZWQgdGV4dCBvZiBubyB1c2UgdG8gYW55Ym9keSBhdCBhbGw+\n",
+    "hexadecimal": "4f3ab2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b\n",
+    "JSON": '{"id":4711,"tags":["a","b"],"price":19.99,"stock":null},',
+    "emoji": "✅🎉😅🚀 ✨🔥👀🤖🧵 ",
+}
+
+
+class Tokenized(Pieces):
+    """Counts with a tokenizer."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = lru_cache(count)
+
+    def of(self, message: Message) -> int:
+        """Count a message."""
+        return self._count(countable(message)) + self.overhead
 
 
 def has_failed(text: str) -> bool:

@@ -1,6 +1,7 @@
-from proxy.context.digest import HEAD, LINE, digest
+from proxy.context.digest import Digest
 from proxy.context.pieces import count_pieces
 from proxy.context.units import Unit, units_of
+from proxy.context.written import Written
 from proxy.conversation.messages import (
     Message,
     assistant_message,
@@ -8,13 +9,25 @@ from proxy.conversation.messages import (
     user_message,
 )
 from proxy.conversation.tools import ToolCall
-from tests.unit.context.conversations import has_failed, step, words
+from tests.unit.context.conversations import Pieces, has_failed, step, words
 
 QUESTION = user_message("Find it.")
+COUNTS = Pieces()
+
+
+def digest(room: int, *messages: Message) -> Digest:
+    told = Digest(COUNTS, Written(), has_failed, room)
+    for unit in units(*messages):
+        told.add(unit)
+    return told
 
 
 def units(*messages: Message) -> list[Unit]:
     return list(units_of((QUESTION, *messages)))
+
+
+def many(count: int) -> tuple[Message, ...]:
+    return tuple(message for number in range(count) for message in step(number, 30))
 
 
 def test_a_digest_has_a_line_for_each_call_and_message() -> None:
@@ -26,11 +39,11 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
         user_message("And\nthen?"),
         assistant_message("Done."),
     ]
-    told = digest(units(*messages), 500, has_failed)
+    told = digest(500, *messages).message()
     assert told.role == "user"
     assert told.text.splitlines() == [
         "[Note: earlier steps of this conversation, shortened. They are done.]",
-        "- look path: a.py -> id: 7",
+        "- look path: a.py -> one | id: 7 | two",
         "- run -> failed: Error: no such thing",
         "- user: And then?",
         "- assistant: Done.",
@@ -38,26 +51,45 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
 
 
 def test_the_latest_steps_are_told_in_the_order_of_the_history() -> None:
-    some = units(*(message for number in range(50) for message in step(number, 30)))
-    told = digest(list(reversed(some)), HEAD + 5 * LINE, has_failed)
-    assert count_pieces(told.text) <= HEAD + 5 * LINE
-    lines = told.text.splitlines()
+    some = units(*many(50))
+    told = Digest(COUNTS, Written(), has_failed, 400)
+    for unit in (*some[:40], *reversed(some[40:])):
+        told.add(unit)
+    lines = told.message().text.splitlines()
     missing = 50 - len(lines[2:])
     assert lines[1] == f"- ({missing} steps before these are left out)"
-    assert [f"part_{number}" in line for number, line in enumerate(lines[2:], missing)]
-    assert "part_49" in lines[-1]
+    assert missing == told.left_out > 10
+    assert all(f"part_{number}" in line for number, line in enumerate(lines[2:], missing))
     assert len(lines) > 5
 
 
-def test_the_first_lines_fit_into_their_room() -> None:
-    told = digest(units(*step(0, 30)) * 9_999, HEAD, has_failed)
-    assert len(told.text.splitlines()) == 2
-    assert count_pieces(told.text) <= HEAD
+def test_it_never_costs_more_than_it_says_and_that_is_never_more_than_its_room() -> None:
+    for count in range(1, 50):
+        told = digest(400, *many(count))
+        assert COUNTS.of(told.message()) <= told.size <= 400
+
+
+def test_of_nothing_it_costs_nothing() -> None:
+    assert digest(400).size == 0
+
+
+def test_without_any_room_it_only_tells_how_much_is_left_out() -> None:
+    told = digest(0, *many(7))
+    assert told.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
+    assert COUNTS.of(told.message()) <= told.size
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    told = digest(400, *many(3))
+    before = told.message()
+    copied = told.copy()
+    copied.add(units(*step(9, 30))[0])
+    assert told.message() == before != copied.message()
+    assert copied.size > told.size
 
 
 def test_no_line_is_too_long() -> None:
     call = ToolCall("a", "a_long_name_of_a_tool" * 3, '{"path": "' + "a/" * 90 + '"}')
-    some = units(assistant_message("", (call,)), tool_result("a", words(90)))
-    some += units(user_message(words(900)))
-    lines = digest(some, 500, has_failed).text.splitlines()
-    assert all(count_pieces(line) <= LINE for line in lines[1:])
+    steps = (assistant_message("", (call,)), tool_result("a", words(90)))
+    lines = digest(500, *steps, user_message(words(900))).message().text.splitlines()
+    assert [count_pieces(line) <= 70 for line in lines[1:]] == [True, True]

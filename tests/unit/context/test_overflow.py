@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.context.budget import Budget
-from proxy.context.overflow import LEAST_ANSWER, check_size
+from proxy.context.budget import LEAST_ANSWER, Budget
+from proxy.context.overflow import check_size
 from proxy.errors import ContextOverflow
 
 BUDGET = Budget(8_192, 2_336)

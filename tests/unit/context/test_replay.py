@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.context.replay import Cuts, Replay, Rules
+from proxy.context.replay import Replay, Rules
+from proxy.context.written import Written
 from proxy.conversation.messages import (
     Message,
     assistant_message,
@@ -23,11 +24,17 @@ QUESTION = user_message("Find it.")
 
 
 def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Replay:
-    walked = Replay(rules, Pieces(), room, FIXED)
+    walked = Replay(rules, Pieces(), room, FIXED, written=Written())
     for message in messages:
         walked.add(message)
     walked.settle()
     return walked
+
+
+def is_whole(walked: Replay) -> bool:
+    """Tell whether nothing was given up."""
+    cuts = walked.cuts
+    return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
 
 def steps(*numbers: int, length: int = 200) -> tuple[Message, ...]:
@@ -38,7 +45,7 @@ def test_up_to_the_high_watermark_nothing_happens() -> None:
     messages = (QUESTION, *steps(*range(8)))
     size = Pieces().prompt(messages)
     rules = replace(RULES, high=1.0)
-    assert replay(messages, size, rules).cuts == Cuts()
+    assert is_whole(replay(messages, size, rules))
     assert replay(messages, size - 1, rules).cuts.epoch == 1
 
 
@@ -96,7 +103,7 @@ def test_a_digest_of_next_to_nothing_is_not_made() -> None:
     chat = (QUESTION, assistant_message("Yes."), user_message("Go on."))
     walked = replay((*chat, *step(0, 1_000, tool=KEPT_TOOL)), 1_000)
     assert walked.size > 1_000
-    assert walked.cuts == Cuts()
+    assert is_whole(walked)
 
 
 def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
@@ -119,10 +126,30 @@ def test_the_longest_results_are_halved_until_all_fits() -> None:
     assert walked.size <= 540
     tiny = replay((QUESTION, assistant_message("", calls), *results), 100)
     assert tiny.size > 100
-    assert all(64 <= limit + 4 < 128 for _, limit in tiny.cuts.trims.values())
+    assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
 def test_a_cut_that_could_change_nothing_is_none() -> None:
     walked = replay((QUESTION, user_message(words(2_000))), 1_000)
     assert walked.settle() is False
-    assert walked.cuts == Cuts()
+    assert is_whole(walked)
+
+
+class Guesses(Pieces):
+    """Counts what was written here as far too long, as a guess may do."""
+
+    def of(self, message: Message) -> int:
+        """Count a message."""
+        return super().of(message) * (9 if "[" in message.text else 1)
+
+
+def test_what_would_not_become_shorter_stays_as_it_is() -> None:
+    messages = (QUESTION, *steps(*range(6), length=300))
+    walked = Replay(RULES, Guesses(), 1_000, FIXED, written=Written())
+    for message in messages:
+        walked.add(message)
+    assert walked.settle()
+    assert not walked.cuts.stubs
+    assert walked.cuts.trims.keys() <= {8, 10, 12}
+    assert walked.size < Pieces().prompt(messages)
+    assert walked.settle() is False

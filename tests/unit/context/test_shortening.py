@@ -4,11 +4,10 @@ from hypothesis import strategies as st
 
 from proxy.context.pieces import count_pieces
 from proxy.context.shortening import (
-    ERROR_STUB,
+    LONGEST_STUB,
     STUB,
     gist,
     head_and_tail,
-    on_one_line,
     stub,
     with_content,
 )
@@ -16,7 +15,8 @@ from proxy.conversation.tools import ToolCall
 from tests.fakes.histories import history, result, written
 
 CALL = ToolCall("c", "look", '{"path":"a.py"}')
-PLAIN = "red\n" * 2_000
+PLAIN = "red\n" * 100
+ERRORS = "\n".join(f"error {number} in part {number}" for number in range(90))
 
 
 def test_a_stub_tells_the_call_the_size_and_both_ends() -> None:
@@ -24,60 +24,44 @@ def test_a_stub_tells_the_call_the_size_and_both_ends() -> None:
     assert stub(CALL, text) == "[cut, 271 chars] look path:a.py: first line | last line"
 
 
-@pytest.mark.parametrize(
-    ("line", "kept"),
-    [
-        ("user_id = 7", "user_id = 7"),
-        ('  "orderId": "x1",', "orderId: x1,"),
-        ("orderID: x1", "orderID: x1"),
-        ("ID 7", "ID 7"),
-        ("Exception in thread", "Exception in thread"),
-        ("it was an ERROR", "it was an ERROR"),
-        ("see https://a.test", "see https://a.test"),
-        ("filepath: /a", "filepath: /a"),
-    ],
-)
-def test_a_stub_keeps_telling_lines(line: str, kept: str) -> None:
-    assert stub(CALL, f"a\n{PLAIN[:400]}{line}\n{PLAIN[:400]}z").endswith(f": a | {kept} | z")
+def test_a_stub_keeps_what_is_telling_where_it_stood() -> None:
+    text = f"a\n{PLAIN}gave up with PAY-60123\n{PLAIN}z"
+    assert stub(CALL, text).endswith(": a | gave up with PAY-60123 | z")
 
 
-@pytest.mark.parametrize("line", ["I did it", "a wide side", "video", "idle Idea", "HIDDEN"])
-def test_a_word_that_only_contains_id_tells_nothing(line: str) -> None:
-    assert stub(CALL, f"a\n{line}\nz").endswith(": a | z")
+def test_of_a_long_result_more_is_kept() -> None:
+    lines = "\n".join(f"error {number}: {'x' * (number % 60)}" for number in range(900))
+    sizes = [count_pieces(stub(CALL, lines[:length])) for length in (8_000, 24_000)]
+    assert sizes == sorted(sizes)
+    assert count_pieces(stub(CALL, "error 1, " * 90_000)) <= LONGEST_STUB
 
 
-def test_of_an_overlong_line_the_part_around_the_word_is_kept() -> None:
-    text = f'{{"a":"{"x" * 900}","path":"/srv/a.csv","b":"{"y" * 900}"}}'
-    assert "path:/srv/a.csv" in stub(CALL, text)
-
-
-def test_a_long_result_is_searched_at_both_ends() -> None:
-    assert "id 1" in stub(CALL, f"a\nid 1\n{PLAIN}")
-    assert "id 2" in stub(CALL, f"{PLAIN}id 2\nz")
-    assert "id 3" not in stub(CALL, f"{PLAIN}id 3\n{PLAIN}")
-
-
-def test_a_failure_has_room_for_more() -> None:
-    text = "\n".join(f"error {number} in part {number}" for number in range(9))
-    assert stub(CALL, text).count("error") < stub(CALL, text, ERROR_STUB).count("error")
-
-
-@given(st.text(st.sampled_from('aid: "\n\t{}é7/'), max_size=300), st.sampled_from([STUB, 96]))
-def test_a_stub_is_one_line_and_never_too_long(text: str, limit: int) -> None:
-    made = stub(ToolCall("c", "a" * (len(text) % 60), text), text, limit)
-    assert count_pieces(made) <= limit
+@given(st.text(st.sampled_from('aid: "\n\t{}é7/'), max_size=900))
+def test_a_stub_is_one_line_and_never_too_long(text: str) -> None:
+    made = stub(ToolCall("c", "a" * (len(text) % 60), text), text)
+    assert count_pieces(made) <= STUB
     assert "\n" not in made
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("", ""), ("one\ntwo", "one"), ("one\nerror two", "error two")]
+    ("text", "told"),
+    [("", ""), ("one\ntwo", "one | two"), ("one\nerror two\nthree", "one | error two | three")],
 )
-def test_the_gist_is_the_most_telling_line(text: str, told: str) -> None:
-    assert gist(text, 10) == told
+def test_the_gist_is_in_the_order_of_the_text(text: str, told: str) -> None:
+    assert gist(text, 20) == told
 
 
-def test_on_one_line_there_are_no_breaks_and_no_quotes() -> None:
-    assert on_one_line('{"a":\n  "b"}') == "{a: b}"
+def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
+    assert gist("one\nerror two\nthree", 6) == "error two"
+    assert count_pieces(gist(ERRORS, 40)) <= 40
+    assert gist(ERRORS, 3) == ""
+
+
+def test_of_a_line_that_is_too_long_the_part_with_the_value_is_kept() -> None:
+    before = "it was tried again and again until at last the service said no and gave up with "
+    assert "PAY-60123" in gist(f"{before}PAY-60123", 16)
+    assert gist(before, 10).startswith("it was tried")
+    assert gist(f"order 60123 {before}", 10).startswith("order 60123")
 
 
 def test_a_long_text_keeps_both_ends() -> None:

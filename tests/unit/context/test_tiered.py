@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from proxy.context.budget import Window
+from proxy.context.budget import LEAST_ANSWER, Window
 from proxy.context.compaction import Fitted
-from proxy.context.overflow import LEAST_ANSWER
 from proxy.context.replay import Replay
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
+from proxy.context.written import Written
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
@@ -22,8 +22,11 @@ from tests.fakes.histories import history
 from tests.unit.context.conversations import (
     FIXED,
     KEPT_TOOL,
+    MATERIALS,
     RULES,
+    TOKENIZERS,
     Pieces,
+    Tokenized,
     agent_run,
     has_failed,
     raw_history,
@@ -33,6 +36,7 @@ from tests.unit.context.conversations import (
 )
 
 COUNTS = Pieces()
+WRITTEN = Written()
 MANY = settings(
     max_examples=max(1_000, settings.default.max_examples) if settings.default else 1_000,
     deadline=None,
@@ -124,8 +128,7 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     if later.epoch == compacted.epoch:
         assert sources(second.messages) == sources(first.messages + after)
     room = Window(slot).budget(None).room
-    stopping = Replay(RULES, COUNTS, room, FIXED)
-    direct = Replay(RULES, COUNTS, room, FIXED)
+    stopping, direct = (Replay(RULES, COUNTS, room, FIXED, written=WRITTEN) for _ in range(2))
     for message in before:
         stopping.add(message)
     stopping.settle()
@@ -138,7 +141,9 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     assert (stopping.cuts, stopping.size) == (direct.cuts, direct.size)
 
 
-def reuse(strategy: Tiered | Sliding, requests: list[tuple[Message, ...]]) -> tuple[float, int]:
+def reuse(
+    strategy: Tiered | Sliding, requests: list[tuple[Message, ...]], counts: Pieces = COUNTS
+) -> tuple[float, int]:
     """Return which share of all prompts stood in the one before, and how often one did not go on.
 
     Counted by whole messages.
@@ -150,8 +155,8 @@ def reuse(strategy: Tiered | Sliding, requests: list[tuple[Message, ...]]) -> tu
         pairs = enumerate(zip(before, sent, strict=False))
         same = next((at for at, (one, other) in pairs if one.source != other.source), len(before))
         breaks += same < len(before)
-        total += COUNTS.prompt(sent)
-        reused += COUNTS.prompt(sent[:same]) if before else 0
+        total += counts.prompt(sent)
+        reused += counts.prompt(sent[:same]) if before else 0
         before = sent
     return reused / total, breaks
 
@@ -305,3 +310,57 @@ def test_the_work_is_linear_in_the_history() -> None:
         return strategy.fit(run_of(len(text)), (), None)
 
     assert is_linear(work, lambda size: "x" * size, 400)
+
+
+def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
+    """Return what is left if everything is given up that may be."""
+    spared = {id(one): counts.of(one) for one in exempt(messages, 3)}
+    results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
+    return FIXED + sum(spared.values()) + results + room // 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(TOKENIZERS)),
+    st.lists(st.sampled_from(sorted(MATERIALS)), min_size=1, max_size=3),
+    st.integers(0, 2**16),
+    st.sampled_from([2_400, 6_000, 14_336]),
+)
+def test_the_window_holds_whatever_a_token_is(
+    tokenizer: str, materials: list[str], seed: int, slot: int
+) -> None:
+    counts = Tokenized(TOKENIZERS[tokenizer])
+    random = Random(seed)
+    strategy = Tiered(counts, Window(slot), RULES)
+    messages: tuple[Message, ...] = HEAD
+    budget = Window(slot).budget(None)
+    for number in range(12):
+        called, found = step(number, 0)
+        text = MATERIALS[random.choice(materials)] * random.randint(1, 40)
+        messages += (called, tool_result(found.tool_call_id or "", text))
+        try:
+            fitted = strategy.fit(messages, (), None)
+        except ContextOverflow:
+            assert least(counts, messages, budget.room) > budget.room
+            continue
+        assert fitted.compacted is not None
+        assert counts.prompt(fitted.messages) == fitted.compacted.sent <= budget.most
+        if fitted.compacted.sent > budget.room:
+            assert least(counts, messages, budget.room) > budget.room
+
+
+@pytest.mark.parametrize("tokenizer", sorted(TOKENIZERS))
+@pytest.mark.parametrize("material", sorted(MATERIALS))
+def test_cuts_are_rare_whatever_a_token_is(tokenizer: str, material: str) -> None:
+    counts = Tokenized(TOKENIZERS[tokenizer])
+    line = MATERIALS[material]
+    per_line = counts.of(user_message(line)) - counts.overhead
+    requests: list[tuple[Message, ...]] = [HEAD]
+    for number, tokens in enumerate(Random(7).choices(range(150, 900), k=50)):
+        called, found = step(number, 0)
+        told = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
+        result = tool_result(found.tool_call_id or "", told)
+        requests.append((*requests[-1], called, result))
+    share, breaks = reuse(Tiered(counts, Window(14_336), RULES), requests, counts)
+    assert share >= 0.85
+    assert 1 <= breaks <= 8

@@ -215,3 +215,18 @@ def test_a_backend_that_tells_only_the_new_part_of_prompts_is_not_doubted() -> N
 def test_a_backend_that_counts_is_not_doubted() -> None:
     book = learnt((LONG,), TokenBook())
     assert book.hear((of_tokens(10_000),), (), 3_900, WINDOW) is None
+
+
+def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
+    book = learnt((HI,), TokenBook())
+    book.of(LONG)
+    with book.noting() as guessed:
+        book.of(HI)
+        book.of(LONG)
+    book.of(user_message("Later"))
+    assert guessed == [LONG]
+
+
+def test_a_guess_is_worth_something_once_a_token_was_weighed() -> None:
+    assert not learnt((HI,), TokenBook()).can_guess
+    assert learnt((LONG,), TokenBook()).can_guess

@@ -1,0 +1,141 @@
+"""Which lines of a tool's result a later step is most likely to need, the likeliest first.
+
+Programs print the same kind of line many times, and what matters is in the line of another kind.
+"""
+
+# How lines are told apart
+# ------------------------
+# The shape of a line is its signs and blanks: what is left without letters and digits. Two rows of
+# a table, two entries of a log, two paths of a listing have the same shape, whatever they say. A
+# line is rare if hardly any other has its shape. Where many lines are rare (prose, source code),
+# shapes tell nothing, and words do: errors, paths, addresses, ids.
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TypeAlias
+
+Line: TypeAlias = tuple[int, str]
+
+_TELLING = ("error", "exception", "path", "url", "http")
+_VALUE = re.compile(r"\d|[/\\]\w")
+_SEARCHED = 4_000  # characters at each end of a result, which may be as long as a book
+_MOST_TOLD = 8  # lines with a telling word
+_LONGEST_LINE = 100
+_BEFORE = 12  # characters kept before the telling word of an overlong line
+_WIDE = 200  # characters of a line on average, with which lines cannot be what a program prints
+_RARE = 16  # one line of so many may have a shape that is rare
+_SHAPELESS = 3  # if one line of so many is rare, shapes tell nothing
+_ALIKE = b"".join(
+    bytes(range(first, last + 1)) for first, last in (b"09", b"AZ", b"az", (128, 255))
+)
+
+
+def salient_lines(text: str) -> Iterator[Line]:
+    """Give lines worth keeping, each with its place, the one most likely needed first.
+
+    A line may come more than once; there is at least one, which may be empty.
+    """
+    body = _in_lines(text.strip())
+    told = list(islice(_told(body), _MOST_TOLD))
+    rare = _rare_lines(body)
+    if rare:
+        among = {place for place, _ in rare}
+        yield from (line for line in told if line[0] in among)
+        yield from (line for line in rare if _VALUE.search(line[1]))
+        yield from rare
+        told = [line for line in told if "rror" in line[1] or "RROR" in line[1]]
+    else:
+        yield from told
+    yield 0, on_one_line(body[:_LONGEST_LINE].partition("\n")[0])
+    last = body.rfind("\n") + 1
+    yield last, on_one_line(body[last:][:_LONGEST_LINE])
+    yield from told
+
+
+def on_one_line(text: str) -> str:
+    """Join lines, without the quotes of JSON: the room is better spent on words."""
+    return " ".join(text.replace('"', "").split())
+
+
+def _in_lines(body: str) -> str:
+    """Break up what a program has written into few lines: records, and lines within a string."""
+    if len(body) <= _WIDE * (body.count("\n") + 1):
+        return body
+    return body.replace("\\n", "\n").replace("},{", "},\n{").replace("}, {", "},\n{")
+
+
+def _ends(body: str) -> list[tuple[int, int]]:
+    """Return what is searched: all, or both ends."""
+    if len(body) <= 2 * _SEARCHED:
+        return [(0, len(body))]
+    return [(0, _SEARCHED), (len(body) - _SEARCHED, len(body))]
+
+
+def _rare_lines(body: str) -> list[Line]:
+    """List the lines of a shape that hardly any other has, none where that tells nothing."""
+    if "\n" not in body:
+        return []
+    lines: list[tuple[int, str, bytes]] = []
+    for place, end in _ends(body):
+        part = body[place:end]
+        shapes = part.encode(errors="replace").translate(None, _ALIKE).split(b"\n")
+        for line, shape in zip(part.split("\n"), shapes, strict=True):
+            if line and not line.isspace():
+                lines.append((place, line, shape.strip()))
+            place += len(line) + 1
+    often = Counter([shape for _, _, shape in lines])
+    most = max(1, len(lines) // _RARE)
+    rare = [(place, line) for place, line, shape in lines if often[shape] <= most]
+    if _SHAPELESS * len(rare) > len(lines):
+        return []
+    return [(place, on_one_line(line[:_LONGEST_LINE])) for place, line in rare]
+
+
+def _told(body: str) -> Iterator[Line]:
+    """Give the lines with a telling word, of overlong ones the part around it."""
+    start = 0
+    for found in _telling_places(body):
+        if found < start:
+            continue
+        first = body.rfind("\n", start, found) + 1 or start
+        end = body.find("\n", found)
+        end = len(body) if end < 0 else end
+        if end - first > _LONGEST_LINE:
+            first = max(first, found - _BEFORE)
+            end = min(end, first + _LONGEST_LINE)
+        yield first, on_one_line(body[first:end])
+        start = end
+
+
+def _telling_places(body: str) -> list[int]:
+    """List where telling words stand; one expression for all of them takes ten times as long."""
+    lowered = body.lower()
+    if len(lowered) != len(body):  # some letters are two in lower case
+        lowered = body
+    places: list[int] = []
+    for first, last in _ends(body):
+        for word in _TELLING:
+            places += _places(lowered, word, first, last)
+        places += (at for at in _places(lowered, "id", first, last) if _is_id(body, at))
+    return sorted(places)
+
+
+def _places(text: str, word: str, first: int, last: int) -> Iterator[int]:
+    at = text.find(word, first, last)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word), last)
+
+
+def _is_id(body: str, at: int) -> bool:
+    """Tell `id`, `user_id` and `orderId` from words that only contain it."""
+    before, after = body[max(0, at - 1) : at], body[at + 2 : at + 3]
+    if _is_letter(after):
+        return False
+    return not _is_letter(before) or (before.islower() and body[at] == "I")
+
+
+def _is_letter(character: str) -> bool:
+    return character.isascii() and character.isalpha()

@@ -1,0 +1,55 @@
+"""A backend that really counts: a prompt too long for its window is refused, as servers do it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.backends.client import Description, ReplyEvents
+from proxy.context.weights import countable
+from proxy.conversation.replies import ReplyFinished, TextDelta, UsageReported
+from proxy.conversation.requests import Question
+from proxy.errors import ContextOverflow
+from tests.fakes.backend import ScriptedBackend
+
+AROUND = 11  # tokens of the template for each message
+
+
+@dataclass
+class TokenizingBackend(ScriptedBackend):
+    """Counts with `tokenize`, for whoever asks only if it `can_count`.
+
+    `refused` are the tokens of prompts that were too long, and `served` those of the others. With
+    `is_silent` a refusal tells no number.
+    """
+
+    tokenize: Callable[[str], int] = len
+    window: int = 4_096
+    can_count: bool = True
+    is_silent: bool = False
+    refused: list[int] = field(default_factory=list)
+    served: list[int] = field(default_factory=list)
+
+    def cost(self, question: Question) -> int:
+        """Count a prompt with everything that belongs to it."""
+        said = sum(self.tokenize(countable(message)) + AROUND for message in question.messages)
+        return said + sum(self.tokenize(tool.source.decode()) for tool in question.tools)
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        self.questions.append(question)
+        cost = self.cost(question)
+        if cost >= self.window:
+            self.refused.append(cost)
+            raise ContextOverflow("too long", None if self.is_silent else cost, self.window)
+        self.served.append(cost)
+        usage = UsageReported({"prompt_tokens": cost, "completion_tokens": 3})
+        yield (TextDelta("It is warm."), usage, ReplyFinished("stop"))
+
+    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
+        return self.cost(question) if self.can_count else None
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        return tuple(map(self.tokenize, texts)) if self.can_count else None
+
+    async def describe(self, model: str) -> Description:
+        return Description((model,), window=self.window)
