@@ -40,6 +40,8 @@ from proxy.observability.record import Load
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 
+_MOST_SHORTENINGS = 8  # each gives up much more than the one before
+
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
 
@@ -97,7 +99,7 @@ class Exchange:
         self._streaming: EventStream[ReplyEvent] | None = None
         self._is_filled = False
         self._is_seen = False
-        self._is_shortened = False
+        self._shortenings = 0
         self._prefix = ""
 
     def resume(self, begun: ChunkEncoder | None) -> None:
@@ -206,13 +208,14 @@ class Exchange:
         return rest
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
-        """Begin anew, and only once, with a shorter prompt; tells whether that was possible.
+        """Begin anew with a shorter prompt; tells whether anything was left to give up.
 
         It is too late once a client that streams has seen a part of an answer.
         """
-        if (self._is_seen and self._request.stream) or self._is_shortened:
+        is_too_late = self._is_seen and self._request.stream
+        if is_too_late or self._shortenings == _MOST_SHORTENINGS:
             return False
-        self._is_shortened = True
+        self._shortenings += 1
         turn = await self._terms.shorter(overflow)
         self._turn = turn or self._turn
         return turn is not None

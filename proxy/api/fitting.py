@@ -85,10 +85,10 @@ class ContextPolicy:
     budget: BudgetMode = BudgetMode.BACKEND
     written: Written = field(default_factory=Written, compare=False, repr=False)
 
-    def window(self, slot: int) -> Window:
+    def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Tell how much is used of a slot of so many tokens."""
         is_plain = self.budget is BudgetMode.BACKEND and self.limit is not None
-        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit)
+        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
         """Make the strategy for a window."""
@@ -119,7 +119,7 @@ class Fitting:
         if mode is FittingMode.OFF or known.window is None:
             return NoCompaction()
         book = self._book(known.model)
-        window = self._policy.window(known.window)
+        window = self._policy.window(known.window, book.doubt)
         room = window.budget(written.request.max_tokens).room
         asked = written.question()
         expected = book.expect(asked.messages, asked.tools)
@@ -239,8 +239,8 @@ class _Learning(Delegating):
                         return
                     yield batch
         except ContextOverflow as overflow:
-            if overflow.prompt_tokens:
-                self._book.calibrate(question.messages, question.tools, overflow.prompt_tokens)
+            window = overflow.window or self._window
+            self._book.refuse(question.messages, question.tools, overflow.prompt_tokens, window)
             raise
 
     def _check(self, question: Question, total: JsonValue) -> None:

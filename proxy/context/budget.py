@@ -24,20 +24,24 @@ class BudgetMode(Enum):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """A window and what is kept free of it, both in tokens."""
+    """A window and what is kept free of it, both in tokens.
+
+    `doubt` is how many times more tokens a prompt may have than it is counted to have.
+    """
 
     window: int
     reserve: int
+    doubt: float = 1.0
 
     @property
     def room(self) -> int:
         """What is left for the prompt."""
-        return max(0, self.window - self.reserve)
+        return int(max(0, self.window - self.reserve) / self.doubt)
 
     @property
     def most(self) -> int:
         """How long a prompt may be that cannot be made shorter, so that it leaves any answer."""
-        return max(self.room, self.window - LEAST_ANSWER)
+        return max(self.room, int((self.window - LEAST_ANSWER) / self.doubt))
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -50,6 +54,7 @@ class Window(msgspec.Struct, frozen=True):
     slot: int
     mode: BudgetMode = BudgetMode.BACKEND
     limit: int | None = None
+    doubt: float = 1.0
 
     @property
     def size(self) -> int:
@@ -63,4 +68,4 @@ class Window(msgspec.Struct, frozen=True):
         """Keep room for an answer of `max_tokens`, at most half of the window, and for nudges."""
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
         reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
-        return Budget(self.size, reserve)
+        return Budget(self.size, reserve, self.doubt)

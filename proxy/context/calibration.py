@@ -18,6 +18,8 @@ _LEAST_SPAN = 8
 _TOLERANCE = 0.02
 _MOST_ANCHORS = 64
 _MOST_AROUND = 64
+_MOST_DOUBT = 8.0
+_TOO_MUCH = 1.25  # times what a prompt proves, of a doubt
 
 
 @dataclass(slots=True)
@@ -53,6 +55,30 @@ class Rate:
     def least(self, size: int) -> int:
         """Return how few tokens so many pieces can be: half of what was learnt, or next to none."""
         return self.tokens(size, 0.5) if self.is_learnt else int(size / 1.05**_LIGHTEST)
+
+
+@dataclass(slots=True)
+class Doubt:
+    """How many times more tokens prompts have than they are counted to have, at most.
+
+    It is 1 until a backend refuses a prompt that was thought to fit. Then it holds still, as cuts
+    depend on it, unless a prompt proves it far too large.
+    """
+
+    factor: float = 1.0
+
+    def refused(self, counted: int, tokens: int) -> None:
+        """Learn from a prompt that had too many `tokens` for the window."""
+        self.factor = max(self.factor, self._step(tokens / max(1, counted)))
+
+    def served(self, counted: int, tokens: int) -> None:
+        """Learn from a prompt that fitted."""
+        proven = self._step(tokens / max(1, counted))
+        if self.factor > _TOO_MUCH * proven:
+            self.factor = proven
+
+    def _step(self, times: float) -> float:
+        return 1.05 ** ceil(log(min(max(1.0, times), _MOST_DOUBT)) / _STEP)
 
 
 @dataclass(slots=True)

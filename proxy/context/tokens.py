@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.context.calibration import MARGIN, REQUEST, Constants, Growth, Rate
+from proxy.context.calibration import MARGIN, REQUEST, Constants, Doubt, Growth, Rate
 from proxy.context.scales import Scales, key_of_tools
 from proxy.context.totals import Totals
 from proxy.conversation.messages import Message
@@ -53,6 +53,7 @@ class TokenBook:
         self._constants = Constants()
         self._totals = Totals()
         self._growth = Growth()
+        self._doubt = Doubt()
         self._guessed: list[Message] | None = None
         self._tells_parts = False
 
@@ -60,6 +61,11 @@ class TokenBook:
     def overhead(self) -> int:
         """What a message costs beyond its own words."""
         return self._constants.overhead
+
+    @property
+    def doubt(self) -> float:
+        """How many times more tokens a prompt may have than `of` and `fixed` say."""
+        return self._doubt.factor
 
     @property
     def can_guess(self) -> bool:
@@ -160,6 +166,23 @@ class TokenBook:
             fixed = REQUEST
         self._rate.observe(size, total - around - fixed)
 
+    def refuse(
+        self,
+        messages: Sequence[Message],
+        tools: tuple[Tool, ...],
+        total: int | None,
+        window: int | None,
+    ) -> None:
+        """Learn from a prompt that was too long; the backend may keep silent about both numbers."""
+        if total:
+            self.calibrate(messages, tools, total)
+        least = max(total or 0, (window or 0) + 1)
+        self._doubt.refused(self._counted_as(messages, tools), least)
+
+    def _counted_as(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
+        """Return what is decided with."""
+        return self.fixed(tools) + sum(map(self.of, messages))
+
     def hear(
         self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
@@ -168,6 +191,8 @@ class TokenBook:
         Returns how many tokens a prompt must have had of which the backend has dropped a part to
         make it fit into the window; None where all was read, as far as anyone can tell.
         """
+        if self._doubt.factor > 1:
+            self._doubt.served(self._counted_as(messages, tools), total)
         if self._counted[1]:
             self.calibrate(messages, tools, total)
             return None

@@ -293,3 +293,30 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     everything = sum(tokenize(json.dump_text(steps(number))) for number in range(50))
     assert kept.count(False) <= everything / (0.25 * backend.window)
+
+
+@STEPS
+@TOKENIZERS
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
+    steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
+) -> None:
+    """Nobody counts, so that nothing but refusals and totals tell what prompts cost."""
+    backend = TokenizingBackend(
+        tokenize=tokenize, window=14_336, can_count=False, is_silent=is_silent
+    )
+    assert await grow(backend, steps) == [200] * 50
+    assert len(backend.refused) <= 6
+
+
+async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left_to_give_up() -> (
+    None
+):
+    overflow = {**OVERFLOW, "n_prompt_tokens": 4097}
+    async with temper(*[refuses(400, overflow)] * 20) as front:
+        with_window(front)
+        answer = await front.ask(conversation(8))
+    asked = [len(b"".join(question.messages)) for question in front.backend.questions]
+    assert (answer.status, answer.error is not None) == (400, True)
+    assert 2 <= len(asked) <= 9
+    assert asked == sorted(set(asked), reverse=True)

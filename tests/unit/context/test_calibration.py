@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.calibration import MARGIN, Constants, Growth, Rate
+from proxy.context.calibration import MARGIN, Constants, Doubt, Growth, Rate
 
 TOOLS = 7
 
@@ -119,3 +119,27 @@ def test_only_so_many_sets_of_tools_are_remembered() -> None:
         constants.observe(tools, 2, 312, 1_000)
     assert constants.fixed(0) is None
     assert constants.fixed(1) == constants.fixed(64) == 300
+
+
+@pytest.mark.parametrize(
+    ("counted", "tokens", "most"),
+    [(1_000, 900, 1), (1_000, 1_080, 1.11), (1_000, 9_999, 8.2), (0, 5, 6)],
+)
+def test_a_refusal_tells_how_far_counts_are_to_be_doubted(
+    counted: int, tokens: int, most: float
+) -> None:
+    doubt = Doubt()
+    doubt.refused(counted, tokens)
+    assert doubt.factor * max(1, counted) >= min(tokens, 8 * counted)
+    assert 1 <= doubt.factor <= most
+
+
+def test_a_doubt_holds_still_unless_a_prompt_proves_it_far_too_large() -> None:
+    doubt = Doubt()
+    doubt.refused(1_000, 1_500)
+    doubted = doubt.factor
+    doubt.refused(1_000, 1_200)
+    doubt.served(1_000, 1_300)
+    assert doubt.factor == doubted
+    doubt.served(1_000, 1_020)
+    assert 1.02 <= doubt.factor < 1.1

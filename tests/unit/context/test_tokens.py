@@ -227,6 +227,36 @@ def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
     assert guessed == [LONG]
 
 
+def test_of_a_prompt_that_was_refused_all_counts_are_doubted_that_much() -> None:
+    book = learnt((HI, LONG), TokenBook())
+    book.calibrate((HI, LONG), (), 600)
+    counted = book.fixed(()) + book.of(HI) + book.of(LONG)
+    book.refuse((HI, LONG), (), 606, 590)
+    assert book.doubt * counted >= 606
+    assert book.doubt < 1.12
+    book.hear((HI, LONG), (), 600, WINDOW)
+    assert book.doubt * counted >= 606
+    book.refuse((HI, LONG), (), 1_200, 590)
+    book.hear((HI, LONG), (), 600, WINDOW)
+    assert book.doubt < 1.12
+
+
+def test_a_refusal_without_a_number_means_more_than_the_window() -> None:
+    book = learnt((LONG,), TokenBook())
+    book.refuse((LONG,), (), None, WINDOW)
+    assert book.doubt * (book.fixed(()) + book.of(LONG)) > WINDOW
+    silent = learnt((LONG,), TokenBook())
+    silent.refuse((LONG,), (), None, None)
+    assert silent.doubt == 1
+
+
+def test_a_refusal_teaches_what_a_token_weighs_before_anything_is_doubted() -> None:
+    book = TokenBook()
+    book.refuse((LONG,), (), 4 * count_pieces(LONG.text), 1_500)
+    assert book.of(LONG) >= 4 * count_pieces(LONG.text)
+    assert book.doubt <= 1.05
+
+
 def test_a_guess_is_worth_something_once_a_token_was_weighed() -> None:
     assert not learnt((HI,), TokenBook()).can_guess
     assert learnt((LONG,), TokenBook()).can_guess
