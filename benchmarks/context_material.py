@@ -50,10 +50,15 @@ class Planted:
 
 @dataclass(slots=True)
 class AgentRun:
-    """One run of so many `turns`; `results` and `remarks` are the client's part, by step."""
+    """One run of so many `turns`; `results` and `remarks` are the client's part, by step.
+
+    `spelled` results are for a model whose tokens are single characters: as many tokens, and so
+    far less text.
+    """
 
     turns: int
     seed: int = 1
+    spelled: bool = False
     results: list[str] = field(default_factory=list)
     remarks: dict[int, str] = field(default_factory=dict)
     scripts: dict[str, str] = field(default_factory=dict)
@@ -79,7 +84,7 @@ class AgentRun:
     def _result(self, lines: "_Lines", step: int, tokens: int) -> str:
         """Write a result; two facts stand somewhere in it if it is an early one."""
         next_line, characters = lines.printer()
-        length = tokens * characters
+        length = tokens * (1 if self.spelled else characters)
         if step % _FAILS_EVERY == _FAILS_EVERY - 1:
             printed = [f"Error: {lines.reason()} in {lines.path()}"]
         else:

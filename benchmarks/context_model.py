@@ -1,7 +1,8 @@
-"""The model of `benchmarks.context_run`: it answers by script, and reads words as trained ones do.
+"""The models of `benchmarks.context_run`: they answer by script, and read words or single letters.
 
-The demonstration's model knows letters only. Its file is written again with a vocabulary whose
-tokens are as long as those of real models, so that a shortened text is as short as it would be.
+The demonstration's model knows letters and a few pairs of them. Its file is written again, with a
+vocabulary whose tokens are as long as those of real models, so that a shortened text is as short
+as it would be; or without the pairs, for the shortest tokens that a model may have.
 """
 
 import re
@@ -23,6 +24,7 @@ _WRITTEN_ANYWAY = ("GGUF.", "general.architecture")
 _PIECE = re.compile(  # where qwen2 cuts before anything is joined
     r"[^\r\n\w]?[A-Za-z]+|\d| ?[^\s\w]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+|."
 )
+_NEVER_JOINED = "Ā Ā"  # two zero bytes; a list of merges must not be empty
 _PROMPT_DIMENSION = 190  # of an embedding: the token belongs to a prompt
 
 
@@ -30,10 +32,15 @@ def build_reading_model(
     path: Path, scripts: Mapping[str, str], words: Words, *, context_tokens: int
 ) -> None:
     """Write a model to `path` that answers with `scripts` and knows `words`."""
-    letters = path.with_suffix(".letters.gguf")
-    build_scripted_model(letters, scripts, context_tokens=context_tokens)
-    _widen(GGUFReader(letters), path, words)
-    letters.unlink()
+    narrow = path.with_suffix(".narrow.gguf")
+    build_scripted_model(narrow, scripts, context_tokens=context_tokens)
+    _rewrite(GGUFReader(narrow), path, words)
+    narrow.unlink()
+
+
+def no_words() -> Words:
+    """Return a vocabulary of single letters."""
+    return Words((), (_NEVER_JOINED,))
 
 
 def learn_words(text: str, joins: int = 1200) -> Words:
@@ -66,18 +73,20 @@ def _join(piece: list[str], first: str, second: str) -> None:
         place += 1
 
 
-def _widen(narrow: GGUFReader, path: Path, words: Words) -> None:
+def _rewrite(narrow: GGUFReader, path: Path, words: Words) -> None:
     """Copy a model; the new tokens say nothing, and count as part of a prompt."""
     tokens = _strings(narrow, _TOKENS)
     known = set(tokens)
     new = [word for word in words.tokens if word not in known]
     kinds = [*_numbers(narrow, _KINDS), *[int(TokenType.NORMAL)] * len(new)]
-    merges = dict.fromkeys([*words.merges, *_strings(narrow, _MERGES)])
+    merges = list(words.merges)
+    if new:
+        merges += [merge for merge in _strings(narrow, _MERGES) if merge not in merges]
     writer = GGUFWriter(path, "qwen2")
     _copy_settings(narrow, writer)
     writer.add_token_list([*tokens, *new])
     writer.add_token_types(kinds)
-    writer.add_token_merges(list(merges))
+    writer.add_token_merges(merges)
     for tensor in narrow.tensors:
         weights = np.array(tensor.data, np.float32)
         if weights.shape[0] == len(tokens):

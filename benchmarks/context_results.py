@@ -8,6 +8,7 @@ from benchmarks.token_counts import share
 from proxy.conversation.json import JsonObject
 
 CACHED_GOAL, BREAKS_GOAL, LEAD_GOAL, ERROR_GOAL, ADDED_GOAL = 0.85, 8, 0.25, 0.02, 15.0
+FIRST_FACTS_GOAL, MEAN_FACTS_GOAL = 0.7, 0.4  # of those planted
 LONG_PROMPT = 28_000  # tokens
 _FEW = 5
 
@@ -189,6 +190,7 @@ def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
         if error is not None:
             words = f"estimates of {turns} turns off by {error:.1%} at p99, goal {ERROR_GOAL:.0%}"
             told.append((words, error <= ERROR_GOAL))
+    told += _facts_kept(tiered)
     if off is not None:
         added = tiered.added_ms - off.added_ms
         words = f"{added:.1f} ms added by compaction at p95, goal {ADDED_GOAL:g} ms"
@@ -198,3 +200,16 @@ def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
             words = f"{long - plain:.1f} ms at p95 of prompts of {LONG_PROMPT:,} tokens and more"
             told.append((f"{words}, goal {ADDED_GOAL:g} ms", long - plain <= ADDED_GOAL))
     return told
+
+
+def _facts_kept(run: Run) -> list[tuple[str, bool]]:
+    """Hold what is left of the planted facts against the goals, if there was a cut."""
+    recall, found = run.recall, run.mean_facts
+    if found is None:
+        return []
+    kept, first = recall.planted - len(recall.missing), FIRST_FACTS_GOAL * recall.planted
+    mean_goal = MEAN_FACTS_GOAL * recall.planted
+    return [
+        (f"{kept} facts after the first cut, goal {first:.0f}", kept >= first),
+        (f"{found:.1f} facts on average since, goal {mean_goal:.0f}", found >= mean_goal),
+    ]

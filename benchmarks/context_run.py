@@ -30,10 +30,11 @@ from pathlib import Path
 import httpx
 
 from benchmarks.context_material import AgentRun, Planted, tools
-from benchmarks.context_model import build_reading_model, learn_words
+from benchmarks.context_model import build_reading_model, learn_words, no_words
 from benchmarks.context_plot import MissingLibrary, draw
 from benchmarks.context_recorder import Recorder, Sent
 from benchmarks.context_results import Recall, Run, TurnFound, goals, table
+from benchmarks.token_material import Words
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.launch import LaunchPlan, embedded_program
@@ -41,6 +42,7 @@ from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import Process, python_module
 
 STRATEGIES = ("tiered", "sliding", "none", "off")
+TOKENS = ("words", "letters")
 _MOST_TURNS = 60  # as many answers as the model has room for
 _PATIENCE_SECONDS = 300.0
 
@@ -209,8 +211,7 @@ async def run(
     setting: Setting, strategies: Sequence[str], tell: Callable[[str], None]
 ) -> list[Run]:
     """Play the run with every strategy, each with a server of its own."""
-    others = AgentRun(_MOST_TURNS, setting.agent.seed + 1)
-    words = learn_words("\n".join([*others.results, inspect.getsource(argparse)]))
+    words = _vocabulary(setting.agent)
     with tempfile.TemporaryDirectory(prefix="temper-context-") as folder:
         found: list[Run] = []
         for strategy in strategies:
@@ -222,6 +223,13 @@ async def run(
             tell(f"{strategy}: {setting.agent.turns} turns, a window of {tokens} tokens")
             found.append(await play(setting, strategy, model, tokens))
         return found
+
+
+def _vocabulary(agent: AgentRun) -> Words:
+    if agent.spelled:
+        return no_words()
+    others = AgentRun(_MOST_TURNS, agent.seed + 1)
+    return learn_words("\n".join([*others.results, inspect.getsource(argparse)]))
 
 
 def report(runs: Sequence[Run]) -> str:
@@ -241,9 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 2 <= chosen.turns <= _MOST_TURNS:
         sys.stderr.write(f"--turns must be from 2 to {_MOST_TURNS}\n")
         return 2
-    setting = Setting(
-        chosen.window, chosen.answer_tokens or None, AgentRun(chosen.turns, chosen.seed)
-    )
+    agent = AgentRun(chosen.turns, chosen.seed, spelled=chosen.tokens == "letters")
+    setting = Setting(chosen.window, chosen.answer_tokens or None, agent)
     try:
         runs = asyncio.run(run(setting, chosen.strategies, _say))
         if chosen.plot:
@@ -268,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
         "--answer-tokens", type=int, default=512, help="max_tokens of the client; 0 to leave it out"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokens", choices=TOKENS, default="words", help="what the model reads")
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=STRATEGIES)
     parser.add_argument("--output", type=Path, help="a JSON file for every turn's figures")
     parser.add_argument("--plot", type=Path, help="a PNG file for a picture")

@@ -109,6 +109,32 @@ def test_goals_are_told_as_far_as_the_runs_allow() -> None:
     assert told["0.0 ms added by compaction at p95, goal 15 ms"] is True
 
 
+def test_what_is_left_of_the_facts_is_held_against_the_goals() -> None:
+    lost = ("id: 1",) * 7
+    cut = replace(RUN, turns=(TURN, replace(LATER, facts=7)), recall=Recall(20, 2, lost))
+    told = dict(goals([cut]))
+    assert told["13 facts after the first cut, goal 14"] is False
+    assert told["7.0 facts on average since, goal 8"] is False
+    kept = replace(cut, turns=(TURN, replace(LATER, facts=8)), recall=Recall(20, 2, lost[:6]))
+    assert all(is_met for words, is_met in goals([kept]) if "facts" in words)
+
+
+def test_a_model_may_read_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    arguments = ["--turns", "5", "--window", "4096", "--strategies", "tiered"]
+    assert context_run.main([*arguments, "--tokens", "letters", "--output", str(file)]) == 0
+    document = json.parse(file.read_bytes())
+    assert isinstance(document, dict)
+    runs = document["runs"]
+    assert isinstance(runs, list)
+    assert isinstance(runs[0], dict)
+    assert isinstance(runs[0]["turns"], list)
+    assert not any(turn["is_over"] for turn in runs[0]["turns"] if isinstance(turn, dict))
+    letters, words = AgentRun(9, spelled=True), AgentRun(9)
+    assert sum(map(len, letters.results)) < 0.7 * sum(map(len, words.results))
+    assert "| tiered |" in capsys.readouterr().out
+
+
 def test_facts_are_looked_for_in_the_first_prompt_that_was_cut() -> None:
     planted = AgentRun(2).planted[:2]
     kept, lost = planted
