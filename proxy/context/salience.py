@@ -37,7 +37,7 @@ def salient_lines(text: str) -> Iterator[Line]:
 
     A line may come more than once; there is at least one, which may be empty.
     """
-    body = _in_lines(text.strip())
+    body = _in_lines(_both_ends(text.strip()))
     told = list(islice(_told(body), _MOST_TOLD))
     rare = _rare_lines(body)
     if rare:
@@ -59,6 +59,14 @@ def on_one_line(text: str) -> str:
     return " ".join(text.replace('"', "").split())
 
 
+def _both_ends(body: str) -> str:
+    """Leave out the middle of a very long text, and what would be left of the lines around it."""
+    if len(body) <= 2 * _SEARCHED:
+        return body
+    head, tail = body[:_SEARCHED], body[-_SEARCHED:]
+    return "\n".join((head.rpartition("\n")[0] or head, tail.partition("\n")[2] or tail))
+
+
 def _in_lines(body: str) -> str:
     """Break up what a program has written into few lines: records, and lines within a string."""
     if len(body) <= _WIDE * (body.count("\n") + 1):
@@ -66,25 +74,17 @@ def _in_lines(body: str) -> str:
     return body.replace("\\n", "\n").replace("},{", "},\n{").replace("}, {", "},\n{")
 
 
-def _ends(body: str) -> list[tuple[int, int]]:
-    """Return what is searched: all, or both ends."""
-    if len(body) <= 2 * _SEARCHED:
-        return [(0, len(body))]
-    return [(0, _SEARCHED), (len(body) - _SEARCHED, len(body))]
-
-
 def _rare_lines(body: str) -> list[Line]:
     """List the lines of a shape that hardly any other has, none where that tells nothing."""
     if "\n" not in body:
         return []
     lines: list[tuple[int, str, bytes]] = []
-    for place, end in _ends(body):
-        part = body[place:end]
-        shapes = part.encode(errors="replace").translate(None, _ALIKE).split(b"\n")
-        for line, shape in zip(part.split("\n"), shapes, strict=True):
-            if line and not line.isspace():
-                lines.append((place, line, shape.strip()))
-            place += len(line) + 1
+    shapes = body.encode(errors="replace").translate(None, _ALIKE).split(b"\n")
+    place = 0
+    for line, shape in zip(body.split("\n"), shapes, strict=True):
+        if line and not line.isspace():
+            lines.append((place, line, shape.strip()))
+        place += len(line) + 1
     often = Counter([shape for _, _, shape in lines])
     most = max(1, len(lines) // _RARE)
     rare = [(place, line) for place, line, shape in lines if often[shape] <= most]
@@ -114,19 +114,17 @@ def _telling_places(body: str) -> list[int]:
     lowered = body.lower()
     if len(lowered) != len(body):  # some letters are two in lower case
         lowered = body
-    places: list[int] = []
-    for first, last in _ends(body):
-        for word in _TELLING:
-            places += _places(lowered, word, first, last)
-        places += (at for at in _places(lowered, "id", first, last) if _is_id(body, at))
+    places = [at for at in _places(lowered, "id") if _is_id(body, at)]
+    for word in _TELLING:
+        places += _places(lowered, word)
     return sorted(places)
 
 
-def _places(text: str, word: str, first: int, last: int) -> Iterator[int]:
-    at = text.find(word, first, last)
+def _places(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
     while at >= 0:
         yield at
-        at = text.find(word, at + len(word), last)
+        at = text.find(word, at + len(word))
 
 
 def _is_id(body: str, at: int) -> bool:
