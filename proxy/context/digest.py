@@ -5,7 +5,7 @@ It is the user's message, because every chat template takes one there.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from proxy.context.compaction import Counts
 from proxy.context.pieces import clip
@@ -44,7 +44,9 @@ class Digest:
 
     def copy(self) -> "Digest":
         """Return another one that tells of the same."""
-        return replace(self, told=self.told.copy())
+        told = self.told.copy()
+        settings = self.counts, self.written, self.has_failed, self.room
+        return Digest(*settings, self.left_out, self.head, self.lines, told)
 
     def add(self, unit: Unit) -> None:
         """Tell of one more unit."""

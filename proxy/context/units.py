@@ -23,7 +23,8 @@ class Result:
 class Unit:
     """Messages that belong together, by their places; `results` answer the first one's calls.
 
-    `number` counts the groups with calls before this one, and `missing` the results still due.
+    `number` counts the groups with calls before this one, and `missing` the results still due. A
+    unit is a group if tools were called in it.
     """
 
     message: Message
@@ -31,11 +32,10 @@ class Unit:
     number: int
     missing: int = 0
     results: list[Result] = field(default_factory=list)
+    is_group: bool = field(init=False)
 
-    @property
-    def is_group(self) -> bool:
-        """Whether tools were called in it."""
-        return bool(self.message.calls)
+    def __post_init__(self) -> None:
+        self.is_group = bool(self.message.calls)
 
 
 class Grouping:
