@@ -33,7 +33,7 @@ from tests.fakes.scripts import TOOLS, call, run_on_call
 pytestmark = pytest.mark.anyio
 
 CONTEXT_TOKENS = 8192
-CLIENTS_PATIENCE = 10.0  # seconds, of the client in `tests.fakes.front`
+CLIENTS_PATIENCE = 60.0  # seconds, of the client in `tests.fakes.front`
 PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
 NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
 

@@ -14,6 +14,7 @@ from proxy.conversation import json
 from proxy.processes.process import RunningServer
 
 PATIENCE_SECONDS = 60.0
+_HANGS_SECONDS = 300.0  # for a whole test, on a machine that does other work
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
     ) as process:
-        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+        watchdog = threading.Timer(_HANGS_SECONDS, process.kill)
         watchdog.start()
         try:
             yield process

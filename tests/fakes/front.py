@@ -119,7 +119,7 @@ async def serving_all(
             base_url=server.url,
             transport=plain_transport(),
             trust_env=False,
-            timeout=10,
+            timeout=60,
             headers=_JSON,
         ) as client,
     ):

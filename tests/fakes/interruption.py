@@ -39,7 +39,7 @@ class Interruption:
         if not self._root.cancelled():
             self._root.exception()  # whatever it is
         while unfinished := [task for task in self.tasks if not task.done()]:
-            _, late = await asyncio.wait(unfinished, timeout=5)
+            _, late = await asyncio.wait(unfinished, timeout=30)
             assert not late, late
 
     def step(self) -> None:

@@ -93,12 +93,12 @@ class ScriptedBackend:
 
     async def asked(self) -> Asked:
         """Wait for the next question that nobody has waited for yet."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self._arrivals.get()
 
     async def probed(self) -> None:
         """Wait until somebody has asked for the health."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self._probes.get()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

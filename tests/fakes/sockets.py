@@ -19,7 +19,7 @@ async def connected(
     """Open a bare connection, for what an HTTP client would never send."""
     reader, writer = await asyncio.open_connection(*address)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             yield reader, writer
     finally:
         writer.close()
@@ -43,7 +43,7 @@ class Listening:
 
     async def settle(self) -> None:
         """Wait until no request is being worked on; fails if that takes long."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.gather(*self.state.tasks)
 
 

@@ -1,10 +1,11 @@
 """Several models behind one Temper, of which one has room: who is asked, who waits, who is told."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import httpx
 import pytest
 
 from proxy.api.app import Serving
@@ -17,8 +18,8 @@ from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, Model, Swapping
 from tests.fakes import spoken
-from tests.fakes.answers import Answer
-from tests.fakes.front import Front, request, serving_all
+from tests.fakes.answers import Answer, read_answer
+from tests.fakes.front import CHAT, Front, request, serving_all
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
@@ -100,14 +101,28 @@ async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: b
         assert [len(backend.questions) for backend in two.backends.values()] == [2, 1]
 
 
+@asynccontextmanager
+async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
+    """Ask for a in a stream and wait until that begins; yields what reads the whole of it."""
+    async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
+        pieces = aiter(came.aiter_raw())
+        first = await anext(pieces)
+
+        async def rest() -> Answer:
+            whole = first + b"".join([piece async for piece in pieces])
+            return read_answer(
+                httpx.Response(came.status_code, headers=came.headers, content=whole)
+            )
+
+        yield rest
+
+
 async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> None:
-    async with two_models(GOOD, pace=Pace(keep_alive=0.01)) as two:
+    async with two_models(GOOD, pace=Pace(keep_alive=0.01)) as two, AsyncExitStack() as stack:
         with two.fleet.hold("b"):
-            asking = asyncio.create_task(two.ask("a", stream=True))
-            await two.servers["b"].wanted.wait()
-            await asyncio.sleep(0.05)
+            rest = await stack.enter_async_context(begun(two))
         two.servers["a"].finish()
-        answer = await asking
+        answer = await rest()
         assert answer.news[0].startswith("waiting for requests to b to end, as a needs the room")
         assert answer.called == [("get_weather", {"city": "Paris"})]
         assert answer.report["outcome"] == "clean"
@@ -123,11 +138,12 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool)
 
 
 async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
-    async with two_models(pace=Pace(keep_alive=0.01, load_wait=0.05)) as two:
-        answer = await two.ask("a", stream=True)
-        assert answer.status == 200
-        assert answer.error is not None
-        assert answer.error["code"] == "model_loading"
+    async with two_models(pace=Pace(keep_alive=0.01)) as two, begun(two) as rest:
+        two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
+        answer = await rest()
+    assert answer.status == 200
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_unavailable"
 
 
 async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: bool) -> None:
