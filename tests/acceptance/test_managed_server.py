@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.fakes.command import PATIENCE_SECONDS, processes_with, temper
+from tests.fakes.front import PLAIN
 
 # A server that does not begin before the gate is open; then it becomes the embedded one.
 GATED = """#!/bin/sh
@@ -37,10 +38,10 @@ class Served:
     def post(self, words: str, *, stream: bool = False) -> httpx.Response:
         body = {"messages": [{"role": "user", "content": words}], "stream": stream}
         path = f"{self.url}/v1/chat/completions"
-        return httpx.post(path, json=body, timeout=PATIENCE_SECONDS, trust_env=False)
+        return httpx.post(path, json=body, timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN)
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=PATIENCE_SECONDS, trust_env=False)
+        return httpx.get(self.url + path, timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN)
 
     @contextmanager
     def open_stream(self) -> Iterator[Iterator[str]]:
@@ -49,7 +50,7 @@ class Served:
         body = {"messages": messages, "stream": True, "max_tokens": 1_000_000}
         path = f"{self.url}/v1/chat/completions"
         with (
-            httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client,
+            httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False, verify=PLAIN) as client,
             client.stream("POST", path, json=body) as response,
         ):
             lines = response.iter_lines()

@@ -13,8 +13,7 @@ import httpx
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
 
-PATIENCE_SECONDS = 60.0
-_HANGS_SECONDS = 300.0  # for a whole test, on a machine that does other work
+PATIENCE_SECONDS = 300.0  # nothing is measured by it: what has not come by then hangs
 
 
 @contextmanager
@@ -28,7 +27,7 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
     ) as process:
-        watchdog = threading.Timer(_HANGS_SECONDS, process.kill)
+        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
         watchdog.start()
         try:
             yield process

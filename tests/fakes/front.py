@@ -24,12 +24,12 @@ CHAT = "/v1/chat/completions"
 _JSON = {"content-type": "application/json"}
 
 # without certificates: loading them would take longer than most tests do
-_PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def plain_transport() -> httpx.AsyncHTTPTransport:
     """Make a transport for plain HTTP that is cheap to open."""
-    return httpx.AsyncHTTPTransport(verify=_PLAIN)
+    return httpx.AsyncHTTPTransport(verify=PLAIN)
 
 
 @dataclass(frozen=True)
