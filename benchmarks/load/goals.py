@@ -75,6 +75,20 @@ GOALS = (
         )
         for peer, least in (("forge", 8), ("litellm", 15), ("portkey", 1.5))
     ),
+    Goal(
+        "call", "CPU per request at 16, of bare's", ratio("call", "cpu_us_per_request", "bare"), 2
+    ),
+    *(
+        Goal(name, "CPU per token, of bare's", ratio(name, "cpu_us_per_token", "bare"), 1)
+        for name in ("streams", "slow")
+    ),
+    Goal(
+        "burst",
+        "tokens/s, of direct's",
+        ratio("burst", "tokens_per_second", DIRECT),
+        0.5,
+        is_least=True,
+    ),
     *(
         goal
         for name in ("prose-accept", "prose-respond")

@@ -83,8 +83,10 @@ async def call(subject: Subject, size: Size) -> Measured:
     workload = Workload(Behaviour("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
+    before = subject.usage()
     many = await send(subject.target, workload, Effort(seconds=size.seconds, at_once=16))
     figures = {**_totals(alone), "requests_per_second": len(many.answers) / many.seconds}
+    figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
     return _measured(figures, alone, many)
 
 
@@ -118,13 +120,8 @@ async def streams(subject: Subject, size: Size) -> Measured:
     await send(subject.target, Workload(Behaviour("prose", 3, 5)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(8, at_once=8, ramp=0.05))
-    after = subject.usage()
-    figures: Figures = {}
-    if before is not None and after is not None:
-        seconds = after.cpu_seconds - before.cpu_seconds
-        tokens = workload.behaviour.tokens * len(batch.answers)
-        figures["cpu_us_per_token"] = seconds * 1e6 / max(1, tokens)
-    return _measured(figures, batch)
+    tokens = workload.behaviour.tokens * len(batch.answers)
+    return _measured(_cpu("cpu_us_per_token", before, subject.usage(), tokens), batch)
 
 
 async def burst(subject: Subject, size: Size) -> Measured:
@@ -141,6 +138,7 @@ async def slow(subject: Subject, size: Size) -> Measured:
     workload = Workload(Behaviour("prose", size.slow_tokens, 20))
     many = size.slow_streams
     await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
+    before = subject.usage()
     batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=1.0))
     delays = [delay for one in batch.answers for delay in one.delays]
     figures = {
@@ -149,6 +147,8 @@ async def slow(subject: Subject, size: Size) -> Measured:
         "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
     }
     used = subject.usage()
+    tokens = size.slow_tokens * len(batch.answers)
+    figures |= _cpu("cpu_us_per_token", before, used, tokens)
     return _measured(figures | ({} if used is None else {"peak_mb": used.peak_mb}), batch)
 
 
@@ -201,6 +201,13 @@ async def healthy(subject: Subject, size: Size) -> Measured:
         subject.target, subject.backend_url, size.healthy_replies
     )
     return Measured(figures, problems)
+
+
+def _cpu(figure: str, before: Usage | None, after: Usage | None, number: int) -> Figures:
+    """Tell how many microseconds of a core each of a number of things took."""
+    if before is None or after is None:
+        return {}
+    return {figure: (after.cpu_seconds - before.cpu_seconds) * 1e6 / max(1, number)}
 
 
 def _state(moment: str, used: Usage) -> Figures:

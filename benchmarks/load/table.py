@@ -19,6 +19,7 @@ ROWS: dict[str, dict[str, str]] = {
         "p50": "one call, not streamed: p50, ms",
         "p99": "the same: p99, ms",
         "requests_per_second": "the same, 16 at once: requests/s",
+        "cpu_us_per_request": "the same: CPU per request, us",
     },
     "prose-accept": {
         "first_content": "tools, prose accepted: first content, ms",
@@ -34,6 +35,7 @@ ROWS: dict[str, dict[str, str]] = {
     "slow": {
         "delay_p50": "256 slow streams: delay per token p50, ms",
         "delay_p99": "the same: p99, ms",
+        "cpu_us_per_token": "the same: CPU per token, us",
         "peak_mb": "the same: peak memory, MB",
         "errors": "the same: errors",
     },

@@ -73,7 +73,7 @@ class Scanner:
 
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what has become certain."""
-        if self._is_at_rest and self._is_harmless(text):
+        if self._is_plain(text):
             self._record.say(text)
             return self._record.take()
         self._cursor.feed(text)
@@ -81,14 +81,11 @@ class Scanner:
             pass
         return self._record.take()
 
-    @property
-    def _is_at_rest(self) -> bool:
-        """Whether all that came is read, and prose goes on."""
-        state, is_patient = self._state, self._patience > 0
-        is_amid_prose = isinstance(state, Listening) and not state.is_untouched
-        return is_amid_prose and is_patient and self._cursor.is_exhausted
-
-    def _is_harmless(self, text: str) -> bool:
+    def _is_plain(self, text: str) -> bool:
+        """Tell whether all that came is read and prose, and nothing can begin in `text`."""
+        is_idle = isinstance(self._state, Listening) and not self._state.is_untouched
+        if not is_idle or self._patience <= 0 or not self._cursor.is_exhausted:
+            return False
         return self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
