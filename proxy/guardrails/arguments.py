@@ -80,6 +80,8 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         schema = compiled(tool.parameters)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
+    if schema.problem:
+        read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     if schema.is_valid(read.value):
         return _valid(read, read.facts)
     return _coerced(tool.name, schema, read)

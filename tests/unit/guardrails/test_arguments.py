@@ -142,7 +142,12 @@ def test_what_still_fails_becomes_complaints_beside_what_could_be_coerced() -> N
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"type": "any"}, {"$ref": "http://127.0.0.1:9/x"}, {"properties": 5}, {"pattern": "("}],
+    [
+        {"type": "any", "pattern": "("},
+        {"$ref": "http://127.0.0.1:9/x"},
+        {"properties": 5},
+        {"pattern": "("},
+    ],
 )
 def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     parameters: JsonObject,
@@ -153,6 +158,18 @@ def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     (fact,) = checked.facts
     assert isinstance(fact, Unchecked)
     assert fact.tool == "odd"
+
+
+def test_an_unknown_type_loses_no_coercion_beside_it_and_is_said() -> None:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {"a": {"type": "float"}, "n": {"type": "integer"}},
+    }
+    checked = check(Tool("odd", parameters, b""), '{"a": "1.5", "n": "5"}')
+    assert isinstance(checked, ValidArguments)
+    assert checked.value == {"a": "1.5", "n": 5}
+    assert [type(fact) for fact in checked.facts] == [Unchecked, Coerced]
+    assert isinstance(check(Tool("odd", parameters, b""), '{"n": "x"}'), InvalidArguments)
 
 
 def test_boolean_schemas_accept_everything_or_nothing() -> None:
