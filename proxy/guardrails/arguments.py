@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
-from proxy.guardrails.coercion import coerce, copied
+from proxy.guardrails.coercion import coerce, copied, unwrapped
 from proxy.guardrails.complaints import TOO_LARGE, Complaint, complaints
 from proxy.guardrails.rescue.values import Unreadable, read_whole
 from proxy.guardrails.schemas import (
@@ -82,9 +82,17 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
-    if schema.is_valid(read.value):
-        return _valid(read, read.facts)
-    return _coerced(tool.name, schema, read)
+    inner = unwrapped(tool.parameters, read.value)
+    if inner is not None:
+        meant = _Written(inner, facts=(*read.facts, Coerced(tool.name, "")))
+        checked = _judged(tool.name, schema, meant)
+        if isinstance(checked, ValidArguments):
+            return checked
+    return _judged(tool.name, schema, read)
+
+
+def _judged(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
+    return _valid(read, read.facts) if schema.is_valid(read.value) else _coerced(tool, schema, read)
 
 
 def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:

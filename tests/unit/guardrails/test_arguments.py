@@ -243,3 +243,45 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
 def test_no_text_is_too_odd_to_be_judged(text: str) -> None:
     checked = check(WEATHER, text, may_close=True)
     assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)
+
+
+OPTIONAL: JsonObject = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}),
+        ('{"input": {"a": "1"}}', {"a": 1}),
+    ],
+)
+def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
+    written: str, value: JsonObject
+) -> None:
+    checked = check(Tool("t", OPTIONAL, b""), written)
+    assert isinstance(checked, ValidArguments)
+    assert checked.value == value
+    assert Coerced("t", "") in checked.facts
+
+
+@pytest.mark.parametrize(
+    ("others", "arguments"),
+    [
+        ({}, {"params": {"a": 1, "c": 2}}),
+        ({}, {"params": {}}),
+        ({}, {"params": [1]}),
+        ({}, {"params": {"a": 1}, "b": "x"}),
+        ({}, {"params": {"a": "many"}}),
+        ({"additionalProperties": True}, {"params": {"a": 1}}),
+        ({"patternProperties": {"^p": {}}}, {"params": {"a": 1}}),
+        ({"properties": {"params": {}}}, {"params": {"a": 1}}),
+        ({"properties": None}, {"params": {"a": 1}}),
+    ],
+)
+def test_what_may_be_meant_as_it_is_stays_so(others: JsonObject, arguments: JsonObject) -> None:
+    checked = check(Tool("t", {**OPTIONAL, **others}, b""), arguments)
+    assert not isinstance(checked, BrokenArguments)
+    assert checked.value == arguments
