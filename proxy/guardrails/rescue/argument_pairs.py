@@ -1,7 +1,6 @@
 """`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 
-GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan writes
-a suffix into all its tags, `<tool_call:SUFFIX>`, and a wrapper around the calls.
+GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words.
 """
 
 import re
@@ -16,12 +15,11 @@ from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.literals import literals_of
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Value, read_whole
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
-_SUFFIX = re.compile(r"[\w.-]+")
 _KEY = r"[^<>]{1,100}"
 _NO_KEY = frozenset('<>{}[]"\n')
 _ANY_SPACE = r"(?:\s|\\n)*"
@@ -31,7 +29,6 @@ _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _SIGHT = 240  # how far to look for what makes a mark one
 _OTHER = "call:"  # Gemma's
-_CALLS, _CALL = "<tool_calls:", "<tool_call:"
 PAIRS_BEGIN = "<arg_key>"
 
 
@@ -39,47 +36,27 @@ class ArgumentPairs:
     """A name, then keys and values in tags by turns, or one JSON object."""
 
     name = "argument_pairs"
-    openings = (*(f"<{prefix}tool_call>" for prefix in _PREFIXES), _CALL, _CALLS)
+    openings = tuple(f"<{prefix}tool_call>" for prefix in _PREFIXES)
     place = Place.ANYWHERE
     is_marked = True
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read one call, or all those in a wrapper with a suffix."""
-        if not opening.endswith(":"):
-            return (yield from _Call(cursor, _Tags(opening[1:].removesuffix("tool_call>"))).read())
-        suffix = yield from cursor.take(_SUFFIX)
-        if not suffix or not (yield from cursor.literal(">")):
-            return NotACall(Reason.NOT_A_CALL)
-        tags = _Tags("", f":{suffix}")
-        is_wrapped = opening == _CALLS
-        return (yield from (_wrapped(cursor, tags) if is_wrapped else _Call(cursor, tags).read()))
+        """Read one call."""
+        return (yield from read_call(cursor, Tags(opening[1:].removesuffix("tool_call>"))))
+
+
+def read_call(cursor: Cursor, tags: "Tags") -> Reading:
+    """Read one call from behind its opening tag, in a family that spells its tags so."""
+    return (yield from _Call(cursor, tags).read())
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
     """Read the pairs of a call to `name` whose opening mark is missing."""
-    return (yield from _Call(cursor, _Tags("")).read_arguments(name))
-
-
-def _wrapped(cursor: Cursor, tags: "_Tags") -> Reading:
-    """Read call after call up to the end of their wrapper."""
-    opening, _ = tags.pair("tool_call")
-    _, end = tags.pair("tool_calls")
-    found = Calls(())
-    yield from cursor.whitespace()
-    while len(found.calls) <= MOST_CALLS and (yield from cursor.literal(opening)):
-        more = yield from _Call(cursor, tags).read()
-        if isinstance(more, NotACall):
-            return more
-        found = Calls(found.calls + more.calls)
-        yield from cursor.whitespace()
-    if not found.calls:
-        return NotACall(Reason.NOT_A_CALL)
-    is_closed = yield from cursor.literal(end)
-    return Calls(found.calls, is_closed)
+    return (yield from _Call(cursor, Tags("")).read_arguments(name))
 
 
 @dataclass(frozen=True, slots=True)
-class _Tags:
+class Tags:
     """How a family spells its tags."""
 
     prefix: str
@@ -92,7 +69,7 @@ class _Tags:
 
 
 @cache
-def _pair_of(tags: _Tags) -> re.Pattern[str]:
+def _pair_of(tags: Tags) -> re.Pattern[str]:
     """Write a pattern for a key up to the beginning of its value; its end may be missing."""
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
@@ -106,7 +83,7 @@ class _Call:
     for a line end there. Its values are read as escaped too.
     """
 
-    def __init__(self, cursor: Cursor, tags: _Tags) -> None:
+    def __init__(self, cursor: Cursor, tags: Tags) -> None:
         self._cursor = cursor
         self._opening, self._closer = tags.pair("tool_call")
         self._key, self._key_end = tags.pair("arg_key")

@@ -83,18 +83,18 @@ def _read_call(cursor: Cursor) -> Reading:
     char = yield from cursor.peek()
     if not name or char not in ("{", "("):
         return NotACall(Reason.NOT_A_CALL)
-    written = yield from (
+    found = yield from (
         _braced(cursor, name) if char == "{" else read_python_arguments(cursor, name)
     )
-    if isinstance(written, NotACall):
-        return written
+    if isinstance(found, NotACall) or not found.closed:
+        return NotACall(Reason.BROKEN)
     yield from cursor.whitespace()
     is_closed = yield from cursor.one_of(_CLOSERS)
-    return Calls((written,), bool(is_closed))
+    return Calls(found.calls, bool(is_closed))
 
 
-def _braced(cursor: Cursor, name: str) -> Waiting[WrittenCall | NotACall]:
+def _braced(cursor: Cursor, name: str) -> Waiting[Calls | NotACall]:
     value = yield from read_value(cursor, None, _STYLE)
     if isinstance(value, Unreadable) or not value.is_closed:
         return NotACall(Reason.BROKEN)
-    return WrittenCall(name, value.value)
+    return Calls((WrittenCall(name, value.value),))

@@ -66,12 +66,13 @@ def test_a_type_that_is_none_checks_nothing_and_the_rest_of_the_schema_does(
     assert schema.problem
     assert "\n" not in schema.problem
     assert schema.is_valid({"type": "y", "a": "x", "b": 2, "c": {"type": "float"}})
-    for wrong in (
+    wrong_ones: list[JsonValue] = [
         {"type": 1},
         {"type": "y", "a": "z"},
         {"type": "y", "b": 0},
         {"type": "y", "c": {}},
-    ):
+    ]
+    for wrong in wrong_ones:
         assert not schema.is_valid(wrong)
     part = schema.part(("properties", "type"))
     assert part is not None

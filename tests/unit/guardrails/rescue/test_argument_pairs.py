@@ -136,36 +136,6 @@ def test_a_key_is_no_text() -> None:
     assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
 
 
-def suffixed(name: str, text: str) -> str:
-    tags = (("arg_key", "a"), ("arg_value", text))
-    pairs = "".join(f"<{tag}:x1>{value}</{tag}:x1>\n" for tag, value in tags)
-    return f"<tool_call:x1>{name}<tool_sep:x1>\n{pairs}</tool_call:x1>"
-
-
-def test_all_tags_may_have_a_suffix() -> None:
-    assert read_syntax(ArgumentPairs(), suffixed("fetch", "1 </arg_value> 2"))[0] == fetch(
-        a="1 </arg_value> 2"
-    )
-    calls = (WrittenCall("fetch", {"a": "1"}), WrittenCall("get", {"a": "2"}))
-    text = f"<tool_calls:x1>\n{suffixed('fetch', '1')}\n{suffixed('get', '2')}\n"
-    assert read_syntax(ArgumentPairs(), f"{text}</tool_calls:x1>") == (Calls(calls), "")
-    assert read_syntax(ArgumentPairs(), text)[0] == Calls(calls, closed=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<tool_call: x", Reason.NOT_A_CALL),
-        ("<tool_call:x1", Reason.NOT_A_CALL),
-        ("<tool_calls:x1></tool_calls:x1>", Reason.NOT_A_CALL),
-        ("<tool_calls:x1><tool_call:x1>f<arg_key:x1>a", Reason.BROKEN),
-        ("<tool_call:x1>f<arg_key>a</arg_key><arg_value>1</arg_value>", Reason.NOT_A_CALL),
-    ],
-)
-def test_a_suffix_alone_makes_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(reason)
-
-
 @pytest.mark.parametrize("unit", ["<arg_key>", "</arg_value>", "</tool_call>", "</arg_value> "])
 def test_work_is_linear_for_floods(unit: str) -> None:
     def whole(text: str) -> None:
