@@ -13,6 +13,7 @@ _PLAIN = re.compile(r"[^,{}\[\]()<]+")
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _SIGHT = 80
+_DEPTH_LIMIT = 64
 _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
@@ -28,10 +29,10 @@ class _Brackets:
         return not any(self._open.values())
 
     def passes(self, char: str) -> bool:
-        """Count a bracket; False if it closes what stands around the text."""
+        """Count a bracket; False if it closes what stands around the text, or is one too many."""
         if char not in _PAIRS:
             self._open[char] += 1
-            return True
+            return sum(self._open.values()) < _DEPTH_LIMIT
         opening = _PAIRS[char]
         if self._open[opening]:
             self._open[opening] -= 1

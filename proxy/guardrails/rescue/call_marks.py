@@ -23,7 +23,7 @@ _MARK = re.compile(
     rf"<(?:\w+[:|])?(?:{_WORDS})\b"
     r"|<[|｜](?!\"\|>)"
     r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
-    r"|\bto=functions\.|\bfunctools\[|\bfunction call<|\bAction: ?```json"
+    r"|to=functions\.|functools\[|function call<|Action: ?```json"
     r"|\]<\]minimax\[>\[<|<ifm\|"
 )
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")

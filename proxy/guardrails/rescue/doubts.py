@@ -32,29 +32,22 @@ class Doubt(IntEnum):
 
 def doubt_about(written: str, opening: str, closing: str) -> Doubt:
     """Judge what was written between these quotation marks, some of which are not escaped."""
-    plain = _ESCAPE.sub("_", written)
+    plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
         return Doubt.TORN
-    if _are_paired(plain, opening + closing):
+    if _paired(opening + closing).fullmatch(plain):
         return Doubt.PAIRED
     return Doubt.TORN if _structure(closing).search(plain) else Doubt.UNPAIRED
 
 
-def _are_paired(text: str, quotes: str) -> bool:
-    """Tell whether every quotation mark that can begin a quotation has one that can end it."""
-    places = [match.start() for match in _marks(quotes).finditer(text)]
-    begins, ends = places[::2], places[1::2]
-    return (
-        len(begins) == len(ends)
-        and not any(text[place - 1 : place].isalnum() for place in begins if place)
-        and not any(text[place + 1 : place + 2].isalnum() for place in ends)
-    )
-
-
 @lru_cache
-def _marks(quotes: str) -> re.Pattern[str]:
-    """Write a pattern for quotation marks, but not for apostrophes."""
-    return re.compile(rf"(?![{_APOSTROPHES}](?<=\w.)\w)[{quotes}]")
+def _paired(quotes: str) -> re.Pattern[str]:
+    """Write a pattern for text in which every mark that can begin a quotation has its end.
+
+    An apostrophe within a word is neither.
+    """
+    plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
+    return re.compile(rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}", re.DOTALL)
 
 
 @lru_cache

@@ -38,6 +38,11 @@ def test_brackets_come_in_pairs(text: str) -> None:
     assert bare(text)[0] is None
 
 
+def test_there_is_a_limit_to_the_brackets() -> None:
+    assert bare("(" * 63 + ")" * 63 + "}")[0] is not None
+    assert bare("(" * 64 + ")" * 64 + "}")[0] is None
+
+
 @pytest.mark.parametrize("unit", [",", ",a", ", a ", "(", "()", "<", "</", "a", "{}"])
 def test_work_is_linear(unit: str) -> None:
     def whole(text: str) -> None:
