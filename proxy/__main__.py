@@ -1,5 +1,15 @@
-"""`python -m proxy`: the same as the command `temper`."""
+"""The command `temper`, and `python -m proxy`: signals are heeded before anything is imported."""
 
-from proxy.cli import main
+from proxy.signals import leave_when_signalled
 
-main()
+
+def main() -> None:
+    """Run the command."""
+    leave_when_signalled()
+    from proxy.cli import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

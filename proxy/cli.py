@@ -7,7 +7,7 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
 import asyncio
-import signal
+import os
 import sys
 from collections.abc import Coroutine, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -23,11 +23,11 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
+from proxy.signals import INTERRUPTED, handlers_kept, heeded
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
 _FAILED = 1
-_INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 _CONFIG = click.option(
     "--config",
@@ -50,6 +50,19 @@ def _version() -> str:
         return "unknown (not installed)"
 
 
+def _keep_standard_streams() -> None:
+    """Open what was closed of the first three files; sockets would take their numbers.
+
+    libuv aborts the process when it is to close one of them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest number there is
+            os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
+
+
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="New here? Try: temper demo",
@@ -57,6 +70,7 @@ def _version() -> str:
 @click.version_option(_version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
+    _keep_standard_streams()
 
 
 @main.command()
@@ -74,7 +88,7 @@ def main() -> None:
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
 @click.option("--budget", help="Whose window: backend, manual, full (all that fits) or fast.")
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
-@click.option("--text-policy", help="What prose is worth: respond, accept or require.")
+@click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
 @click.option("--log-format", help="text or json.")
 @_CONFIG
@@ -219,34 +233,41 @@ def _served(flags: Mapping[str, object]) -> Flags:
     }
 
 
-def _run(
-    work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = _INTERRUPTED
-) -> None:
+def _run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
     """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            is_done = runner.run(_until_terminated(work))
+        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+            is_done = runner.run(_until_signalled(work))
     except TemperError as error:
         _fail(error, as_json=as_json)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     if not is_done:
         sys.exit(otherwise)
 
 
-async def _until_terminated(work: Coroutine[None, None, bool]) -> bool:
-    """Let SIGTERM cancel the work as Ctrl-C does, so that all that was started is stopped.
+async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
+    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
 
     A server that is ready takes the signals over.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+
+    def hear() -> None:
+        if task.cancelling():
+            raise KeyboardInterrupt
+        task.cancel()
+
+    numbers = heeded()
+    for number in numbers:
+        loop.add_signal_handler(number, hear)
     try:
         return await work
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:

@@ -1,12 +1,14 @@
 """What the commands do and print; flags and exit codes are the business of `cli`."""
 
-# As in `cli`, what a command needs is imported when it runs.
+# As in `cli`, what a command needs is imported when it runs, and before there is an event loop:
+# until then a signal ends the process at once (`signals`), and in it once the import has ended.
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.console import Console
@@ -26,23 +28,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Work: TypeAlias = Coroutine[None, None, bool]
+"""What a command does in the event loop; tells whether it was done."""
+
 _READINESS_SECONDS = 30.0
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
 
-async def serve(
-    settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool
-) -> bool:
+def serve(settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool) -> Work:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
     hurry()
     from proxy.api.discovery import find_backend, with_backend
     from proxy.api.server import run
     from proxy.api.workers import run_workers
 
-    found = await find_backend(settings, places)
-    if found is not None:
-        _say(f"Found a server at {found.url} ({found.kind.value}).")
     looking: set[asyncio.Task[None]] = set()
 
     def show_address(address: "Address") -> None:
@@ -53,30 +53,39 @@ async def serve(
         settle()
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
-    serve_all = run if settings.server.workers == 1 else run_workers
-    named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
-    await serve_all(named, _show_stage, show_address, reload=again)
-    return True
+    async def work() -> bool:
+        found = await find_backend(settings, places)
+        if found is not None:
+            _say(f"Found a server at {found.url} ({found.kind.value}).")
+        serve_all = run if settings.server.workers == 1 else run_workers
+        named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
+        await serve_all(named, _show_stage, show_address, reload=again)
+        return True
+
+    return work()
 
 
-async def show_models(settings: Settings, *, known: bool, as_json: bool) -> bool:
+def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     """Print what was recognised of each model, or of every profile that is known."""
     from proxy.api.inventory import known_profiles, served_models
 
-    found = known_profiles(settings) if known else await served_models(settings)
-    if as_json:
-        print_json({"models": [one.document() for one in found]})
+    async def work() -> bool:
+        found = known_profiles(settings) if known else await served_models(settings)
+        if as_json:
+            print_json({"models": [one.document() for one in found]})
+            return True
+        for one in found:
+            click.echo(click.style(one.name, bold=True))
+            for word, line in one.summary().items():
+                click.echo(f"  {word:9} {line}")
         return True
-    for one in found:
-        click.echo(click.style(one.name, bold=True))
-        for word, line in one.summary().items():
-            click.echo(f"  {word:9} {line}")
-    return True
+
+    return work()
 
 
-async def examine_servers(
+def examine_servers(
     settings: Settings, bundle: Path | None, places: tuple[str, ...], *, as_json: bool
-) -> bool:
+) -> Work:
     """Print each finding as it is made; tells whether none is a failure.
 
     Where nothing is named, a server is looked for.
@@ -86,22 +95,25 @@ async def examine_servers(
     from proxy.doctor.bundle import write_bundle
     from proxy.doctor.examination import examine
 
-    settings = with_backend(settings, await find_backend(settings, places))
-    console = Console(highlight=False)
-    examined: list[Examined] = []
-    async with contextlib.aclosing(examine(settings)) as findings:
-        async for one in findings:
-            if not as_json:
-                console.print(report.line(one, examined), soft_wrap=True)
-            examined.append(one)
-    if as_json:
-        print_json(report.document(examined))
-    else:
-        console.print(f"\n{report.summary(examined)}")
-    if bundle is not None:
-        write_bundle(bundle, settings, examined)
-        _say(f"Written: {bundle} (look into it before you send it).")
-    return report.is_well(examined)
+    async def work() -> bool:
+        examined_settings = with_backend(settings, await find_backend(settings, places))
+        console = Console(highlight=False)
+        examined: list[Examined] = []
+        async with contextlib.aclosing(examine(examined_settings)) as findings:
+            async for one in findings:
+                if not as_json:
+                    console.print(report.line(one, examined), soft_wrap=True)
+                examined.append(one)
+        if as_json:
+            print_json(report.document(examined))
+        else:
+            console.print(f"\n{report.summary(examined)}")
+        if bundle is not None:
+            write_bundle(bundle, examined_settings, examined)
+            _say(f"Written: {bundle} (look into it before you send it).")
+        return report.is_well(examined)
+
+    return work()
 
 
 async def _look_at_backend(address: "Address") -> None:
@@ -122,29 +134,32 @@ async def _look_at_backend(address: "Address") -> None:
                 logger.info(_BACKEND_LOADS, address.backend)
 
 
-async def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool) -> bool:
+def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool) -> Work:
     """Show calls with and without Temper; False if a signal came before that."""
     from proxy.demo import show
 
     console.print(show.INTRODUCTION, soft_wrap=True)
     from proxy.demo.demonstration import demonstrate
 
-    with contextlib.ExitStack() as progress:
-        status = progress.enter_context(console.status("Starting ..."))
+    async def work() -> bool:
+        with contextlib.ExitStack() as progress:
+            status = progress.enter_context(console.status("Starting ..."))
 
-        def show_step(step: str) -> None:
-            status.update(f"{step} ...")
+            def show_step(step: str) -> None:
+                status.update(f"{step} ...")
 
-        def show_seen(seen: "Seen") -> None:
-            progress.close()
-            if as_json:
-                print_json(show.document(seen.comparisons, seen.url))
-                return
-            console.print(show.table(seen.comparisons, console.width))
-            if not once:
-                _show_examples(console, seen, port)
+            def show_seen(seen: "Seen") -> None:
+                progress.close()
+                if as_json:
+                    print_json(show.document(seen.comparisons, seen.url))
+                    return
+                console.print(show.table(seen.comparisons, console.width))
+                if not once:
+                    _show_examples(console, seen, port)
 
-        return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
+            return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
+
+    return work()
 
 
 def _show_stage(stage: "Stage") -> None:

@@ -20,6 +20,7 @@ TemperError
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── GuardrailsExhausted         the model's, after every attempt
+│   └── CallBrokeOff
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -153,7 +154,7 @@ class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
     One that `is_managed` is a server of ours; it is there again in `retry_after` seconds, or stays
-    down where that is None.
+    down where that is None. Nothing was sent to one that `is_unreached`.
     """
 
     def __init__(
@@ -164,9 +165,11 @@ class BackendUnavailable(BackendFailed):
         loading: bool = False,
         is_managed: bool = False,
         retry_after: int | None = None,
+        is_unreached: bool = False,
     ) -> None:
         self.loading = loading
         self.is_managed = is_managed
+        self.is_unreached = is_unreached
         self.retry_after = retry_after
         super().__init__(backend, problem)
 
@@ -224,6 +227,20 @@ class GuardrailsExhausted(TemperError):
         self.attempts = attempts
         self.defect = defect
         super().__init__(f"No valid tool call after {attempts} attempts; the last one: {defect}")
+
+
+class CallBrokeOff(GuardrailsExhausted):
+    """A call of `tool` that the client has seen the beginning of never became a valid one."""
+
+    def __init__(self, attempts: int, defect: str, tool: str) -> None:
+        super().__init__(attempts, defect)
+        self.tool = tool
+
+    def __str__(self) -> str:
+        return (
+            f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
+            f"completed it ({self.defect}). Nothing of it should be run; send the request again"
+        )
 
 
 class ProcessFailed(TemperError):

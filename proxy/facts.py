@@ -65,6 +65,12 @@ class Healed(msgspec.Struct, frozen=True):
     what: str
 
 
+class RuleSkipped(msgspec.Struct, frozen=True):
+    """A rule of order was left out, as it waits for a `tool` that the request does not offer."""
+
+    tool: str
+
+
 class LoopNoticed(msgspec.Struct, frozen=True):
     """The history ends in the same call with the same result, `times` times in a row."""
 
@@ -86,6 +92,12 @@ class RejectedReply(msgspec.Struct, frozen=True):
 
 class Withheld(msgspec.Struct, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
+
+
+class BrokeOff(msgspec.Struct, frozen=True):
+    """A call of this tool that the client had seen the beginning of never became a valid one."""
+
+    tool: str
 
 
 class LadderEnded(msgspec.Struct, frozen=True):
@@ -140,11 +152,13 @@ Fact: TypeAlias = (
     | Dropped
     | Unchecked
     | Healed
+    | RuleSkipped
     | LoopNoticed
     | RoundsExceeded
     | RejectedReply
     | Withheld
     | LadderEnded
+    | BrokeOff
 )
 
 
@@ -157,9 +171,11 @@ class Outcome(Enum):
     EXHAUSTED = "exhausted"
 
 
-_MENDINGS: frozenset[type[Fact]] = frozenset((Rescued, Repaired, Coerced, Renamed, Dropped))
+_MENDINGS: frozenset[type[Fact]] = frozenset(
+    (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded)
+)
 _COUNTED: frozenset[type[Fact]] = frozenset(
-    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, Withheld)
+    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, RuleSkipped, Withheld)
 )
 
 
@@ -192,7 +208,7 @@ def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
 def outcome(facts: Iterable[Fact]) -> Outcome:
     """Tell how a request ended, in one word."""
     kinds = [type(fact) for fact in facts]
-    if LadderEnded in kinds:
+    if LadderEnded in kinds or BrokeOff in kinds:
         return Outcome.EXHAUSTED
     if kinds.count(Asked) > 1:
         return Outcome.RETRIED
@@ -202,7 +218,8 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
 def repairs(facts: Iterable[Fact]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 
-    Syntaxes and defects are named, everything else is counted.
+    Syntaxes, defects and tools in a loop are named, everything else is counted; an announcement is
+    just `announced`, and `rounds` tells after how many of them an answer was asked for.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
@@ -210,6 +227,12 @@ def repairs(facts: Iterable[Fact]) -> str:
         match fact:
             case Rescued(name):
                 named.setdefault("rescued", []).append(name)
+            case RejectedReply("announced"):
+                named.setdefault("announced", [])
+            case LoopNoticed(name):
+                named.setdefault("loop", []).append(name)
+            case RoundsExceeded(rounds):
+                named.setdefault("rounds", []).append(str(rounds))
             case RejectedReply(name):
                 named.setdefault("rejected", []).append(name)
             case _ if type(fact) in _COUNTED:
@@ -217,7 +240,10 @@ def repairs(facts: Iterable[Fact]) -> str:
                 counted[word] = counted.get(word, 0) + 1
             case _:
                 pass
-    parts = [f"{word}={','.join(dict.fromkeys(names))}" for word, names in named.items()]
+    parts = [
+        f"{word}={','.join(dict.fromkeys(names))}" if names else word
+        for word, names in named.items()
+    ]
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])
 
 

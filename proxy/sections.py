@@ -280,16 +280,17 @@ class Guardrails(Section):
     """How replies are judged, and what happens to those that fail."""
 
     mode: Literal["on", "observe", "off"] = Field(
-        default="on",
-        description="on, off, or observe: change nothing and report what would have been done",
+        default="on", description="on, off, or observe: change nothing, report what would be done"
     )
     text_policy: Literal["auto", "respond", "accept", "require"] = Field(
         default="auto",
-        description="what prose is worth while tools are offered: respond, accept, require, auto",
+        description="what prose is worth while tools are offered: auto, accept, respond, require",
+    )
+    stream_calls: bool = Field(
+        default=True, description="show calls while they are written, as far as they are valid"
     )
     strict: bool = Field(
-        default=False,
-        description="answer 502 instead of the most faithful reply when no attempt was good",
+        default=False, description="502 instead of the most faithful reply when no attempt was good"
     )
     max_attempts: Count = Field(
         default=3, ge=1, le=3, description="generations that one request may cost, 1 to 3"
@@ -303,7 +304,7 @@ class Guardrails(Section):
     max_tool_rounds: Count = Field(
         default=50,
         ge=1,
-        description="rounds of tool calls after which the model is asked for an answer",
+        description="rounds of tool calls after which a model that finds nothing new has to answer",
     )
 
 

@@ -1,7 +1,8 @@
 """Several models: their settings, and what can be wrong with them together."""
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -66,6 +67,22 @@ def contradictions(
     yield from _too_many(models, swapping)
     yield from _shared_names(models)
     yield from _shared_ports(models)
+
+
+def misnamed_rules(
+    models: Mapping[str, ServedModel], rules: Iterable[str]
+) -> Iterator[Contradiction]:
+    """Find rules of order for a model that there is not, or that has rules by another name."""
+    names = {alias: name for name, model in models.items() for alias in (name, *model.aliases)}
+    owners: dict[str, str] = {}
+    for section in rules:
+        model = names.get(section)
+        if model is None:
+            near = (*difflib.get_close_matches(section, names, 1), *models)[0]
+            yield (f"workflows.{section}",), f"there is no such model; did you mean {near!r}?"
+        elif (owner := owners.setdefault(model, section)) != section:
+            problem = f"models.{model} has its rules in workflows.{owner} already"
+            yield (f"workflows.{section}", f"workflows.{owner}"), problem
 
 
 def _contradictions_within(section: str, name: str, model: ServedModel) -> Iterator[Contradiction]:

@@ -13,7 +13,9 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy import served_models, sources
+from proxy.conversation import workflows
 from proxy.dialects.openai_chat.schema import WorkflowRules
+from proxy.dialects.openai_chat.workflow_rules import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.sections import (
     Backend,
@@ -175,6 +177,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         )
     yield from served_models.contradictions(settings.models, settings.swapping)
     yield from _rivals_of_models(settings)
+    yield from _rules_nobody_can_keep(settings)
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -220,6 +223,19 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
     if settings.server.workers > 1:
         problem = "must be 1 with [models.NAME]: workers cannot agree on what to load"
         yield ("server.workers", "models"), problem
+
+
+def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
+    for name, rules in settings.workflows.items():
+        for place, problem in workflows.contradictions(workflow_of(rules)):
+            yield (f"workflows.{name}",), f"{place}: {problem}"
+    if settings.models:
+        yield from served_models.misnamed_rules(settings.models, settings.workflows)
+    elif settings.model.source is not None or settings.ollama.model is not None:
+        first, *others = settings.workflows or ("",)
+        for name in others:
+            problem = f"all names lead to the same model, and workflows.{first} has its rules"
+            yield (f"workflows.{name}", f"workflows.{first}"), problem
 
 
 def is_loopback(host: str) -> bool:

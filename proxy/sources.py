@@ -5,6 +5,7 @@ nor which values are right.
 """
 
 import difflib
+import logging
 import os
 import re
 import tomllib
@@ -17,11 +18,16 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from proxy.errors import InvalidConfiguration
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "TEMPER_"
+# Windows' editors begin a file with a mark that is none of its text.
+TEXT = "utf-8-sig"
 
 # Kubernetes puts the addresses of a service called `temper` into the environment under names
 # like ours: TEMPER_SERVICE_HOST, TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
 _SERVICE_ADDRESS = re.compile(r"TEMPER_([A-Z0-9]+_)*(SERVICE_(HOST|PORT)|PORT_[0-9]+_)")
+_NEAR = 0.75  # how alike two names are that are nearly the same
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
@@ -72,6 +78,7 @@ class Given:
     origin: str
     is_template: bool = False
     is_confidential: bool = False
+    is_variable: bool = False
 
     def problem(self, name: str, problem: str) -> InvalidConfiguration:
         """Say what is wrong with it, and where it was given."""
@@ -84,7 +91,7 @@ Layer: TypeAlias = dict[str, Given]
 def file_layer(path: Path, names: Names) -> Layer:
     """Read a TOML file."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(TEXT))
     except OSError as error:
         raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -109,7 +116,7 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
             if not is_decoded and not _is_service_address(name_of_variable, text):
                 values.setdefault(name, text)
     return {
-        name: Given(value, f"environment variable {variable(name)}")
+        name: Given(value, f"environment variable {variable(name)}", is_variable=True)
         for name, value in values.items()
     }
 
@@ -124,12 +131,18 @@ def flag_layer(flags: Mapping[str, Mapping[str, object]], names: Names) -> Layer
 
 
 def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> Layer:
-    """Return what can be checked: names that exist, `${VAR}` replaced, secret files read."""
+    """Return what can be checked: names that exist, `${VAR}` replaced, secret files read.
+
+    A variable that is none of ours, although it has our prefix, is left out and told of in the log.
+    """
     found: Layer = {}
     for name, given in layer.items():
         try:
             secret = names.secret_of(name)
             if secret is None and not names.has(name):
+                if given.is_variable and _is_foreign(name, names):
+                    logger.warning("%s", _unknown(name, given, names))
+                    continue
                 raise _unknown(name, given, names)
             plain = _expanded(name, given)
             if secret is None:
@@ -191,16 +204,30 @@ def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
     section, owner, last = parts(name)
     if section in names.tables and not owner:
         return given.problem(name, "should be a section with settings of its own")
-    known = (*names.settings, *names.secret_files, *names.sections)
-    namesakes = [one for one in names.settings if one.endswith(f".{last}")]
-    near = difflib.get_close_matches(names.generic(name), known, 1, 0.75) or namesakes
+    known, generic = _known(names), names.generic(name)
+    namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
+    near = difflib.get_close_matches(generic, known, 1, _NEAR) or namesakes
     near = near or difflib.get_close_matches(name, known, 1)
     if not near:
         return given.problem(name, "is not a setting")
     nearest = near[0].replace("*", owner or "NAME")
-    is_variable = given.origin.startswith("environment")
-    meant = variable(nearest) if is_variable else nearest
+    meant = variable(nearest) if given.is_variable else nearest
     return given.problem(name, f"is not a setting; did you mean {meant}?")
+
+
+def _is_foreign(name: str, names: Names) -> bool:
+    """Tell whether a variable is rather somebody else's, as Docker's TEMPER_NAME and TEMPER_ENV_X.
+
+    One without its section is no setting, but without a secret the server would be open.
+    """
+    is_in_section = parts(name)[0] in names.sections
+    is_secret = any(one.endswith(f".{name}") for one in (*names.secrets, *names.secret_files))
+    is_near = bool(difflib.get_close_matches(names.generic(name), _known(names), 1, _NEAR))
+    return not (is_in_section or is_secret or is_near)
+
+
+def _known(names: Names) -> tuple[str, ...]:
+    return (*names.settings, *names.secret_files, *names.sections)
 
 
 def _expanded(name: str, given: Given) -> Given:
@@ -236,7 +263,7 @@ def _filled(value: object, content: Callable[[re.Match[str]], str]) -> object:
 def _secret_from_file(name: str, given: Given) -> Given:
     path = Path(str(given.value))
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(TEXT).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise given.problem(name, f"cannot read {path}: {type(error).__name__}") from error
     if not secret:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 from sse_starlette.sse import AppStatus
 
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("searching", max_examples=20_000)
-settings.register_profile("thorough", max_examples=100_000)
+# no deadlines: how long an example takes depends on who else uses the machine
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("searching", max_examples=20_000, deadline=None)
+settings.register_profile("thorough", max_examples=100_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

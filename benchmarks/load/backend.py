@@ -1,7 +1,7 @@
 """A mock llama-server, as cheap as Python allows: it must never be what limits a measurement.
 
 It answers `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; how, is up to a mark in the
-request, see `replies`.
+request, see `replies`. Of healthy replies it keeps a ledger, which `/asked` hands out and empties.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from typing import cast
 import httptools
 import msgspec
 
+from benchmarks.healthy import replies as healthy
+from benchmarks.healthy.ledger import Asked, Ledger
 from benchmarks.load.replies import (
     CREATED,
     MODEL,
@@ -22,6 +24,7 @@ from benchmarks.load.replies import (
     STAMP_DIGITS,
     Behaviour,
     Event,
+    Reply,
     behaviour_of,
     streamed,
     whole,
@@ -36,6 +39,7 @@ _STREAM_HEAD = (
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
 _LAST_CHUNK = b"0\r\n\r\n"
+_HEALTHY = healthy.PREFIX.encode()
 DOCUMENTS: dict[bytes, JsonObject] = {
     b"/health": {"status": "ok"},
     b"/props": {
@@ -71,6 +75,16 @@ class _Request(msgspec.Struct):
     tools: list[_Tool] | None = None
     stream_options: _StreamOptions | None = None
 
+    @property
+    def offers_respond(self) -> bool:
+        """Whether the tool for answers is offered."""
+        return any(tool.function.name == RESPOND for tool in self.tools or ())
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
 
 _read = msgspec.json.Decoder(_Request)
 
@@ -78,7 +92,9 @@ _read = msgspec.json.Decoder(_Request)
 class _Connection(asyncio.Protocol):
     """One client's connection, on which requests come one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._asked: Asked | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.WriteTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -110,26 +126,47 @@ class _Connection(asyncio.Protocol):
         """Answer the request, which is complete."""
         if self._url.endswith(b"/chat/completions"):
             self._answer(b"".join(self._body))
+        elif self._url == b"/asked":
+            self._write(_headed(b"200 OK", self._ledger.handed_out()))
         elif (document := DOCUMENTS.get(self._url)) is not None:
             self._write(_document(document))
         else:
             self._write(_refusal(404, f"there is no {self._url.decode()}"))
 
     def _answer(self, body: bytes) -> None:
+        self._asked = None
         try:
-            asked = _read.decode(body)
-            behaviour = behaviour_of(wish_of(body))
+            asked, wish = _read.decode(body), wish_of(body)
+            if wish.startswith(_HEALTHY):
+                self._answer_healthily(asked, healthy.read_wish(wish), body)
+                return
+            behaviour = behaviour_of(wish)
         except ValueError as error:
             self._write(_refusal(400, str(error)))
             return
-        offered = (tool.function.name for tool in asked.tools or ())
-        responds = behaviour.kind == "prose" and RESPOND in offered
-        if not asked.stream:
+        responds = behaviour.kind == "prose" and asked.offers_respond
+        if asked.stream:
+            self._speak(_speech(behaviour, responds=responds, has_usage=asked.has_usage))
+        else:
             self._answer_whole(behaviour, whole(behaviour, responds=responds))
+
+    def _answer_healthily(self, asked: _Request, wish: healthy.Wish, body: bytes) -> None:
+        """Say what is right, and do what is told if the same is asked once more."""
+        self._asked, is_again = self._ledger.note(wish.id, body)
+        reply = healthy.KINDS[wish.kind](wish.number)
+        if is_again and not reply.calls:
+            reply = healthy.obedient(wish.number)
+        uses = wish.kind == healthy.RESPONDING and asked.offers_respond and not reply.calls
+        responds = RESPOND if uses else ""
+        if asked.stream:
+            rendered = healthy.streamed(reply, responds=responds, has_usage=asked.has_usage)
+            self._speak(_spoken(rendered, wish.delay_ms))
             return
-        options = asked.stream_options
-        has_usage = options is not None and options.include_usage
-        speech = _speech(behaviour, responds=responds, has_usage=has_usage)
+        answer = _headed(b"200 OK", healthy.whole(reply, responds=responds))
+        seconds = wish.delay_ms * len(reply.deltas) / 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
+
+    def _speak(self, speech: "_Speech") -> None:
         self._write(speech.start)
         if speech.tokens:
             now = asyncio.get_running_loop().time()
@@ -152,6 +189,8 @@ class _Connection(asyncio.Protocol):
     def _say(self, speech: "_Speech", place: int, due: float) -> None:
         """Send the token that is due; a late one does not put off those behind it."""
         event = speech.tokens[place]
+        if self._asked is not None:
+            self._asked.sent.append(time.monotonic())
         if event.after:
             stamp = STAMP % (time.monotonic_ns() // 1000)
             self._write(event.before + stamp + event.after)
@@ -176,14 +215,18 @@ class _Speech:
 
 @lru_cache
 def _speech(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> _Speech:
-    reply = streamed(behaviour, responds=responds, has_usage=has_usage)
+    rendered = streamed(behaviour, responds=responds, has_usage=has_usage)
+    return _spoken(rendered, behaviour.delay_ms)
+
+
+def _spoken(reply: Reply, delay_ms: float) -> _Speech:
     start = _STREAM_HEAD + b"".join(map(_framed, reply.start))
     end = b"".join(map(_framed, reply.end)) + _LAST_CHUNK
-    if not behaviour.delay_ms:
+    if not delay_ms:
         everything = b"".join(_framed(event.before) for event in reply.tokens)
         return _Speech(start + everything + end)
     tokens = [_framed_event(event) for event in reply.tokens]
-    return _Speech(start, (*tokens, Event(end)), behaviour.delay_ms / 1000)
+    return _Speech(start, (*tokens, Event(end)), delay_ms / 1000)
 
 
 def _framed(event: bytes) -> bytes:
@@ -215,7 +258,9 @@ async def start(port: int) -> asyncio.Server:
     """Listen on a port of this machine; 0 takes a free one."""
     listening = socket.create_server(("127.0.0.1", port), backlog=1024)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return await asyncio.get_running_loop().create_server(_Connection, sock=listening)
+    ledger = Ledger()
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: _Connection(ledger), sock=listening)
 
 
 async def serve(port: int) -> None:

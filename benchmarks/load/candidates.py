@@ -13,8 +13,9 @@ REPOSITORY = Path(__file__).parents[2]
 DIRECT = "direct"
 TEMPER = "temper"
 
-# Whether a model may answer in prose while tools are offered, or is given a tool for it.
-Prose: TypeAlias = Literal["accept", "respond"]
+# Whether a model may answer in prose while tools are offered, or is given a tool for it; or what
+# Temper does unless it is told otherwise.
+Prose: TypeAlias = Literal["accept", "respond", "default"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def temper(situation: Situation) -> Launch:
 
 def temper_arguments(situation: Situation) -> tuple[str, ...]:
     """Return the module of Temper's command and its arguments."""
-    flags = ("--port", str(situation.port), "--text-policy", situation.prose, "--json")
+    policy = () if situation.prose == "default" else ("--text-policy", situation.prose)
+    flags = ("--port", str(situation.port), *policy, "--json")
     return ("proxy", "serve", "--backend-url", situation.backend_url, *flags)
 
 

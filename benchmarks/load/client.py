@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -20,6 +20,9 @@ _CONTENT = re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
 _STAMP = re.compile(rb" (\d{%d})" % STAMP_DIGITS)
 _WORD = WORD.encode()
 _MOST_REPORTED = 500
+
+
+AnyConnection = TypeVar("AnyConnection", bound="Connection")
 
 
 class BrokenOff(Exception):
@@ -67,9 +70,13 @@ class Target:
 
     async def connect(self) -> "Connection":
         """Open a connection; raises OSError."""
+        return await self.connect_as(Connection)
+
+    async def connect_as(self, kind: "type[AnyConnection]") -> "AnyConnection":
+        """Open a connection of a kind; raises OSError."""
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port or 80
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
+        _, connection = await asyncio.get_running_loop().create_connection(kind, host, port)
         return connection
 
 

@@ -89,7 +89,7 @@ class _Stage:
                         yield from self._round(started)
             return
         with self._started(self._names()) as started:
-            for _ in range(self.plan.rounds):
+            for _ in range(1 if self.scenario.is_single else self.plan.rounds):
                 yield from self._round(started)
 
     def _names(self) -> list[str]:
@@ -99,7 +99,8 @@ class _Stage:
     def _round(self, started: dict[str, Subject]) -> Generator[tuple[str, Measured], None, None]:
         for name, subject in started.items():
             measured = self.scenario.measured(subject, self.plan.size)
-            told = ", ".join(f"{key} {value:.4g}" for key, value in measured.figures.items())
+            figures = measured.figures.items()
+            told = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
             self.tell(f"  {name:9} {told}")
             yield name, measured
 

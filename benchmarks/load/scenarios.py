@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import uvloop
 
+from benchmarks.healthy import measuring
 from benchmarks.load.candidates import DIRECT, TEMPER, Prose
 from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
@@ -33,10 +34,11 @@ class Size:
     slow_tokens: int = 200
     argument_tokens: int = 10_000
     soak_minutes: float = 10.0
+    healthy_replies: int = 200
 
 
 FULL = Size()
-QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 0.2)
+QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 0.2, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,15 @@ Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
 class Scenario:
     """A scenario; one that `is_cold` is measured with a server that has only just begun.
 
-    `left_out` are candidates for which it would mean nothing, `only` restricts it.
+    `left_out` are candidates for which it would mean nothing, `only` restricts it. One that
+    `is_single` has rounds of its own, and is measured in one.
     """
 
     title: str
     measure: Measure
     prose: Prose = "respond"
     is_cold: bool = False
+    is_single: bool = False
     left_out: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
@@ -191,6 +195,14 @@ async def soak(subject: Subject, size: Size) -> Measured:
     return _measured(figures, warm, batch)
 
 
+async def healthy(subject: Subject, size: Size) -> Measured:
+    """Ask for healthy replies, from the backend and through Temper in turn, and compare them."""
+    figures, problems = await measuring.measure(
+        subject.target, subject.backend_url, size.healthy_replies
+    )
+    return Measured(figures, problems)
+
+
 def _state(moment: str, used: Usage) -> Figures:
     return {f"{moment}_mb": used.memory_mb, f"{moment}_descriptors": used.descriptors}
 
@@ -225,5 +237,12 @@ SCENARIOS: dict[str, Scenario] = {
         "from the start to the first answer", start, is_cold=True, left_out=(DIRECT,)
     ),
     "arguments": Scenario("call with a streamed argument of 10,000 tokens", arguments),
+    "healthy": Scenario(
+        "replies that need no help, beside the same without Temper",
+        healthy,
+        "default",
+        is_single=True,
+        only=(TEMPER,),
+    ),
     "soak": Scenario("256 slow streams for minutes", soak, only=(TEMPER,)),
 }

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.load.candidates import LAUNCHES, REPOSITORY, Launch, Situation
@@ -26,12 +26,14 @@ _FIRST = Workload(Behaviour("call"), is_streamed=False)
 class Subject:
     """A server under measurement; `group` is that of its processes, None for the backend itself.
 
-    `ready_seconds` passed between its start and its first answer.
+    `ready_seconds` passed between its start and its first answer. `backend_url` is what it is in
+    front of.
     """
 
     target: Target
     group: int | None = None
     ready_seconds: float = 0.0
+    backend_url: str = ""
 
     def usage(self) -> Usage | None:
         """Read what its processes use; None where that cannot be known."""
@@ -53,7 +55,7 @@ def running(name: str, situation: Situation) -> Iterator[Subject]:
     """Run a candidate on a core of its own; raises NotAvailable."""
     launch = LAUNCHES[name](situation)
     with launched(launch, situation.port, situation.folder / f"{name}.log", core=1) as subject:
-        yield subject
+        yield replace(subject, backend_url=situation.backend_url)
 
 
 @contextmanager

@@ -1,12 +1,15 @@
 """Results as Markdown: the candidates side by side, the goals, the machine.
 
 A page that shows them has a mark where they begin, `<!-- figures: all -->` or `<!-- figures: brief
--->`, and `<!-- end of figures -->` behind them; `renewed` replaces what stands between.
+-->`, and `<!-- end of figures -->` behind them; `renewed` replaces what stands between. What became
+of healthy replies stands at marks of its own, `healthy` and `harm`. A mark of which the results say
+nothing keeps what it has.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from benchmarks.healthy import table as healthy
 from benchmarks.load.goals import GOALS, Goal
 from benchmarks.load.results import Results
 
@@ -42,6 +45,16 @@ ROWS: dict[str, dict[str, str]] = {
     "arguments": {
         "total": "10,000-token argument: total, ms",
         "growth": "twice as many: times as long",
+    },
+    "healthy": {
+        "first_content_p50": "healthy replies: first content added, worst kind p50, ms",
+        "first_content_p99": "the same: p99, ms",
+        "first_argument_p50": "the same: first argument byte added, p50, ms",
+        "delay_p50": "the same: delay added per delta, p50, ms",
+        "delay_p99": "the same: p99, ms",
+        "generations": "the same: generations per answer",
+        "changed": "the same: changed",
+        "prompts": "the same: prompts changed but for `respond`",
     },
     "soak": {
         "minutes": "soak: minutes",
@@ -89,14 +102,27 @@ def brief(results: Results) -> str:
 
 
 def renewed(page: str, results: Results) -> str:
-    """Return a page with these results at its marks; raises ValueError if it has none."""
-    writers = {"all": markdown, "brief": brief}
-    written, count = _MARKED.subn(
-        lambda found: f"{found[1]}\n{writers[found[2]](results)}{found[3]}", page
-    )
-    if not count:
-        raise ValueError("there is no mark <!-- figures: all --> or <!-- figures: brief -->")
-    return written
+    """Return a page with these results at its marks; raises ValueError if it has none for them."""
+    writers = _writers(results)
+    if not any(kind in writers for _, kind, _ in _MARKED.findall(page)):
+        expected = " or ".join(f"<!-- figures: {kind} -->" for kind in writers)
+        raise ValueError(f"there is no mark {expected}")
+
+    def written(found: re.Match[str]) -> str:
+        write = writers.get(found[2])
+        return found[0] if write is None else f"{found[1]}\n{write(results)}{found[3]}"
+
+    return _MARKED.sub(written, page)
+
+
+def _writers(results: Results) -> dict[str, healthy.Writer]:
+    """Return what can be written of results: the name of the mark, and the function."""
+    writers: dict[str, healthy.Writer] = {}
+    if results.rounds.keys() != {healthy.SCENARIO}:
+        writers |= {"all": markdown, "brief": brief}
+    if healthy.SCENARIO in results.rounds:
+        writers |= {"healthy": healthy.timings, "harm": healthy.harm}
+    return writers
 
 
 def _origin(results: Results) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -28,6 +29,7 @@ from proxy.api.services import Service, Services
 from proxy.api.shortcut import Shortcut
 from proxy.api.streaming import Pace
 from proxy.backends.client import Backend
+from proxy.conversation.workflows import Workflow
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
@@ -47,7 +49,8 @@ class Serving:
     `forwards_authorization` a client's own key travels to the backend, for which the operator then
     has none; web pages from `origins` may use the server from a browser. `parallel` requests are
     put to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
-    `max_waiting` may wait. With `has_open_metrics` they can be read without a key.
+    `max_waiting` may wait. With `has_open_metrics` they can be read without a key. `workflows` are
+    rules of order, by the names of models.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -63,6 +66,7 @@ class Serving:
     workers: int = 1
     forwards_authorization: bool = False
     has_open_metrics: bool = False
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
     def service(
         self,
@@ -101,7 +105,9 @@ def create_app(services: Services, serving: Serving, observers: Observers | None
         redoc_url=None,
         redirect_slashes=False,
     )
-    reception = Reception(services, serving.policy, serving.body, serving.forwards_authorization)
+    reception = Reception(
+        services, serving.policy, serving.body, serving.forwards_authorization, serving.workflows
+    )
     observers = observers or Observers()
     answering = ChatCompletions(
         reception, serving.pace, workers=serving.workers, observers=observers

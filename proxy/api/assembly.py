@@ -10,8 +10,7 @@ from proxy.api.recognition import Wishes
 from proxy.api.streaming import Pace
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
-from proxy.conversation.workflows import Workflow
-from proxy.dialects.openai_chat.decode import workflow_of
+from proxy.dialects.openai_chat.workflow_rules import workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay
@@ -20,6 +19,7 @@ from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.sections import Context as ContextSettings
+from proxy.sections import Guardrails as GuardrailsSettings
 from proxy.sections import Profile as ProfileSettings
 from proxy.sections import Server as ServerSettings
 from proxy.settings import Settings, is_loopback
@@ -31,18 +31,18 @@ def serving_of(settings: Settings) -> Serving:
     """Translate the settings into what the application takes; raises InvalidConfiguration."""
     profiles = load_profiles(settings.profile.folder)
     guardrails, server = settings.guardrails, settings.server
-    prose = guardrails.text_policy
     keys = _keys(server)
     return Serving(
         policy=Policy(
             mode=Mode(guardrails.mode),
-            text_policy=None if prose == "auto" else TextPolicy(prose),
+            text_policy=_text_policy(guardrails),
             attempts=guardrails.max_attempts,
             is_strict=guardrails.strict,
             most_repeats=guardrails.max_repeats,
             most_rounds=guardrails.max_tool_rounds,
-            workflows=_workflows(settings),
+            streams_calls=guardrails.stream_calls,
         ),
+        workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
         pace=Pace(
             keep_alive=server.keep_alive_seconds,
             deadline=settings.backend.deadline_seconds,
@@ -63,13 +63,10 @@ def serving_of(settings: Settings) -> Serving:
     )
 
 
-def _workflows(settings: Settings) -> dict[str, Workflow]:
-    """Read the rules of order of each model; they hold under its aliases as well."""
-    made = {name: workflow_of(rules) for name, rules in settings.workflows.items()}
-    for name, served in settings.models.items():
-        if name in made:
-            made = dict.fromkeys(served.aliases, made[name]) | made
-    return made
+def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:
+    """Read what prose is worth; None leaves it to the profile, as nobody said anything."""
+    is_decided = "text_policy" in settings.model_fields_set
+    return TextPolicy(settings.text_policy) if is_decided else None
 
 
 def _keys(settings: ServerSettings) -> dict[str, str]:

@@ -83,7 +83,8 @@ def describe(error: TemperError) -> Problem:
         case errors.BackendFailed():
             return _backend_problem(error)
         case errors.GuardrailsExhausted():
-            code = "tool_call_unrepairable"
+            is_open = isinstance(error, errors.CallBrokeOff)
+            code = "call_broke_off" if is_open else "tool_call_unrepairable"
             return Problem(502, "server_error", str(error), code, headers=_NO_RETRY)
         case errors.ProcessFailed():
             return _unavailable(str(error), "backend_unavailable")

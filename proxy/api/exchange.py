@@ -26,6 +26,7 @@ from proxy.conversation.replies import (
     ReplyStarted,
     TextDelta,
     ToolCalled,
+    ToolCallStarted,
     UsageReported,
 )
 from proxy.conversation.requests import Request
@@ -36,7 +37,7 @@ from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.turn import State, Turn
 from proxy.observability.record import Load
 
-_SEEN = (TextDelta, ToolCalled)
+_SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -188,9 +189,9 @@ class Exchange:
     async def _shorten(self, overflow: ContextOverflow) -> bool:
         """Begin anew, and only once, with a shorter prompt; tells whether that was possible.
 
-        It is too late once the client has seen a part of an answer.
+        It is too late once a client that streams has seen a part of an answer.
         """
-        if self._is_seen or self._is_shortened:
+        if (self._is_seen and self._request.stream) or self._is_shortened:
             return False
         self._is_shortened = True
         turn = await self._terms.shorter(overflow)
@@ -216,7 +217,9 @@ class Exchange:
         try:
             async with within(self._pace.deadline, self._backend.name):
                 async for batch in batches:
-                    builder = builder or CompletionBuilder(identity_of(batch[0], self._request))
+                    # a turn that was begun anew, with a shorter prompt, starts once more
+                    if builder is None or isinstance(batch[0], ReplyStarted):
+                        builder = CompletionBuilder(identity_of(batch[0], self._request))
                     for event in batch:
                         builder.add(event)
         except TemperError as error:

@@ -164,7 +164,7 @@ class Fitting:
     def watch_prefix(self, model: str, written: Draft) -> None:
         """Warn where a session's prompt does not go on from the one before it."""
         key = hash((model, _first_words(written.messages)))
-        now = trace(written.messages, written.tools)
+        now = trace(written.messages, written.wording.tools)
         before = self._sessions.pop(key, None)
         broken = compare(before, now) if before is not None else None
         if broken is not None:

@@ -16,7 +16,7 @@ def read_keys(path: Path) -> dict[str, str]:
     `InvalidConfiguration` with the number of a line that is neither, never with its text.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(_SETTING, f"{path} cannot be read: {error}") from error
     keys: dict[str, str] = {}

@@ -1,7 +1,10 @@
 """From an HTTP request to a turn: read, recognised, drafted, and fitted into the window."""
 
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -12,6 +15,7 @@ from proxy.api.account import Account
 from proxy.api.exchange import new_call_id
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits, read_body
+from proxy.api.ordering import Ordering
 from proxy.api.recognition import KnownModel
 from proxy.api.sent_headers import headers_of
 from proxy.api.services import Service, Services
@@ -19,6 +23,7 @@ from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import Passage
 from proxy.conversation import json
 from proxy.conversation.requests import Request
+from proxy.conversation.workflows import Workflow
 from proxy.dialects.openai_chat.decode import decode_request, read_object
 from proxy.dialects.openai_chat.schema import kind
 from proxy.errors import ContextOverflow, InvalidRequest
@@ -33,6 +38,9 @@ _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 
 Choice = TypeVar("Choice", bound=Enum)
+Decoded = TypeVar("Decoded")
+
+_LARGE = 2**20  # bytes
 
 # what is passed on: the field that the model reads, and whether its answer can be a stream
 PASSED_ON = MappingProxyType(
@@ -73,22 +81,27 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Takes requests; `body` bounds what a client may send."""
+    """Takes requests; `body` bounds what a client may send.
+
+    `workflows` are the operator's rules of order, by the names of models.
+    """
 
     services: Services
     policy: Policy
     body: BodyLimits
     forwards_authorization: bool = False
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
     async def read(self, http: HttpRequest) -> Asking:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`."""
-        request = decode_request(await read_body(http, self.body))
+        request = await _read(decode_request, await read_body(http, self.body))
         service = self.services.find(request.model)
         return Asking(service.addressed(request), service)
 
     async def pass_on(self, http: HttpRequest, path: str) -> Passing:
         """Read a request that is not ours to judge; raises as `read` does."""
-        passage = decode_passage(path, await read_body(http, self.body))
+        body = await read_body(http, self.body)
+        passage = await _read(partial(decode_passage, path), body)
         service = self.services.find(passage.model)
         return Passing(service.addressed(passage), service, self._upstream_headers(http))
 
@@ -96,8 +109,12 @@ class Reception:
         """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds."""
         request, service = asking.request, asking.service
         known = await service.look_up(request.model)
-        policy = structs.replace(self._policy_for(http), traits=known.traits)
+        ordering = Ordering(self.services, self.workflows)
+        rules, skipped = await ordering.rules_for(request, service, known)
+        policy = structs.replace(self._policy_for(http), traits=known.traits, workflow=rules)
         written = draft(request, policy)
+        if skipped and written.offer is not None:
+            written = structs.replace(written, facts=(*written.facts, *skipped))
         sent = headers_of(http.scope)
         wished = sent.get(_COMPACTION)
         mode = _chosen(FittingMode, wished, _COMPACTION) if wished else None
@@ -149,6 +166,11 @@ class Reception:
         return {**headers, "x-request-id": request_id(http)}
 
 
+async def _read(decode: Callable[[bytes], Decoded], body: bytes) -> Decoded:
+    """Decode a body, a large one beside the event loop, so that others are served meanwhile."""
+    return decode(body) if len(body) <= _LARGE else await asyncio.to_thread(decode, body)
+
+
 def decode_passage(path: str, body: bytes) -> Passage:
     """Read no more of a request than whose it is and how it is answered; raises InvalidRequest."""
     read = read_object(body)
@@ -161,7 +183,13 @@ def decode_passage(path: str, body: bytes) -> Passage:
 
 
 def asker(http: HttpRequest) -> str:
-    """Tell clients apart, so that they take turns: by their key, else by their address."""
+    """Tell clients apart, so that they take turns: by the owner of their key.
+
+    Where nobody needs a key, by the one that is meant for the backend, else by their address.
+    """
+    owner: str = http.scope["state"].get("owner", "")
+    if owner:
+        return owner
     sent = headers_of(http.scope)
     key = sent.get("authorization") or sent.get("x-api-key")
     return key or (http.client.host if http.client is not None else "")

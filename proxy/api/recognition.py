@@ -43,7 +43,7 @@ class KnownModel:
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
     them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
-    and `wishes` are what it follows from.
+    and `wishes` are what it follows from. Names of one `identity` lead to the same model.
     """
 
     model: str
@@ -54,6 +54,7 @@ class KnownModel:
     evidence: Evidence = field(default_factory=Evidence)
     wishes: Wishes = field(default_factory=Wishes)
     senses: tuple[str, ...] = ()
+    identity: str = ""
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -135,7 +136,11 @@ class KnownModels:
         )
         known = introduce(model, evidence, self._profiles, self._wishes)
         known = replace(
-            known, slots=described.slots, window=described.window, senses=described.senses
+            known,
+            slots=described.slots,
+            window=described.window,
+            senses=described.senses,
+            identity=described.identity or (*described.names, model)[0],
         )
         lasting = _SOON if described.is_provisional else _FRESH
         self._remember(_Entry(known, self._clock() + lasting), entry)

@@ -9,7 +9,8 @@ from proxy.api.taping import ENDINGS, FAILED, event_of
 from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
+from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import outcome, repairs, tries
@@ -61,31 +62,19 @@ class Replayed:
 class _Judged:
     """What an exchange comes to, by name: the verdict and the answer."""
 
-    text: list[str] = field(default_factory=list)
+    text: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     finish_reason: str | None = None
     outcome: str = ""
     attempts: str = ""
     repairs: str = ""
 
-    def add(self, events: Sequence[ReplyEvent]) -> None:
-        for event in events:
-            match event:
-                case TextDelta(text):
-                    self.text.append(text)
-                case ToolCalled(_, call):
-                    self.calls.append((call.name, call.arguments))
-                case ReplyFinished(reason):
-                    self.finish_reason = reason
-                case _:
-                    pass
-
     def named(self) -> dict[str, str]:
         values = {
             "outcome": self.outcome,
             "attempts": self.attempts,
             "repairs": self.repairs,
-            "text": "".join(self.text),
+            "text": self.text,
             "finish_reason": self.finish_reason or "",
         }
         for index, (name, arguments) in enumerate(self.calls):
@@ -151,7 +140,7 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
 def _as_recorded(exchange: RecordedExchange) -> _Judged:
     verdict, answer = exchange.verdict, exchange.answer
     return _Judged(
-        [answer.text],
+        answer.text,
         [(call.name, call.arguments) for call in answer.calls],
         answer.finish_reason,
         verdict.outcome or "",
@@ -161,7 +150,7 @@ def _as_recorded(exchange: RecordedExchange) -> _Judged:
 
 
 def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judged:
-    judged = _Judged()
+    judged, answer = _Judged(), ReplyInProgress()
     try:
         turn = _turn(exchange, profiles)
     except InvalidRequest as error:
@@ -169,9 +158,15 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
         return judged
     try:
         for events in _answers(turn, _heard(exchange)):
-            judged.add(events)
+            for event in events:
+                answer.add(event)
+                if isinstance(event, ReplyFinished):
+                    judged.finish_reason = event.reason
     except GuardrailsExhausted:
         pass
+    whole = answer.finish("")
+    judged.text = whole.text
+    judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
     unfinished = "asks again" if turn.state is State.ASKING else "fails"
     is_over = turn.state is State.DONE
     judged.outcome = outcome(turn.facts).value if is_over else unfinished
@@ -201,7 +196,7 @@ def _answers(turn: Turn, generations: Sequence[Sequence[Piece]]) -> Iterator[Seq
 def _turn(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Turn:
     request = decode_request(json.dump(exchange.request))
     traits = _traits(exchange.model, profiles)
-    written = draft(request, _policy(exchange.policy, request.model, traits))
+    written = draft(request, _policy(exchange.policy, traits))
     was_withheld = "withheld" in exchange.verdict.repairs
     leave = iter(range(len(_heard(exchange)) - 1))
 
@@ -229,8 +224,7 @@ def _traits(recorded: RecordedModel, profiles: Sequence[Profile]) -> Traits:
     return introduce("", evidence, profiles, wishes).traits
 
 
-def _policy(recorded: RecordedPolicy, model: str, traits: Traits) -> Policy:
-    rules = {} if recorded.workflow is None else {model: recorded.workflow}
+def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
     return Policy(
         traits,
         recorded.text_policy,
@@ -239,7 +233,8 @@ def _policy(recorded: RecordedPolicy, model: str, traits: Traits) -> Policy:
         recorded.mode,
         recorded.most_repeats,
         recorded.most_rounds,
-        rules,
+        recorded.workflow or NO_RULES,
+        recorded.streams_calls,
     )
 
 

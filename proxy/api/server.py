@@ -136,11 +136,12 @@ async def serving(
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, server.handle_exit, number, None)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await server.ready.wait()
+        # not before: a uvicorn that is told to end while it starts leaves its sockets open
+        for number in SIGNALS:
+            loop.add_signal_handler(number, server.handle_exit, number, None)
         yield task
     finally:
         server.should_exit = True

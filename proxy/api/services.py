@@ -12,12 +12,16 @@ from msgspec.structs import replace
 from proxy.api.admission import Admission
 from proxy.api.fitting import Fitting
 from proxy.api.recognition import KnownModel, KnownModels
+from proxy.api.waiting import Claim
 from proxy.backends.client import Backend, Health, Model, Passage
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.errors import InvalidRequest, UnknownModel
-from proxy.processes.fleet import Condition, Fleet, Hold
+from proxy.processes.fleet import Condition, Fleet
+from proxy.processes.managed import Managed
+
+_LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, Passage)
 
@@ -41,9 +45,11 @@ class Service:
     upstream: str = ""
     fleet: Fleet | None = None
 
-    def hold(self) -> AbstractContextManager[Hold | None]:
-        """Claim the model while a block runs; raises `QueueFull`. None if it never waits."""
-        return nullcontext() if self.fleet is None else self.fleet.hold(self.name)
+    def hold(self) -> AbstractContextManager[Claim | None]:
+        """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
+        if self.fleet is not None:
+            return self.fleet.hold(self.name)
+        return nullcontext(self.backend.hold() if isinstance(self.backend, Managed) else None)
 
     def addressed(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""
@@ -128,7 +134,13 @@ class Services:
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
-        """Return the service of a model; raises `UnknownModel`, which lists those there are."""
+        """Return the service of a model; raises `UnknownModel`, which lists those there are.
+
+        A name that is too long to be one is an `InvalidRequest`.
+        """
+        if len(model) > _LONGEST_NAME:
+            problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
+            raise InvalidRequest(problem, "model")
         found = self._by_name.get(model) or self._by_name.get("")
         if found is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))

@@ -21,6 +21,7 @@ _HEADERS = {
     "x-accel-buffering": "no",
 }
 _CLIENT_LEFT = "the client has left"
+_STOPPING = "is left, as Temper was told to stop"
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
 
 
@@ -157,7 +158,10 @@ class EventStream(Generic[Event]):
             await self._pulse_over.wait()
         except asyncio.CancelledError as cut:
             if cut.args != (_CLIENT_LEFT,):
-                await self._take_leave(send)
+                await self._break_off(BackendUnavailable(self._backend, _STOPPING), send)
+            raise
+        except Exception:
+            await self._own_up(send)
             raise
         finally:
             pulse.cancel()
@@ -168,13 +172,18 @@ class EventStream(Generic[Event]):
         payload = encoder.end() if failure is None else encoder.fail(failure)
         await send({"type": "http.response.body", "body": payload, "more_body": False})
 
-    async def _take_leave(self, send: Send) -> None:
-        """Tell a client that is still there that the server has to end before its answer."""
+    async def _break_off(self, reason: TemperError, send: Send) -> None:
+        """Tell a client that is still there why its answer has no end, if it has a beginning."""
         if self._encoder is not None and not self._is_sending and self._pulse_over.is_set():
-            stopping = BackendUnavailable(self._backend, "is left, as Temper was told to stop")
-            payload = self._encoder.fail(stopping)
+            payload = self._encoder.fail(reason)
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await send({"type": "http.response.body", "body": payload, "more_body": False})
+
+    async def _own_up(self, send: Send) -> None:
+        """Tell the client of a bug; the caller logs it."""
+        self._is_sending = False
+        await self._pulse_over.wait()
+        await self._break_off(TemperError(), send)
 
     async def _show(self, batch: Sequence[Event], send: Send) -> None:
         """Send what came together; a sign of life that is on its way goes first."""

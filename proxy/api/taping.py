@@ -15,13 +15,15 @@ from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
+    ReplyInProgress,
+    ReplyStarted,
     ReplyUnreadable,
     TextDelta,
     ToolCallArgumentsDelta,
-    ToolCalled,
     ToolCallStarted,
 )
 from proxy.conversation.requests import Question
+from proxy.conversation.workflows import NO_RULES
 from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
@@ -60,8 +62,7 @@ class Tape:
 
     def __init__(self) -> None:
         self._generations: list[list[_Stretch]] = []
-        self._text: list[str] = []
-        self._calls: list[RecordedCall] = []
+        self._answer = ReplyInProgress()
         self._finish_reason: str | None = None
         self._characters = 0
 
@@ -99,16 +100,12 @@ class Tape:
             id=record.id,
             at=record.begun_at,
             model=_model(known),
-            policy=_policy(draft.policy, draft.request.model),
+            policy=_policy(draft.policy),
             request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
             generations=tuple(
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
             ),
-            answer=RecordedAnswer(
-                text="".join(self._text),
-                calls=tuple(self._calls),
-                finish_reason=self._finish_reason,
-            ),
+            answer=self._recorded_answer(),
             verdict=verdict_of(record),
         )
 
@@ -118,17 +115,23 @@ class Tape:
         return self._characters <= _MOST_CHARACTERS
 
     def _note_answer(self, event: ReplyEvent) -> None:
-        match event:
-            case TextDelta(text):
-                self._characters += len(text)
-                if self.is_whole:
-                    self._text.append(text)
-            case ToolCalled(_, call):
-                self._calls.append(RecordedCall(name=call.name, arguments=call.arguments))
-            case ReplyFinished(reason):
-                self._finish_reason = reason
-            case _:
-                pass
+        if isinstance(event, ReplyStarted):
+            self._answer = ReplyInProgress()
+        elif isinstance(event, ReplyFinished):
+            self._finish_reason = event.reason
+        elif isinstance(event, TextDelta | ToolCallArgumentsDelta):
+            self._characters += len(event.text)
+        if self.is_whole and not isinstance(event, ReasoningDelta):
+            self._answer.add(event)
+
+    def _recorded_answer(self) -> RecordedAnswer:
+        answer = self._answer.finish(self._finish_reason or "")
+        calls = (
+            RecordedCall(name=call.name, arguments=str(call.arguments)) for call in answer.calls
+        )
+        return RecordedAnswer(
+            text=answer.text, calls=tuple(calls), finish_reason=self._finish_reason
+        )
 
 
 def piece_of(event: ReplyEvent) -> Piece | None:
@@ -214,7 +217,7 @@ def _model(known: KnownModel) -> RecordedModel:
     )
 
 
-def _policy(policy: Policy, model: str) -> RecordedPolicy:
+def _policy(policy: Policy) -> RecordedPolicy:
     return RecordedPolicy(
         mode=policy.mode,
         text_policy=policy.text_policy,
@@ -222,5 +225,6 @@ def _policy(policy: Policy, model: str) -> RecordedPolicy:
         is_strict=policy.is_strict,
         most_repeats=policy.most_repeats,
         most_rounds=policy.most_rounds,
-        workflow=policy.workflows.get(model),
+        workflow=None if policy.workflow == NO_RULES else policy.workflow,
+        streams_calls=policy.streams_calls,
     )

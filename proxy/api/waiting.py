@@ -4,28 +4,50 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Protocol
 
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
+from proxy.api.errors import describe
 from proxy.api.exchange import identity_of
 from proxy.api.streaming import Pace, stream_start, while_connected
+from proxy.conversation import json
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
 from proxy.dialects.openai_chat.encode import ChunkEncoder
 from proxy.errors import BackendUnavailable, TemperError
-from proxy.processes.fleet import Hold
+
+_FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
+
+
+class Claim(Protocol):
+    """A request's wait for a model, whoever loads it."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the model can be used."""
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+
+    async def granted(self) -> None:
+        """Wait until the model can be used; raises what prevents it."""
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
 
 
 @asynccontextmanager
-async def load_wait(model: str, pace: Pace) -> AsyncGenerator[None, None]:
+async def load_wait(claim: Claim, pace: Pace) -> AsyncGenerator[None, None]:
     """Bound the wait for a model that is being loaded; raises `BackendUnavailable` beyond it."""
     try:
         async with asyncio.timeout(pace.load_wait):
             yield
     except TimeoutError as error:
-        raise BackendUnavailable(model, "is being loaded", loading=True) from error
+        raise claim.late() from error
 
 
 class Opening:
@@ -39,13 +61,14 @@ class Opening:
         self._send = send
         self._pace = pace
         self._problem: bytes | None = None
+        self._is_over = False
 
     @property
     def outlet(self) -> Send:
         """What sends the rest of the answer, the whole of it if nothing was sent."""
         return self._send if self.chunks is None else self._continue
 
-    async def wait_for(self, hold: Hold, request: Request, receive: Receive) -> None:
+    async def wait_for(self, hold: Claim, request: Request, receive: Receive) -> None:
         """Wait until a model is loaded, for `pace.load_wait` seconds at most.
 
         Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
@@ -63,13 +86,20 @@ class Opening:
         if failure is not None:
             raise failure
 
-    async def _failure_of(self, hold: Hold, request: Request) -> TemperError | None:
+    async def break_off(self) -> None:
+        """Tell a client that has seen the beginning, and no end, that a bug of ours ended it."""
+        if self.chunks is not None and not self._is_over:
+            await self._end(json.dump(describe(TemperError()).body()))
+
+    async def _failure_of(self, hold: Claim, request: Request) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
+        silence = min(_FIRST_NEWS, self._pace.keep_alive)
         try:
-            async with load_wait(request.model, self._pace):
-                while not await _is_granted_soon(hold, self._pace):
+            async with load_wait(hold, self._pace):
+                while not await _is_granted_within(silence, hold):
+                    silence = self._pace.keep_alive
                     if request.stream:
-                        await self._tell(_news(request.model, hold.ahead), request)
+                        await self._tell(hold.news, request)
         except TemperError as error:
             return error
         return None
@@ -87,21 +117,21 @@ class Opening:
         if message["type"] == "http.response.start":
             self._problem = None if message["status"] == HTTPStatus.OK else b""
         elif self._problem is None:
+            self._is_over = not message.get("more_body", False)
             await self._send(message)
         else:
             self._problem += message.get("body", b"")
             if not message.get("more_body", False):
-                event = sse.encode_data(self._problem)
-                await self._send({"type": "http.response.body", "body": event})
+                await self._end(self._problem)
+
+    async def _end(self, problem: bytes) -> None:
+        """Send an error event, and nothing behind it."""
+        self._is_over = True
+        await self._send({"type": "http.response.body", "body": sse.encode_data(problem)})
 
 
-async def _is_granted_soon(hold: Hold, pace: Pace) -> bool:
-    with anyio.move_on_after(pace.keep_alive):
+async def _is_granted_within(seconds: float, hold: Claim) -> bool:
+    with anyio.move_on_after(seconds):
         await hold.granted()
         return True
     return False
-
-
-def _news(model: str, ahead: int) -> str:
-    others = f", {ahead} {'request' if ahead == 1 else 'requests'} ahead" if ahead else ""
-    return f"loading {model}{others}"

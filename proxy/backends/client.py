@@ -42,7 +42,8 @@ class Description:
     on at once, `window` the tokens that one of them has room for, prompt and answer together; None
     where nobody knows. `takes_tools` tells whether tools can be offered to it as such, None where
     only the template tells. `senses` are what it takes beside text, "vision" or "audio". With
-    `is_provisional` there may be more to know in a moment.
+    `is_provisional` there may be more to know in a moment. Its `identity` tells it from the other
+    models of the backend, where that is not its first name.
     """
 
     names: tuple[str, ...]
@@ -53,6 +54,7 @@ class Description:
     is_provisional: bool = False
     takes_tools: bool | None = None
     senses: tuple[str, ...] = ()
+    identity: str = ""
 
 
 class Passage(msgspec.Struct, frozen=True):

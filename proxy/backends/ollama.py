@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.relaying import relayed
@@ -146,7 +146,8 @@ class Ollama:
         shown = await self._models.show(name, afresh=True)
         window = await self._models.window(name)
         if shown is None:
-            return Description((name,), window=window, is_provisional=True)
+            identity = completed(name)
+            return Description((name,), window=window, is_provisional=True, identity=identity)
         self._warn(name, window)
         return Description(
             shown.names,
@@ -154,6 +155,7 @@ class Ollama:
             window=window,
             is_provisional=window is None,
             takes_tools=shown.can("tools"),
+            identity=completed(name),
         )
 
     async def health(self) -> Health:

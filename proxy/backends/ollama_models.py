@@ -23,6 +23,7 @@ SHOW = "/api/show"
 RUNNING = "/api/ps"
 GENERATE = "/api/generate"
 
+_DEFAULT_PLACES = ("library/", "registry.ollama.ai/library/")
 _LOOKUP = 10.0  # seconds for a small answer
 _FAREWELL = 3.0  # the most of them at the end
 
@@ -235,6 +236,13 @@ def _preset(parameters: str) -> int | None:
 def _tagged(name: str) -> str:
     """Return a name with its tag, as Ollama completes it."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def completed(name: str) -> str:
+    """Write a name as Ollama understands it: its defaults filled in, upper case no different."""
+    tagged = _tagged(name).casefold()
+    host, slash, rest = tagged.rpartition("/")
+    return rest if f"{host}{slash}" in _DEFAULT_PLACES else tagged
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ import httpx
 from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.confidential import Confidential
-from proxy.backends.wire import KEEP_ALIVE, NotHttp, NotReached, Place, Wire, WireError
+from proxy.backends.unpacking import Unpacked
+from proxy.backends.wire import KEEP_ALIVE, Line, NotHttp, NotReached, Place, Wire, WireError
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -86,7 +87,7 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
             | httpx.UnsupportedProtocol()
             | httpx.InvalidURL()
         ):
-            return BackendUnavailable(backend, f"cannot be reached ({error})")
+            return BackendUnavailable(backend, f"cannot be reached ({error})", is_unreached=True)
         case TimeoutError() | httpx.TimeoutException():
             return BackendTimedOut(backend, "was silent for too long")
         case NotHttp() if not mid_reply:
@@ -291,9 +292,7 @@ class Connection:
             with translated_errors(self.name):
                 line = await self._wire.send(self._head(path, own, len(body)), body, deadline)
             try:
-                if line.header(b"content-encoding") not in ("", "identity"):
-                    raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-                yield self._answer(line, deadline, idle)
+                yield self._answer(self._plain(line), deadline, idle)
             finally:
                 self._wire.release(line)
         except BackendSpokeNonsense as error:
@@ -313,6 +312,14 @@ class Connection:
                     return await answer.whole()
         finally:
             await response.aclose()
+
+    def _plain(self, line: Line) -> Arriving:
+        """Return an answer that can be read; only an error may come compressed."""
+        if line.header(b"content-encoding") in ("", "identity"):
+            return line
+        if line.status < HTTPStatus.BAD_REQUEST:
+            raise BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
+        return Unpacked(line, DOCUMENT_LIMIT)
 
     def _answer(self, arriving: Arriving, deadline: float, idle: float) -> Answer:
         confidential = self.confidential

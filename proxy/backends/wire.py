@@ -12,6 +12,8 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from proxy.backends.connecting import addresses_of, first_connected
+
 # llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
 KEEP_ALIVE = 4.0
 
@@ -105,13 +107,19 @@ class Wire:
         place = self._place
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._connect_seconds)):
-                _, line = await loop.create_connection(
-                    lambda: Line(loop), place.host, place.port, ssl=place.security
-                )
+                addresses = await addresses_of(place.host, place.port)
+                return await first_connected(addresses, self._connected, Line.close)
         except TimeoutError as error:
             raise NotReached("no connection in time") from error
         except (OSError, UnicodeError) as error:  # a name may be too long for a name
             raise NotReached(str(error)) from error
+
+    async def _connected(self, address: str) -> "Line":
+        loop, place = asyncio.get_running_loop(), self._place
+        name = place.host if place.security is not None else None
+        _, line = await loop.create_connection(
+            lambda: Line(loop), address, place.port, ssl=place.security, server_hostname=name
+        )
         return line
 
     async def _begun(self, line: "Line", head: bytes, body: bytes, deadline: float) -> "Line":
@@ -160,8 +168,9 @@ class Line(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another exchange can begin."""
-        return self._is_over and self._keeps_alive and self._failure is None
+        """Whether another exchange can begin; where something is unread nothing may be read."""
+        is_read = self._is_over and not self._chunks
+        return is_read and self._keeps_alive and self._failure is None
 
     def header(self, name: bytes) -> str:
         """Return a header by its lower-case name, empty where it is missing."""

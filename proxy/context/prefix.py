@@ -5,9 +5,11 @@ A backend keeps what it has read of a prompt for the next one, as far as both be
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
+from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -43,9 +45,9 @@ class PrefixBroken(msgspec.Struct, frozen=True):
 
 
 def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
-    """Remember a prompt."""
+    """Remember a prompt; `tools` are the client's own, and not what was added to them."""
     return PromptTrace(
-        tuple(Trace(tool.name, hash(tool.source)) for tool in tools),
+        tuple(Trace(tool.name, _digest(tool.source)) for tool in tools),
         tuple(_trace(message) for message in messages),
     )
 
@@ -58,6 +60,12 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
         if old != new:
             return PrefixBroken(place, _reason(place, before.messages, now.messages))
     return None
+
+
+@lru_cache(maxsize=1024)
+def _digest(source: bytes) -> int:
+    """Tell tools apart by what a template renders of them: values, in their order."""
+    return hash(repr(json.parse(source)))
 
 
 def _trace(message: Message) -> Trace:

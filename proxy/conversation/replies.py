@@ -2,7 +2,8 @@
 
 A backend's events come in this order: `ReplyStarted`, then deltas and progress in any order,
 `UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` as the very last.
-Towards the client a tool call is one `ToolCalled`, sent once it has been accepted.
+Towards the client a tool call comes as a backend's does, as far as it is shown while it is written,
+or as one `ToolCalled`, once it has been accepted.
 """
 
 from dataclasses import dataclass, field
@@ -110,7 +111,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class ReplyInProgress:
-    """Adds up the events of one reply."""
+    """Adds up the events of one reply, or of the answer that a client gets."""
 
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
@@ -118,7 +119,7 @@ class ReplyInProgress:
     _arguments: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, event: ReplyEvent) -> None:
-        """Take note of one event of a backend."""
+        """Take note of one event."""
         match event:
             case TextDelta(text):
                 self._text.append(text)
@@ -128,6 +129,9 @@ class ReplyInProgress:
                 self._started.setdefault(index, event)
             case ToolCallArgumentsDelta(index, text):
                 self._arguments.setdefault(index, []).append(text)
+            case ToolCalled(index, call):
+                self._started.setdefault(index, ToolCallStarted(index, call.id, call.name))
+                self._arguments[index] = [call.arguments]
             case _:
                 pass
 

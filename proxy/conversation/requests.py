@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -32,6 +35,13 @@ class Request(msgspec.Struct, frozen=True):
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
     workflow: Workflow = NO_RULES
+
+    def bounded(self, most_tokens: int) -> "Request":
+        """Return the request for a reply of at most so many tokens, in the client's own field."""
+        least = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
+        known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
+        limits = dict.fromkeys(known, str(least).encode())
+        return replace(self, max_tokens=least, fields={**self.fields, **limits})
 
 
 class Parsing(Enum):

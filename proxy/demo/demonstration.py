@@ -3,7 +3,6 @@
 It tells its listeners how far it is and what it saw; how that is shown is none of its business.
 """
 
-import asyncio
 import contextlib
 import importlib.util
 import socket
@@ -59,7 +58,8 @@ async def demonstrate(
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="temper-demo-"))
         on_step("Writing the model")
-        model = await asyncio.to_thread(_write_model, Path(folder) / "demo.gguf")
+        # in no thread: one that is left alone would write into a folder that is being removed
+        model = _write_model(Path(folder) / "demo.gguf")
         on_step("Starting llama-server")
         plan = LaunchPlan(embedded_program(), model, _CONTEXT_TOKENS, slots=_SLOTS, alias="demo")
         running = await stack.enter_async_context(start_llama_server(plan))

@@ -39,7 +39,7 @@ def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
         usable = compiled(schema)
-        errors = tuple(usable.errors(value))
+        errors = () if usable.is_valid(value) else tuple(usable.errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:

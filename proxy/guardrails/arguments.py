@@ -77,9 +77,12 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if isinstance(read, BrokenArguments):
         return read
     try:
-        schema = compiled(tool.parameters)
+        return _checked(tool, compiled(tool.parameters), read)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
+
+
+def _checked(tool: Tool, schema: Schema, read: _Written) -> CheckedArguments:
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     inner = unwrapped(tool.parameters, read.value)

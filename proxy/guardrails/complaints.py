@@ -16,8 +16,14 @@ _MOST_COMPLAINTS = 5
 _MOST_OPTIONS = 20
 _LONGEST_VALUE = 80
 _LONGEST_POINTER = 120
+_LONGEST_EXPECTATION = 1_000
+_DEEPEST_UNION = 20  # of unions within unions
 
 _EXPECTATIONS = {
+    "required": "an object with the member {}",
+    "additionalProperties": "an object without the members {}",
+    "unevaluatedProperties": "an object without the members {}",
+    "falseSchema": "nothing at all",
     "minimum": "a number that is at least {}",
     "maximum": "a number that is at most {}",
     "exclusiveMinimum": "a number greater than {}",
@@ -60,7 +66,7 @@ def complaints(errors: Iterable[ValidationError]) -> tuple[Complaint, ...]:
     return tuple(islice(chain.from_iterable(map(_complaints, sorted_errors)), _MOST_COMPLAINTS))
 
 
-def _complaints(error: ValidationError) -> Iterator[Complaint]:
+def _complaints(error: ValidationError, depth: int = 0) -> Iterator[Complaint]:
     place = tuple(error.instance_path)
     match error.kind:
         case Kind.Required(property=name):
@@ -71,39 +77,41 @@ def _complaints(error: ValidationError) -> Iterator[Complaint]:
         ):
             for name in names:
                 yield _complaint((*place, name), "is not a known parameter")
+        case Kind.PropertyNames(error=about_name):
+            yield _complaint((*place, str(about_name.instance)), _misnamed(about_name))
         case Kind.FalseSchema() if forbids_members(error):
             yield _complaint(place, "expected no parameters at all")
         case Kind.FalseSchema():
             yield _complaint(place, "is not allowed")
         case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
-            yield from _about_branches(error, branches)
+            yield from _about_branches(error, branches, depth)
         case _:
             yield _complaint(place, f"expected {_expected(error)}", _got(error))
 
 
+def _misnamed(error: ValidationError) -> str:
+    return f"is no name that is allowed here, expected {_expected(error)}"
+
+
 def _about_branches(
-    error: ValidationError, branches: Sequence[Sequence[ValidationError]]
+    error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Complaint]:
     """Speak of the branch that was plainly meant, else of what would do instead."""
     place = tuple(error.instance_path)
     meant = [branch for branch in branches if not any(_is_other_type(one, place) for one in branch)]
     fewest = min(map(len, meant), default=0)
     closest = [branch for branch in meant if len(branch) == fewest]
-    if len(closest) == 1:
-        yield from chain.from_iterable(map(_complaints, closest[0]))
+    if len(closest) == 1 and depth < _DEEPEST_UNION:
+        yield from chain.from_iterable(_complaints(one, depth + 1) for one in closest[0])
         return
-    firsts = [branch[0] for branch in branches if branch]
-    phrases = dict.fromkeys(_expected(first) for first in firsts)
-    is_simple = all(tuple(first.instance_path) == place for first in firsts)
-    expected = " or ".join(phrases) if is_simple else f"one of {len(branches)} different forms"
-    yield _complaint(place, f"expected {expected}", _got(error))
+    yield _complaint(place, f"expected {_any_of(error, branches)}", _got(error))
 
 
 def _is_other_type(error: ValidationError, place: Path) -> bool:
     return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == place
 
 
-def _expected(error: ValidationError) -> str:
+def _expected(error: ValidationError, depth: int = 0) -> str:
     match error.kind:
         case Kind.Type(types=types):
             return " or ".join(types)
@@ -112,10 +120,30 @@ def _expected(error: ValidationError) -> str:
             shown = [_shown(option) for option in options[:_MOST_OPTIONS]]
             shown += ["..."] if len(options) > _MOST_OPTIONS else []
             return ("one of " if len(options) > 1 else "") + ", ".join(shown)
+        case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
+            return _any_of(error, branches, depth)
+        case Kind.OneOfMultipleValid(context=branches):
+            return f"only one of {len(branches)} forms to fit, not several"
+        case Kind.PropertyNames(error=about_name) if depth < _DEEPEST_UNION:
+            return f"member names that are {_expected(about_name, depth + 1)}"
         case _:
             keyword = error.kind.name
             phrase = _EXPECTATIONS.get(keyword, f"what the schema demands with {keyword!r}")
-            return phrase.format(_shown(error.kind.value))
+            return phrase.format(_shown(error.kind.value)) if "{}" in phrase else phrase
+
+
+def _any_of(
+    error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
+) -> str:
+    """Say what would do, where every form begins with a demand on the value itself."""
+    place = tuple(error.instance_path)
+    firsts = [branch[0] for branch in branches if branch]
+    is_simple = all(tuple(first.instance_path) == place for first in firsts)
+    if not is_simple or depth == _DEEPEST_UNION:
+        return f"one of {len(branches)} different forms"
+    phrases = list(dict.fromkeys(_expected(first, depth + 1) for first in firsts))
+    more = ["..."] if len(phrases) > _MOST_OPTIONS else []
+    return _shortened(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
 
 
 def _complaint(place: Path, expected: str, got: str | None = None) -> Complaint:
@@ -127,7 +155,10 @@ def _got(error: ValidationError) -> str:
 
 
 def _shown(value: JsonValue) -> str:
-    return _shortened(json.dump_text(value), _LONGEST_VALUE)
+    try:
+        return _shortened(json.dump_text(value), _LONGEST_VALUE)
+    except (TypeError, ValueError):
+        return "what JSON cannot write"
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -1,13 +1,18 @@
-"""Notices a model that goes in circles: the same call with the same result over and over."""
+"""Notices a model that goes in circles: the same call with the same result over and over.
+
+What is repeated on purpose is no circle: the user spoke in between, the result was another one, or
+it says that something is still going on. Nor are many rounds, as long as they find something new.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.transcript import CompletedCall, Rounds, is_pending
 
 MOST_REPEATS = 3
 MOST_ROUNDS = 50
+_MOST_IDLE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ def loop_at_end(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -
         if call != last:
             break
         times += 1
-    if times < limit or last.arguments is None:
+    if times < limit or last.arguments is None or is_pending(last.result):
         return None
     return Loop(last.name, last.arguments, times)
+
+
+def is_stuck(rounds: Rounds, most: int = MOST_ROUNDS) -> bool:
+    """Tell whether there were `most` rounds since the user spoke, and the last led nowhere."""
+    return rounds.made >= most and rounds.idle >= max(1, min(_MOST_IDLE, most // 10))

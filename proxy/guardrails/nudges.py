@@ -8,23 +8,43 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.tools import NamedTool, ToolCall
+from proxy.conversation.tools import NamedTool, Tool, ToolCall
 from proxy.guardrails.offer import Offer
 
 _MOST_NAMES = 20
+_DONE = "DONE"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call of the model is answered with; `problem` is None for a call without defect."""
+    """What a call of the model is answered with; `problem` is None for a call without defect.
+
+    What `is_taken` need not be repeated, because the client has it already.
+    """
 
     call: ToolCall
     problem: str | None
+    is_taken: bool = False
 
 
 def about_prose(written: str, offer: Offer) -> tuple[Message, ...]:
     """Answer prose where a call was expected."""
-    return (*_said(written), user_message(f"You answered in plain text. {_what_to_do(offer)}"))
+    if offer.respond is None:
+        text = f"You answered in plain text. {_what_to_do(offer)}"
+    else:
+        text = f"You answered in plain text. {_way_out(offer)}"
+    return (*said(written), user_message(text))
+
+
+def about_announcement(written: str, offer: Offer) -> tuple[Message, ...]:
+    """Answer prose that says what the model does now, and then ends."""
+    text = f"You said what you would do, and called no tool. {_way_out(offer)}"
+    return (*said(written), user_message(text))
+
+
+def about_early_answer(written: str, steps: Sequence[str], insistence: int) -> tuple[Message, ...]:
+    """Answer an answer that comes before the required steps."""
+    return (*said(written), user_message(steps_first("An answer", steps, insistence)))
 
 
 def about_silence(offer: Offer) -> tuple[Message, ...]:
@@ -35,7 +55,7 @@ def about_silence(offer: Offer) -> tuple[Message, ...]:
 def about_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
     """Answer an answer that is not in the form the client asked for."""
     text = f"Your answer has the wrong form: {'; '.join(problems)}. Answer with valid JSON only."
-    return (*_said(written), user_message(text))
+    return (*said(written), user_message(text))
 
 
 def about_calls(written: str, answers: Sequence[Answer], offer: Offer) -> tuple[Message, ...]:
@@ -48,7 +68,12 @@ def about_calls(written: str, answers: Sequence[Answer], offer: Offer) -> tuple[
 def about_broken_call(written: str, problem: str, offer: Offer) -> tuple[Message, ...]:
     """Answer a call whose arguments are not an object, which no history may contain."""
     text = f"Your tool call could not be read: {problem}. {_what_to_do(offer)}"
-    return (*_said(written), user_message(text))
+    return (*said(written), user_message(text))
+
+
+def about_another_call(written: str) -> tuple[Message, ...]:
+    """Answer a reply that leaves the call open that the client has seen the beginning of."""
+    return (*said(written), user_message("You had begun a call, and it is still to be completed."))
 
 
 def unknown_tool(name: str, offer: Offer) -> str:
@@ -69,21 +94,28 @@ def invalid_arguments(complaints: Sequence[str]) -> str:
 def looping(name: str, times: int) -> str:
     """Describe a call that is made over and over with the same result."""
     return (
-        f"You have called {name} with the same arguments {times} times and got the same result. "
-        "Do something else, or answer with what you know."
+        f"The last {times} calls of {name} had the same arguments and the same result. "
+        "Do something else, or answer with what is known."
     )
 
 
 def about_loop(name: str, times: int) -> Message:
     """Warn a model that goes in circles, before it answers."""
-    return user_message(looping(name, times))
+    return _note(looping(name, times))
+
+
+def about_withheld_call(written: str, offer: Offer) -> tuple[Message, ...]:
+    """Say that a call that goes in circles was not made: a note, and no result of a tool."""
+    loop = offer.loop
+    name, times = ("", 0) if loop is None else (loop.name, loop.times)
+    return (*said(written), _note(f"{name} was not called again. {looping(name, times)}"))
 
 
 def about_rounds(rounds: int) -> Message:
-    """Ask for an answer after too many rounds of tool calls."""
-    return user_message(
-        f"You have used tools {rounds} times in a row. Do not call another one: "
-        "answer now, with a summary of what you know and of what is missing."
+    """Ask for an answer after too many rounds of tool calls that brought nothing new."""
+    return _note(
+        f"Tools were used {rounds} times in a row, and the last results were nothing new. "
+        "Do not call another tool: answer now, with a summary of what is known and what is missing."
     )
 
 
@@ -99,12 +131,32 @@ def steps_first(name: str, steps: Sequence[str], insistence: int) -> str:
             return f"Stop calling {name}. The only calls allowed now are: {missing}."
 
 
+def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
+    """Ask for a call of `name` that begins as the client has seen it.
+
+    `beginning` is the text of its arguments so far, nothing where that is too long to repeat.
+    """
+    exactly = f" exactly with {beginning}" if beginning else " with the same values as before"
+    return _extended(nudge, f"Call {name} again, and begin its arguments{exactly}")
+
+
+def is_done(written: str) -> bool:
+    """Tell whether a reply is the word by which a model says that its answer was complete."""
+    return written.strip().strip(".!*`\"'").upper() == _DONE
+
+
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Tell the model the only form that the constrained attempt lets it write.
 
     The sentence joins the last message, so templates that demand alternating roles stay content.
     """
-    sentence = 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
+    return _extended(
+        nudge, 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
+    )
+
+
+def _extended(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
+    """Add a sentence to the last message."""
     if not nudge:
         return (user_message(sentence),)
     *before, last = nudge
@@ -113,11 +165,32 @@ def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     return (*before, again)
 
 
-def _said(written: str) -> tuple[Message, ...]:
+def _note(text: str) -> Message:
+    """Make a message that nobody can take for a tool's result, or for the user's own words."""
+    return user_message(f"[Note on this conversation, not a tool result: {text}]")
+
+
+def _way_out(offer: Offer) -> str:
+    """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
+    if offer.has_final_form and offer.respond is not None:
+        done = 'reply with it again as an object of the type "final"'
+    elif offer.respond is not None:
+        done = f"call {offer.respond.name} with an empty message"
+    else:
+        done = f"write {_DONE}"
+    names = _names(offer, offer.tools)
+    call = f"If you meant to call a tool, call it now ({names}). " if offer.tools else ""
+    return f"{call}If your answer was complete, {done}."
+
+
+def said(written: str) -> tuple[Message, ...]:
+    """Put what the model wrote into the history, if it wrote anything."""
     return (assistant_message(written),) if written.strip() else ()
 
 
 def _result(answer: Answer) -> str:
+    if answer.is_taken:
+        return "Noted, and going to be run. Do not repeat this call."
     if answer.problem is None:
         return "Not run: another call of the same reply was invalid. Repeat this call with it."
     return f"Error: {answer.problem}"
@@ -134,10 +207,11 @@ def _what_to_do(offer: Offer) -> str:
     return f"Call one of the tools ({_names(offer)}); to answer the user, {answer}."
 
 
-def _names(offer: Offer) -> str:
+def _names(offer: Offer, tools: Sequence[Tool] | None = None) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
-    names = [tool.name for tool in (offer.tools if offer.has_final_form else offer.everything)]
+    shown = offer.tools if offer.has_final_form else offer.everything
+    names = [tool.name for tool in (shown if tools is None else tools)]
     listed = ", ".join(names[:_MOST_NAMES])
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
 

@@ -9,18 +9,22 @@ from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.loops import Loop
+from proxy.guardrails.names import resolve
 from proxy.guardrails.rescue.json_contract import JsonContract
 from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall
 
 
 class TextPolicy(Enum):
     """What prose is worth while tools are offered.
 
-    RESPOND offers a synthetic tool for answers and asks once more when the model writes prose;
-    ACCEPT takes prose as an answer; REQUIRE rejects it.
+    AUTO shows it at once and takes it as an answer, unless it only announces a call: then the model
+    is asked once for that. RESPOND offers a synthetic tool for answers and asks once more when the
+    model writes prose; ACCEPT takes prose as an answer; REQUIRE rejects it.
     """
 
+    AUTO = "auto"
     RESPOND = "respond"
     ACCEPT = "accept"
     REQUIRE = "require"
@@ -43,7 +47,8 @@ class Offer(msgspec.Struct, frozen=True):
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
     holds the texts that are not the model's voice: tool results and user messages. An answer has
     to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
-    `completed` are the calls of the history that have a result; `loop` is the one it ends in.
+    `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
+    `after_result` tells whether it ends in a result at all.
     `aliases` lead from names that this model writes to the tools it may mean by them.
     """
 
@@ -59,6 +64,7 @@ class Offer(msgspec.Struct, frozen=True):
     completed: tuple[CompletedCall, ...] = ()
     workflow: Workflow = NO_RULES
     loop: Loop | None = None
+    after_result: bool = False
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -84,6 +90,26 @@ class Offer(msgspec.Struct, frozen=True):
     def has_final_form(self) -> bool:
         """Whether the model was told of a form for answers instead of the synthetic tool."""
         return any(isinstance(syntax, JsonContract) for syntax in self.syntaxes)
+
+    @property
+    def missing_steps(self) -> tuple[str, ...]:
+        """The required steps that are still to be taken; until then nothing is an answer."""
+        return missing_steps(self.workflow, self.completed)
+
+    @property
+    def due(self) -> tuple[Tool, ...]:
+        """The tools that may be called next: all, unless one is named or steps are missing."""
+        if isinstance(self.choice, NamedTool):
+            return tuple(tool for tool in self.tools if tool.name == self.choice.name)
+        if not self.missing_steps:
+            return self.everything
+        terminal = self.workflow.terminal_tools
+        return tuple(tool for tool in self.tools if tool.name not in terminal)
+
+    def tool_named(self, written: str) -> Tool | None:
+        """Find the client's tool that a written name means, if it can only mean one."""
+        found = resolve(written, self.tools)
+        return found or resolve(self.aliases.get(written, ""), self.tools)
 
     def is_respond(self, name: str) -> bool:
         """Tell whether a call of this name is the model's answer to the user."""

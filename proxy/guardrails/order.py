@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from proxy.conversation.json import JsonObject
 from proxy.guardrails import nudges
 from proxy.guardrails.offer import Offer
-from proxy.guardrails.steps import missing_steps, unmet_prerequisites
+from proxy.guardrails.steps import unmet_prerequisites
 from proxy.guardrails.verdict import Defect
 
 
@@ -29,7 +29,15 @@ def object_to(
         needs = [one.needs for one in unmet]
         return Objection(Defect.STEP_MISSING, nudges.steps_first(name, needs, insistence))
     if name in offer.workflow.terminal_tools:
-        steps = missing_steps(offer.workflow, offer.completed)
+        steps = offer.missing_steps
         if steps:
             return Objection(Defect.STEP_MISSING, nudges.steps_first(name, steps, insistence))
     return None
+
+
+def is_free(name: str, offer: Offer) -> bool:
+    """Tell whether no rule of order can object to a call of this tool, whatever its arguments."""
+    is_looping = offer.loop is not None and offer.loop.name == name
+    has_prerequisites = any(one.tool == name for one in offer.workflow.prerequisites)
+    is_early = name in offer.workflow.terminal_tools and bool(offer.missing_steps)
+    return not (is_looping or has_prerequisites or is_early)

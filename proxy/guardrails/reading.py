@@ -18,6 +18,8 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
+from proxy.guardrails import names
+from proxy.guardrails.arguments import ValidArguments, check
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
@@ -31,7 +33,8 @@ from proxy.guardrails.respond import MessageDecoder, message_of
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _TOO_MANY = Dropped("too_many_calls")
-_BOTCHED = (Reason.BROKEN, Reason.NOT_CLOSED)
+_STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
+_BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
 
 
 class Reasoned(msgspec.Struct, frozen=True):
@@ -84,6 +87,7 @@ class _StructuredCall:
 
     started: ToolCallStarted
     message: MessageDecoder | None
+    position: int = 0  # so many calls that are text come before it
     arguments: list[str] = field(default_factory=list)
 
 
@@ -96,7 +100,7 @@ class ReplyReader:
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
         self._named = () if offer.answer_schema is not None else named_after(offer.everything)
-        self._scanner = Scanner(self._syntaxes, self._names, self._named)
+        self._scanner = Scanner(self._syntaxes, self._names, self._named, self._satisfies)
         self._structured: dict[int, _StructuredCall] = {}
         self._calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -112,6 +116,12 @@ class ReplyReader:
         self._is_cut_off = False
         self._refusal: Reason | None = None
         self._is_botched = False
+        self._goes_on = False
+
+    @property
+    def has_found_calls(self) -> bool:
+        """Whether a call was found in the text so far."""
+        return bool(self._calls)
 
     def read(self, event: ReplyEvent) -> list[Heard]:
         """Take one event of the backend and return what the model was heard saying by it."""
@@ -143,8 +153,7 @@ class ReplyReader:
         cut_off = reason == "length"
         for finding in self._scanner.finish(cut_off=cut_off):
             heard += self._hear_finding(finding)
-        for call in self._structured.values():
-            heard += self._end_structured(call)
+        heard += self._end_structured()
         self._judge_thoughts()
         if not (self._calls or self._text) and not cut_off:
             self._search_reasoning()
@@ -191,8 +200,9 @@ class ReplyReader:
                 self._refuse(reason)
             case findings.Dropped(what):
                 self._facts.append(Dropped(what))
-            case findings.Thought():
+            case findings.Thought(is_over):
                 self._end_thoughts()
+                self._is_botched &= not is_over
         return []
 
     def _promote(self, found: findings.Found) -> list[Heard]:
@@ -215,16 +225,23 @@ class ReplyReader:
     def _start_structured(self, started: ToolCallStarted) -> None:
         if len(self._structured) < MOST_CALLS:
             message = MessageDecoder() if self._offer.is_respond(started.name) else None
-            self._structured[started.index] = _StructuredCall(started, message)
+            place = len(self._calls)
+            self._structured[started.index] = _StructuredCall(started, message, place)
         elif _TOO_MANY not in self._facts:
             self._facts.append(_TOO_MANY)
 
-    def _end_structured(self, call: _StructuredCall) -> list[Heard]:
-        written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
-        if call.message is not None:
-            return self._end_message(call.message, written)
-        self._calls.append(written)
-        return []
+    def _end_structured(self) -> list[Heard]:
+        """End the calls that the backend recognised, each where it began among those in text."""
+        heard: list[Heard] = []
+        before = 0
+        for call in self._structured.values():
+            written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
+            if call.message is not None:
+                heard += self._end_message(call.message, written)
+            else:
+                self._calls.insert(call.position + before, written)
+                before += 1
+        return heard
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
         self._has_responded = True
@@ -233,13 +250,21 @@ class ReplyReader:
         return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
 
     def _end_thoughts(self) -> None:
-        """Set aside the calls found so far: they were thoughts, and count only for want of more."""
+        """Set aside the calls found so far: they were thoughts, and count only for want of more.
+
+        Those that the thoughts went on behind were only considered.
+        """
         rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
+        if self._goes_on:
+            self._facts = [fact for fact in self._facts if fact not in rescued]
+            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in rescued)
+            self._calls.clear()
+            rescued.clear()
         self._thought_facts += [one for one in rescued if not self._offer.is_respond(one.tool)]
         self._facts = [fact for fact in self._facts if fact not in self._thought_facts]
         self._thought_calls += self._calls
         self._calls.clear()
-        self._has_answered = False
+        self._has_answered = self._goes_on = False
 
     def _judge_thoughts(self) -> None:
         if self._calls or self._has_answered:
@@ -249,11 +274,32 @@ class ReplyReader:
             self._calls += self._thought_calls
 
     def _search_reasoning(self) -> None:
-        """Look for calls in the thoughts, which count when the model produced nothing else."""
+        """Look for calls at the end of the thoughts, which count when nothing else was produced.
+
+        Where the thoughts go on behind one of them, it was only considered, and none counts.
+        """
         thoughts = "".join(self._reasoning)
+        calls: list[findings.Found] = []
         for finding in find_calls(thoughts, self._syntaxes, self._names, self._named):
-            if isinstance(finding, findings.Found) and finding.is_marked:
-                self._promote(finding)
+            match finding:
+                case findings.Found(is_marked=True):
+                    calls.append(finding)
+                case findings.Prose(text) if not calls or text.isspace():
+                    pass
+                case findings.Found() | findings.Prose():
+                    return
+                case _:
+                    pass
+        for call in calls:
+            self._promote(call)
+
+    def _satisfies(self, call: WrittenCall) -> bool:
+        """Tell whether a call is fit for the tool it means."""
+        name = self._offer.aliases.get(call.name, call.name)
+        tool = names.resolve(name, self._offer.everything)
+        return tool is not None and isinstance(
+            check(tool, call.arguments, may_close=False), ValidArguments
+        )
 
     def _reason(self, text: str) -> Heard:
         self._reasoning.append(text)
@@ -261,7 +307,7 @@ class ReplyReader:
 
     def _refuse(self, reason: Reason) -> None:
         """Take note that the prose to come was meant, or looked like it was meant, as a call."""
-        if reason in _BOTCHED and self._offer.stop_strings:
+        if reason in _STOPPED and self._offer.stop_strings:
             reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
         self._refusal = reason
         self._is_cut_off |= reason is Reason.CUT_OFF
@@ -276,6 +322,7 @@ class ReplyReader:
             self._facts.append(Dropped("cut_off_call"))
             return []
         self._is_botched |= refusal in _BOTCHED
+        self._goes_on |= bool(self._calls) and not text.isspace()
         written = self._append(text, is_message=False)
         return [Botched(written) if self._is_botched else Said(written)]
 

@@ -27,6 +27,7 @@ _PARAMETERS: JsonObject = {
 }
 
 _SPACE = re.compile(r"\s*")
+_ENDS = re.compile(r"[\s}]*")
 _BETWEEN_MEMBERS = re.compile(r"[\s,]*")
 _BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']*")
 _BORING = re.compile(r"[^\"'{}\[\],]*")
@@ -124,7 +125,7 @@ class MessageDecoder:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the characters of the message it completes."""
-        if self._string is not None and self._string.is_plain(fragment):
+        if self._string is not None and self._string.takes_as_it_is(fragment):
             self._told.append(fragment)
             return fragment
         self._text, self._at = fragment, 0
@@ -194,7 +195,9 @@ class _StringDecoder:
     """Decodes the inside of one JSON string.
 
     A quote that none of the `followers` follows was meant as a character: models forget to escape.
-    An escape that JSON does not know is kept as it is written, half a surrogate pair replaced.
+    Where such a quote begins JSON within the string, it is followed to its last bracket, or to the
+    end of all. An escape that JSON does not know is kept as it is written, half a surrogate pair
+    replaced.
     """
 
     def __init__(self, quote: str, followers: str) -> None:
@@ -204,11 +207,17 @@ class _StringDecoder:
         self._closing: list[str] = []
         self._escape = ""
         self._high = 0
+        self._last = ""  # character that is no space
+        self._depth = 0  # of brackets of JSON within
+        self._is_quoted = False  # within that
 
-    def is_plain(self, text: str) -> bool:
-        """Tell whether all of a text is what it says, and nothing before it is undecided."""
-        is_open = not (self._closing or self._escape or self._high or self.is_over)
-        return is_open and self._quote not in text and "\\" not in text
+    def takes_as_it_is(self, text: str) -> bool:
+        """Take a text if all of it is what it says, and nothing before it is undecided."""
+        is_open = not (self._closing or self._escape or self._high or self._depth or self.is_over)
+        is_taken = is_open and self._quote not in text and "\\" not in text
+        if is_taken:
+            self._last = text.rstrip()[-1:] or self._last
+        return is_taken
 
     def feed(self, text: str, start: int, decoded: list[str]) -> int:
         """Append what can be decoded of `text` from `start` on; return where it stopped."""
@@ -226,6 +235,7 @@ class _StringDecoder:
         end = _end(_PLAIN[self._quote], text, at)
         if end > at:
             plain = text[at:end]
+            self._count_brackets(plain)
             self._put(escapes.decoded(plain, self._quote)[0] if "\\" in plain else plain, decoded)
             return end
         if text[at] == "\\":
@@ -235,17 +245,31 @@ class _StringDecoder:
         return at + 1
 
     def _look_behind_quote(self, text: str, at: int, decoded: list[str]) -> int:
-        end = _end(_SPACE, text, at)
+        end = _end(_ENDS if self._depth else _SPACE, text, at)
         if end > at:
             self._closing.append(text[at:end])
             return end
-        if text[at] in self._followers:
+        if text[at] in self._followers and not self._depth:
             self._put("", decoded)
             self.is_over = True
             return at
+        self._count_quote("".join(self._closing))
         self._put("".join(self._closing), decoded)
         self._closing.clear()
         return at
+
+    def _count_quote(self, closing: str) -> None:
+        """Note a quote that is a character, and what stands behind it."""
+        if self._depth:
+            self._is_quoted = not self._is_quoted
+            self._count_brackets(closing)
+        elif self._last and self._last in "{[":
+            self._depth, self._is_quoted = 1, True
+
+    def _count_brackets(self, text: str) -> None:
+        if self._depth and not self._is_quoted:
+            opened = text.count("{") + text.count("[")
+            self._depth = max(0, self._depth + opened - text.count("}") - text.count("]"))
 
     def _decode_escape(self, text: str, at: int, decoded: list[str]) -> int:
         char, written = text[at], self._escape
@@ -279,6 +303,7 @@ class _StringDecoder:
         if self._high:
             decoded.append(_REPLACEMENT)
             self._high = 0
+        self._last = text.rstrip()[-1:] or self._last
         decoded.append(text)
 
 

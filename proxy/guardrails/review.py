@@ -4,7 +4,7 @@ Order: name -> arguments -> steps and loops -> verdict. Pure; a misbehaving mode
 exception here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.messages import Message
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Renamed
-from proxy.guardrails import arguments, names, nudges
+from proxy.guardrails import arguments, nudges
+from proxy.guardrails.announcement import announces
 from proxy.guardrails.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.order import object_to
@@ -23,6 +23,9 @@ from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
+
+
+_CUT_OFF = ("length", "content_filter")
 
 
 class _Good(msgspec.Struct, frozen=True):
@@ -49,32 +52,45 @@ class _Terms(msgspec.Struct, frozen=True):
     insistence: int
 
 
-def review(reply: ReadReply, offer: Offer, new_id: NewId, *, insistence: int = 0) -> Verdict:
+def review(
+    reply: ReadReply,
+    offer: Offer,
+    new_id: NewId,
+    *,
+    insistence: int = 0,
+    taken: Collection[str] = (),
+) -> Verdict:
     """Judge a finished reply.
 
     `new_id` makes the ids of calls that have none or share one; `insistence` counts the replies
-    of this turn that were rejected before.
+    of this turn that were rejected before. The calls with the ids `taken` need no repetition.
     """
     whole = _without_cut_off(reply, offer)
     facts = reply.facts
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
     if not whole and not reply.is_botched:
-        return _judge_text(reply, offer, facts)
+        return _judge_text(reply, offer, facts, insistence)
     wanted = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
     terms = _Terms(offer, _is_complete(reply, offer), insistence)
     judged = _judge_calls(wanted, terms, new_id)
     for one in judged:
         facts += one.facts
-    good = tuple(one.call for one in judged if isinstance(one, _Good))
+    good = _before_any_bad(judged)
     bad = [one for one in judged if isinstance(one, _Bad)]
     answer = Accepted(reply.text, good, _finish_reason(reply.reason, good), facts)
     if reply.is_botched:
         return _botched(reply, offer, answer)
     if not bad:
         return answer
-    return Rejected(bad[0].defect, _nudge(reply.text, judged, bad, offer), answer, facts)
+    if bad[0].defect is Defect.LOOP:
+        return Rejected(Defect.LOOP, nudges.about_withheld_call(reply.text, offer), answer, facts)
+    if any(one.call is None for one in judged):
+        nudge = nudges.about_broken_call(reply.text, bad[0].problem, offer)
+    else:
+        nudge = nudges.about_calls(reply.text, _answers(judged, taken), offer)
+    return Rejected(bad[0].defect, nudge, answer, facts)
 
 
 def _botched(reply: ReadReply, offer: Offer, answer: Accepted) -> Rejected:
@@ -85,7 +101,7 @@ def _botched(reply: ReadReply, offer: Offer, answer: Accepted) -> Rejected:
 
 def _is_complete(reply: ReadReply, offer: Offer) -> bool:
     """Tell whether the model itself chose to stop, so that missing brackets may be closed."""
-    return reply.reason != "length" and not offer.stop_strings
+    return reply.reason not in _CUT_OFF and not offer.stop_strings
 
 
 def _without_cut_off(reply: ReadReply, offer: Offer) -> tuple[WrittenCall, ...]:
@@ -93,7 +109,7 @@ def _without_cut_off(reply: ReadReply, offer: Offer) -> tuple[WrittenCall, ...]:
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
     *before, last = reply.calls
-    if _is_whole(last.arguments, allow_empty=reply.reason != "length"):
+    if _is_whole(last.arguments, allow_empty=reply.reason not in _CUT_OFF):
         return reply.calls
     return tuple(before)
 
@@ -119,11 +135,16 @@ def _judge_calls(calls: Sequence[WrittenCall], terms: _Terms, new_id: NewId) -> 
     return judged
 
 
+def _before_any_bad(judged: Sequence[_Good | _Bad]) -> tuple[ToolCall, ...]:
+    """Return the calls before the first one with a defect, which the later ones were to follow."""
+    places = (place for place, one in enumerate(judged) if isinstance(one, _Bad))
+    before = judged[: next(places, len(judged))]
+    return tuple(one.call for one in before if isinstance(one, _Good))
+
+
 def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _Bad:
     offer = terms.offer
-    tool = names.resolve(written.name, offer.tools)
-    if tool is None:
-        tool = names.resolve(offer.aliases.get(written.name, ""), offer.tools)
+    tool = offer.tool_named(written.name)
     if tool is None:
         problem = nudges.unknown_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
@@ -157,33 +178,52 @@ def _judge_order(
     return _Bad(call, objection.defect, objection.problem, facts)
 
 
-def _nudge(
-    text: str, judged: Sequence[_Good | _Bad], bad: Sequence[_Bad], offer: Offer
-) -> tuple[Message, ...]:
+def _answers(judged: Sequence[_Good | _Bad], taken: Collection[str]) -> list[nudges.Answer]:
+    """Say of every call what is wrong with it, or what happens to it beside those."""
     answers: list[nudges.Answer] = []
     for one in judged:
-        if one.call is None:
-            return nudges.about_broken_call(text, bad[0].problem, offer)
-        problem = one.problem if isinstance(one, _Bad) else None
-        answers.append(nudges.Answer(one.call, problem))
-    return nudges.about_calls(text, answers, offer)
+        if one.call is not None:
+            problem = one.problem if isinstance(one, _Bad) else None
+            answers.append(nudges.Answer(one.call, problem, is_taken=one.call.id in taken))
+    return answers
 
 
-def _judge_text(reply: ReadReply, offer: Offer, facts: tuple[Fact, ...]) -> Verdict:
+def _judge_text(
+    reply: ReadReply, offer: Offer, facts: tuple[Fact, ...], insistence: int
+) -> Verdict:
     """Judge a reply in which nothing is called."""
     cut_off = reply.is_cut_off or bool(reply.calls)
-    reason = "length" if cut_off else _finish_reason(reply.reason, ())
+    reason = _finish_reason(reply.reason, ())
+    reason = "length" if cut_off and reason == "stop" else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
-    if reply.has_responded or (not demands_call and reason == "length"):
+    if not demands_call and reason in _CUT_OFF:
         return answer
-    if offer.answer_schema is not None and reply.text.strip():
+    if steps := offer.missing_steps:
+        nudge = nudges.about_early_answer(reply.text, steps, insistence)
+        return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
+    if reply.has_responded:
+        return answer
+    if insistence and not demands_call and nudges.is_done(reply.text):
+        return replace(answer, text="")
+    return _judge_prose(answer, offer)
+
+
+def _judge_prose(answer: Accepted, offer: Offer) -> Verdict:
+    """Judge what the model said instead of calling a tool."""
+    text, facts = answer.text, answer.facts
+    if offer.answer_schema is not None and text.strip():
         return _judge_answer(answer, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
-    if not reply.text.strip():
+    if not text.strip():
         return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
-    return Rejected(Defect.PROSE, nudges.about_prose(reply.text, offer), answer, facts)
+    if offer.text_policy is not TextPolicy.AUTO:
+        return Rejected(Defect.PROSE, nudges.about_prose(text, offer), answer, facts)
+    names = [tool.name for tool in offer.tools]
+    if announces(text, names, after_result=offer.after_result):
+        return Rejected(Defect.ANNOUNCED, nudges.about_announcement(text, offer), answer, facts)
+    return answer
 
 
 def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:

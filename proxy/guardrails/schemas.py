@@ -4,8 +4,6 @@ Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from jsonschema_rs import (
@@ -17,19 +15,17 @@ from jsonschema_rs import (
 )
 
 from proxy.conversation import json
+from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
+from proxy.guardrails.references import ROOT
+from proxy.guardrails.workload import Workload
 
 Path: TypeAlias = tuple[str | int, ...]
 
-_CACHED_SCHEMAS = 512
-_ROOT = "urn:temper:schema"
 _PROBLEM_LIMIT = 200
 _PATTERNS = FancyRegexOptions(backtrack_limit=100_000)
-# The validator lists all errors at once, and each with a copy of what it is about: 10,000 wrong
-# items of an array take 0.1 s, and 2,000 wrong names in an object 1.5 s.
-_MOST_COPIES = 20_000
-_OPTIONS_A_COPY = 20  # of an enum, which its errors carry as well
+_TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
@@ -54,43 +50,21 @@ class TooLargeToExplain(Exception):
     """A value violates its schema, and is too large to say where."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Demands:
-    """How many errors a schema can have about one container; `of_names` those about its keys."""
-
-    most: int = 1
-    of_names: bool = False
-
-    def can_be_listed(self, value: JsonValue) -> bool:
-        """Tell whether the errors of a value take little time to list, whatever they are."""
-        copies = _MOST_COPIES
-        rest = [(value, 0)]
-        while rest:
-            item, around = rest.pop()
-            if isinstance(item, dict | list):
-                has_names = self.of_names and isinstance(item, dict)
-                errors = around + self.most + (len(item) if has_names else 0)
-                copies -= errors * len(item)
-                if copies < 0:
-                    return False
-                inner = item.values() if isinstance(item, dict) else item
-                rest += [(one, errors) for one in inner]
-        return True
-
-
 class Schema:
     """A compiled schema; `part` compiles one of its sub-schemas."""
 
     def __init__(
-        self, validator: Draft202012Validator, registry: Registry, demands: _Demands
+        self, validator: Draft202012Validator, registry: Registry, workload: Workload
     ) -> None:
         self.problem = ""  # with what was left out of it, as no type has that name
         self._validator = validator
         self._registry = registry
-        self._demands = demands
+        self._workload = workload
 
     def is_valid(self, value: JsonValue) -> bool:
-        """Tell whether a value satisfies the schema."""
+        """Tell whether a value satisfies the schema; raises UnusableSchema where that is work."""
+        if not self._workload.is_bearable(value):
+            raise UnusableSchema(_TOO_MUCH_WORK)
         try:
             return self._validator.is_valid(value) or not any(self.errors(value))
         except TooLargeToExplain:
@@ -101,9 +75,11 @@ class Schema:
 
         Raises TooLargeToExplain, though not for what the validator finds no fault with.
         """
+        if not self._workload.is_bearable(value):
+            raise TooLargeToExplain
         if self._validator.is_valid(value):
             return
-        if not self._demands.can_be_listed(value):
+        if not self._workload.is_listable(value):
             raise TooLargeToExplain
         for error in self._validator.iter_errors(value):
             if not isinstance(error.kind, _GAVE_UP):
@@ -112,8 +88,9 @@ class Schema:
     def part(self, path: Path) -> "Schema | None":
         """Compile the sub-schema at `path`, references intact; None where that is impossible."""
         try:
-            return _compile({"$ref": f"{_ROOT}#{pointer(path)}"}, self._registry, self._demands)
-        except ValueError:
+            workload = self._workload.part(path)
+            return _compile({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
+        except (ValueError, LookupError):
             return None
 
 
@@ -126,16 +103,16 @@ def compiled(schema: JsonSchema) -> Schema:
         raise UnusableSchema(reason[:_PROBLEM_LIMIT]) from error
 
 
-@lru_cache(maxsize=_CACHED_SCHEMAS)
+@DocumentCache
 def _compiled(document: bytes) -> Schema:
     schema = json.parse(document)
     try:
-        return _compile_root(schema)
+        return _compile_root(schema, document)
     except ValueError as error:
         usable = _without_unknown_types(schema)
         if usable == schema:
             raise
-        rest = _compile_root(usable)
+        rest = _compile_root(usable, json.dump(usable))
         rest.problem = str(error).partition("\n")[0][:_PROBLEM_LIMIT]
         return rest
 
@@ -164,11 +141,12 @@ def _names_unknown_type(value: JsonValue) -> bool:
     )
 
 
-def _compile_root(schema: JsonValue) -> Schema:
-    return _compile(schema, Registry([(_ROOT, schema)], retriever=_refuse), _demands_of(schema))
+def _compile_root(schema: JsonValue, document: bytes) -> Schema:
+    workload = Workload.of(schema, document)
+    return _compile(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
 
 
-def _compile(schema: JsonValue, registry: Registry, demands: _Demands) -> Schema:
+def _compile(schema: JsonValue, registry: Registry, workload: Workload) -> Schema:
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
     validator = Draft202012Validator(
@@ -178,26 +156,7 @@ def _compile(schema: JsonValue, registry: Registry, demands: _Demands) -> Schema
         registry=registry,
         pattern_options=_PATTERNS,
     )
-    return Schema(validator, registry, demands)
-
-
-def _demands_of(schema: JsonValue) -> _Demands:
-    """Find the longest list of a schema: of required names, of branches, or of options."""
-    most, of_names, rest = 1, False, [schema]
-    while rest:
-        match rest.pop():
-            case dict() as members:
-                options = members.get("enum")
-                if isinstance(options, list):
-                    most = max(most, len(options) // _OPTIONS_A_COPY)
-                of_names |= "propertyNames" in members
-                rest += [value for name, value in members.items() if name != "enum"]
-            case list() as items:
-                most = max(most, len(items))
-                rest += items
-            case _:
-                pass
-    return _Demands(most, of_names)
+    return Schema(validator, registry, workload)
 
 
 def _refuse(uri: str) -> NoReturn:
@@ -234,7 +193,7 @@ def simplified(tool: Tool) -> Tool:
     return tool if source is None else Tool(tool.name, tool.parameters, source)
 
 
-@lru_cache(maxsize=_CACHED_SCHEMAS)
+@DocumentCache
 def _simplified_source(source: bytes) -> bytes | None:
     """Write a tool anew if its schema needs it."""
     document = json.parse(source)

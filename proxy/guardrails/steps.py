@@ -3,7 +3,8 @@
 All of it is derived from the transcript: a step is completed by a call whose result is no error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.workflows import Prerequisite, Workflow
@@ -14,6 +15,27 @@ def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tup
     """List the required steps that are still to be taken, in the workflow's order."""
     done = {call.name for call in completed if not call.has_failed}
     return tuple(step for step in workflow.required_steps if step not in done)
+
+
+def feasible(
+    workflow: Workflow, offered: Collection[str], completed: Sequence[CompletedCall]
+) -> tuple[Workflow, tuple[str, ...]]:
+    """Leave out the rules that wait for tools which are not offered; returns these as well.
+
+    A tool that was called before is no longer waited for. Rules that hold back no tool that is
+    offered are left out without a word.
+    """
+    there = {*offered, *(call.name for call in completed if not call.has_failed)}
+    holding = [one for one in workflow.prerequisites if one.tool in offered]
+    awaited = [one.needs for one in holding]
+    if any(name in offered for name in workflow.terminal_tools):
+        awaited += workflow.required_steps
+    left = replace(
+        workflow,
+        required_steps=tuple(step for step in workflow.required_steps if step in there),
+        prerequisites=tuple(one for one in holding if one.needs in there),
+    )
+    return left, tuple(dict.fromkeys(name for name in awaited if name not in there))
 
 
 def unmet_prerequisites(

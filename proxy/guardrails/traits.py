@@ -47,17 +47,19 @@ class Traits:
     `syntaxes` are tried first, in this order. `convention` names the way in which tools are
     described in the prompt, empty where the chat template does it. `aliases` lead from names that
     the model writes to the tools it may mean by them. With `resets_state` the backend must not
-    continue from a cached prompt that was altered.
+    continue from a cached prompt that was altered. With `offers_respond` the model is shown the
+    synthetic tool for answers where the `text_policy` is AUTO.
     """
 
     syntaxes: tuple[str, ...] = ()
-    text_policy: TextPolicy = TextPolicy.RESPOND
+    text_policy: TextPolicy = TextPolicy.AUTO
     convention: str = ""
     replay: Replay = Replay.FULL
     template: Template = Template()
     calls_in_parallel: bool = True
     resets_state: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+    offers_respond: bool = True
 
 
 GENERIC = Traits()

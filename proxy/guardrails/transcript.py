@@ -3,6 +3,7 @@
 Clients send the whole history with every request, so nothing needs to be kept between requests.
 """
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -10,41 +11,82 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
+from proxy.conversation.tools import ToolCall
 
 _FAILURE_WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
 _FAILURE_KEYS = ("isError", "is_error")
+_PENDING = re.compile(
+    r"\b(?:pending|running|queued|waiting|processing|building|starting|loading|in[ _-]progress"
+    r"|not (?:yet )?(?:ready|done|finished|complete|available)|still|retry|try again|unfinished)\b"
+    r"|\b\d{1,2} ?%",
+    re.IGNORECASE,
+)
+_LONGEST_STATUS = 500  # characters; what is longer reports more than a state
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
-    """A tool call that was run; `arguments` is None where the history holds no object."""
+    """A tool call that was run; `arguments` is None where the history holds no object.
+
+    `turn` counts how often the user had spoken before.
+    """
 
     name: str
     arguments: JsonObject | None
     result: str
     has_failed: bool
+    turn: int = 0
+
+
+class Rounds(msgspec.Struct, frozen=True):
+    """The replies with tool calls since the user spoke: all, and the last that found nothing new.
+
+    A round finds nothing new if each of its calls was made before with the same result.
+    """
+
+    made: int = 0
+    idle: int = 0
 
 
 def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
     """List the calls that have a result, in the order of the results."""
     completed: list[CompletedCall] = []
     waiting: dict[str, tuple[str, JsonObject | None]] = {}
+    turn = 0
     for message in messages:
+        turn += message.role == "user"
         for call in message.calls:
             waiting[call.id] = (call.name, object_of(call.arguments))
         found = waiting.pop(message.tool_call_id or "", None)
         if message.role == "tool" and found is not None:
             name, arguments = found
             failed = has_failed(message.text)
-            completed.append(CompletedCall(name, arguments, message.text, failed))
+            completed.append(CompletedCall(name, arguments, message.text, failed, turn))
     return tuple(completed)
 
 
-def rounds_since_user(messages: Sequence[Message]) -> int:
+def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     """Count the replies with tool calls since the user spoke last."""
-    rounds = 0
+    made = idle = 0
+    seen: set[tuple[str, str, str]] = set()
+    waiting: dict[str, ToolCall] = {}
     for message in messages:
-        rounds = 0 if message.role == "user" else rounds + bool(message.calls)
-    return rounds
+        if message.role == "user":
+            made = idle = 0
+            seen.clear()
+        elif message.calls:
+            made, idle = made + 1, idle + 1
+            waiting = {call.id: call for call in message.calls}
+        elif call := waiting.pop(message.tool_call_id or "", None):
+            happened = (call.name, call.arguments, message.text)
+            if happened not in seen or is_pending(message.text):
+                idle = 0
+            seen.add(happened)
+    return Rounds(made, idle)
+
+
+def is_pending(result: str) -> bool:
+    """Tell whether a result says that something is still going on, so that asking again is due."""
+    return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None
 
 
 def object_of(arguments: str) -> JsonObject | None:

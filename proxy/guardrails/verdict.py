@@ -14,6 +14,7 @@ class Defect(Enum):
     """What is wrong with a rejected reply."""
 
     PROSE = "prose"
+    ANNOUNCED = "announced"
     EMPTY = "empty"
     UNKNOWN_TOOL = "unknown_tool"
     WRONG_TOOL = "wrong_tool"
@@ -23,6 +24,7 @@ class Defect(Enum):
     INVALID_ANSWER = "invalid_answer"
     LOOP = "loop"
     STEP_MISSING = "step_missing"
+    NOT_CONTINUED = "not_continued"
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """How one reply is listened to: guarded, observed, or simply passed on."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from proxy.conversation.replies import (
     ReplyInProgress,
     TextDelta,
     ToolCallArgumentsDelta,
+    ToolCalled,
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
@@ -18,7 +20,8 @@ from proxy.guardrails.offer import Offer
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Rejected, Verdict
-from proxy.inference.release import Release
+from proxy.inference.release import Releasing
+from proxy.inference.shown import ShownAnswer
 
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
@@ -33,53 +36,95 @@ class Listening(Protocol):
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply; returns what the client may see whatever follows, and the verdict."""
 
-    def complete(self, answer: Accepted) -> list[ReplyEvent]:
-        """Return what the client has not yet seen of the text of this reply."""
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
 
 
 class GuardedListening:
     """Reads, releases and reviews a reply."""
 
     def __init__(
-        self, offer: Offer, release: Release, new_id: NewId, *, insistence: int = 0
+        self,
+        offer: Offer,
+        release: Releasing,
+        new_id: NewId,
+        shown: ShownAnswer,
+        *,
+        insistence: int = 0,
     ) -> None:
         self._insistence = insistence
+        self._shown = shown
         self._offer = offer
         self._release = release
+        self._ids = CallIds(new_id, shown.call_ids)
         self._new_id = new_id
         self._reader = ReplyReader(offer)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event; progress is passed on, content is read first."""
-        if isinstance(event, _CONTENT):
-            return [
-                shown for heard in self._reader.read(event) for shown in self._release.show(heard)
-            ]
-        return [event]
+        if not isinstance(event, _CONTENT):
+            return [event]
+        if isinstance(event, ToolCallStarted):
+            event = self._ids.identified(event)
+        heard = self._reader.read(event)
+        shown = [one for part in heard for one in self._release.show(part)]
+        return shown + self._show_call(event)
+
+    def _show_call(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Show what came of a call, unless one that is text comes before it."""
+        if isinstance(event, ToolCallStarted) and not self._reader.has_found_calls:
+            return self._release.show_call(event)
+        return self._release.show_call(event) if isinstance(event, ToolCallArgumentsDelta) else []
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply and judge it."""
         rest, reply = self._reader.finish(reason, is_unseen=self._release.is_unseen)
         shown = [event for heard in rest for event in self._release.show(heard)]
-        verdict = review(reply, self._offer, self._new_id, insistence=self._insistence)
+        verdict = review(
+            reply,
+            self._offer,
+            self._new_id,
+            insistence=self._insistence,
+            taken=[call.id for call in self._shown.calls],
+        )
         return shown, verdict
 
-    def complete(self, answer: Accepted) -> list[ReplyEvent]:
-        """Show the text that was held back."""
-        return self._release.complete(answer.text)
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show what was held back."""
+        return self._release.complete(answer, is_own=is_own)
+
+
+class CallIds:
+    """Gives every call of a reply an id of its own: the backend's, unless it is `taken`."""
+
+    def __init__(self, new_id: NewId, taken: Iterable[str] = ()) -> None:
+        self._new_id = new_id
+        self._taken = {*taken}
+
+    def identified(self, started: ToolCallStarted) -> ToolCallStarted:
+        """Return the event with an id that no other call of the reply has."""
+        call_id = started.id
+        if not call_id or call_id in self._taken:
+            call_id = self._new_id()
+        self._taken.add(call_id)
+        return started if call_id == started.id else replace(started, id=call_id)
 
 
 class PassingOn:
-    """Shows everything as it comes; only calls are collected, because clients get them whole."""
+    """Shows everything as it comes; without `streams_calls` calls are shown whole, at the end."""
 
-    def __init__(self, new_id: NewId) -> None:
-        self._new_id = new_id
+    def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
+        self._ids = CallIds(new_id)
+        self._streams_calls = streams_calls
         self._reply = ReplyInProgress()
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event; all but pieces of calls goes on at once."""
+        """Take an event, and give calls an id that have none."""
+        if isinstance(event, ToolCallStarted):
+            event = self._ids.identified(event)
         self._reply.add(event)
-        return [] if isinstance(event, _CALLS) else [event]
+        is_held = isinstance(event, _CALLS) and not self._streams_calls
+        return [] if is_held else [event]
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is."""
@@ -89,23 +134,24 @@ class PassingOn:
         """Return the reply as it is."""
         reply = self._reply.finish(reason)
         calls = tuple(
-            ToolCall(call.id or self._new_id(), call.name, str(call.arguments))
-            for call in reply.calls
+            ToolCall(call.id or "", call.name, str(call.arguments)) for call in reply.calls
         )
         return Accepted(reply.text, calls, reason)
 
-    def complete(self, answer: Accepted) -> list[ReplyEvent]:
-        """Nothing was held back."""
-        return []
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show the calls, unless they were shown."""
+        if self._streams_calls:
+            return []
+        return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
 
 
 class Observing:
     """Passes everything on and notes what the guardrails would have made of it."""
 
-    def __init__(self, offer: Offer, new_id: NewId) -> None:
+    def __init__(self, offer: Offer, new_id: NewId, *, streams_calls: bool = True) -> None:
         self._offer = offer
         self._new_id = new_id
-        self._passing = PassingOn(new_id)
+        self._passing = PassingOn(new_id, streams_calls=streams_calls)
         self._reader = ReplyReader(offer)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
@@ -122,6 +168,6 @@ class Observing:
             facts += (RejectedReply(verdict.defect.value),)
         return [], replace(self._passing.answer(reason), facts=facts)
 
-    def complete(self, answer: Accepted) -> list[ReplyEvent]:
-        """Nothing was held back."""
-        return self._passing.complete(answer)
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show the calls, unless they were shown."""
+        return self._passing.complete(answer, is_own=is_own)

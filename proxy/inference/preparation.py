@@ -3,8 +3,6 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from proxy.context.compaction import Compaction
@@ -17,7 +15,7 @@ from proxy.guardrails.healing.history import heal_messages
 from proxy.guardrails.healing.tools import heal_tools
 from proxy.guardrails.injection.json_contract import JsonContractConvention
 from proxy.guardrails.injection.registry import convention
-from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, loop_at_end
+from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_end
 from proxy.guardrails.nudges import about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
@@ -29,7 +27,8 @@ from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId
 from proxy.guardrails.traits import GENERIC, Traits
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
-from proxy.inference.turn import ANSWER_FORM, MayRetry, Prepared, Turn
+from proxy.inference.prepared import ANSWER_FORM, Prepared
+from proxy.inference.turn import MayRetry, Turn
 from proxy.inference.wording import Wording
 
 _CONTRACT = JsonContractConvention.name
@@ -40,8 +39,10 @@ class Policy(msgspec.Struct, frozen=True):
 
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
-    repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls it is
-    asked for an answer. `workflows` are rules of order, by the name under which a model is asked.
+    repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
+    last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
+    of order for the model. With `streams_calls` a client that streams sees calls while they are
+    written.
     """
 
     traits: Traits = GENERIC
@@ -51,7 +52,8 @@ class Policy(msgspec.Struct, frozen=True):
     mode: Mode = Mode.ON
     most_repeats: int = MOST_REPEATS
     most_rounds: int = MOST_ROUNDS
-    workflows: Mapping[str, Workflow] = msgspec.field(default_factory=dict)
+    workflow: Workflow = NO_RULES
+    streams_calls: bool = True
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -140,6 +142,7 @@ def begin(written: Draft, new_id: NewId, may_retry: MayRetry, compaction: Compac
         omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
         traits=GENERIC if written.is_untouchable else policy.traits,
         is_observed=written.is_untouchable,
+        streams_calls=policy.streams_calls and request.stream,
     )
     is_strict = policy.is_strict and not written.is_untouchable
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
@@ -150,8 +153,9 @@ def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
     if offer is None or offer.choice is not ToolUse.AUTO:
         return _Ending()
     rounds = rounds_since_user(request.messages)
-    if rounds >= policy.most_rounds:
-        return _Ending((about_rounds(rounds),), (RoundsExceeded(rounds),), is_final=True)
+    if is_stuck(rounds, policy.most_rounds):
+        note = about_rounds(rounds.made)
+        return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
     if offer.loop is None:
         return _Ending()
     name, times = offer.loop.name, offer.loop.times
@@ -176,8 +180,9 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
-        _workflow(request, policy),
+        policy.workflow if request.workflow == NO_RULES else request.workflow,
         loop_at_end(completed, policy.most_repeats),
+        bool(history) and history[-1].role == "tool",
         policy.traits.aliases,
     )
     is_none = request.tool_choice is ToolUse.NONE
@@ -193,12 +198,14 @@ def _without_tools(offer: Offer | None, traits: Traits) -> Offer | None:
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:
     """Make the tool for answers, if there is use for it."""
-    is_wanted = text_policy is TextPolicy.RESPOND and request.tool_choice is not ToolUse.NONE
+    is_due = policy.traits.offers_respond and text_policy is TextPolicy.AUTO
+    is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = policy.traits.convention == _CONTRACT
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
     if policy.mode is not Mode.ON or request.answer_schema is not None:
         return None
-    return respond_tool([tool.name for tool in request.tools]) if is_wanted or is_told else None
+    is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
+    return respond_tool([tool.name for tool in request.tools]) if is_used else None
 
 
 def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
@@ -210,13 +217,6 @@ def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
     if traits.convention != _CONTRACT:
         return usual
     return (JsonContract(respond.name if respond is not None else None), *usual)
-
-
-def _workflow(request: Request, policy: Policy) -> Workflow:
-    """Choose the client's own rules of order, or else the operator's for the model."""
-    if request.workflow != NO_RULES:
-        return request.workflow
-    return policy.workflows.get(request.model, NO_RULES)
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

@@ -13,8 +13,11 @@ returns the events that the client gets for it. The caller owns sockets, clocks 
     DONE        the client has got everything, the finish reason last
 
 What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
-state, and a move that is not in the table is a bug and not an event. Text that was shown commits
-the turn: a later attempt may still add a tool call to it, but no text (`RESUMED`).
+state, and a move that is not in the table is a bug and not an event. What was shown commits the
+turn (`inference.shown`): a later attempt is heard to its end before the client sees anything of it
+(`RESUMED`), and may then add text and calls. A call that is open has to be completed: an answer
+counts only if one of its calls begins with what was shown, and if none ever does the turn ends
+with `CallBrokeOff`, so that nobody runs half a call.
 
 A reply is read while it arrives (`guardrails.reading`), shown as far as it is safe
 (`inference.release`), judged when it is complete (`guardrails.review`), and if it is rejected the
@@ -36,29 +39,39 @@ from proxy.conversation.replies import (
     ReplyFinished,
     ReplyStarted,
     ReplyUnreadable,
-    TextDelta,
-    ToolCalled,
     UsageReported,
 )
-from proxy.conversation.requests import Question, Request
-from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
-from proxy.errors import GuardrailsExhausted
-from proxy.facts import Asked, Compacted, Fact, LadderEnded, RejectedReply, Withheld
-from proxy.guardrails.nudges import insist_on_json
+from proxy.conversation.requests import Question
+from proxy.errors import CallBrokeOff, GuardrailsExhausted
+from proxy.facts import (
+    Asked,
+    BrokeOff,
+    Compacted,
+    Fact,
+    LadderEnded,
+    Refused,
+    RejectedReply,
+    Withheld,
+)
+from proxy.guardrails.members import pinned
+from proxy.guardrails.nudges import about_another_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.retry import FIRST, Attempt, Failure, Rung, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas import call_schema
-from proxy.guardrails.traits import GENERIC, Traits
-from proxy.guardrails.verdict import Accepted, Defect, Rejected
+from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
+from proxy.inference.calls_release import CallsRelease
 from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
-from proxy.inference.release import Release
-from proxy.inference.wording import Wording
+from proxy.inference.prepared import Prepared
+from proxy.inference.release import Continuation, Release, is_content
+from proxy.inference.shown import ShownAnswer
+from proxy.inference.spending import Spending
 
 MayRetry: TypeAlias = Callable[[], bool]
 
-ANSWER_FORM = "response_format"
 CUT_OFF = "length"
+_WHOLE = ("stop", "tool_calls")
+_LEAST_TOKENS = 512
 
 
 class State(Enum):
@@ -90,43 +103,6 @@ _MOVES = {
     (State.COMMITTED, Move.REJECTED): State.ASKING,
     (State.COMMITTED, Move.FINISHED): State.DONE,
 }
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """A request made ready: what is really sent, on which terms, and what was done to it.
-
-    `wording` says how messages and tools are put, `traits` what else the model needs. Without an
-    `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged for
-    the record. Questions leave out the fields that `omits` names.
-    """
-
-    request: Request
-    messages: tuple[Message, ...]
-    wording: Wording
-    offer: Offer | None
-    tool_choice: ToolChoice = ToolUse.AUTO
-    facts: tuple[Fact, ...] = ()
-    omits: frozenset[str] = frozenset()
-    traits: Traits = GENERIC
-    is_observed: bool = False
-
-    def question(
-        self, attempt: Attempt, nudges: tuple[Message, ...], schema: JsonObject | None
-    ) -> Question:
-        """Word an attempt; an answer in the client's own form is asked for with its own words."""
-        omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
-        worded = self.wording.word(self.messages + nudges)
-        return Question(
-            self.request,
-            worded.messages,
-            worded.tools,
-            self.tool_choice,
-            attempt.parsing,
-            schema,
-            omits | worded.omits,
-            resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
-            calls_singly=not self.traits.calls_in_parallel,
-        )
 
 
 class _Fallback(msgspec.Struct, frozen=True):
@@ -161,7 +137,9 @@ class Turn:
         self._facts = list(prepared.facts)
         self._started: ReplyStarted | None = None
         self._usage: UsageReported | None = None
+        self._spent = Spending()
         self._fallback: _Fallback | None = None
+        self._shown = ShownAnswer()
         self._shown_by: Listening | None = None
         self._listening = self._listen()
 
@@ -187,18 +165,22 @@ class Turn:
         self._usage = None
         self._facts.append(Asked(self._attempt.rung.value))
         self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
-        return self._prepared.question(self._attempt, self._nudges, self._schema())
+        return self._prepared.question(
+            self._attempt, self._nudges, self._schema(), self._most_tokens()
+        )
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; returns the client's events.
 
-        Raises `GuardrailsExhausted` when the ladder ends and the turn is strict.
+        Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
+        stays open that the client has seen.
         """
         match event:
             case ReplyStarted():
                 return self._announce(event)
             case UsageReported():
                 self._usage = event
+                self._spent.add(event)
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
@@ -214,7 +196,7 @@ class Turn:
         client has already seen a part of the reply that broke off.
         """
         fallback = self._fallback
-        if fallback is None or self._shown_by is self._listening:
+        if fallback is None or self._shown_by is self._listening or self._shown.open_call:
             return ()
         if not (fallback.answer.text.strip() or fallback.answer.calls):
             return ()
@@ -229,7 +211,7 @@ class Turn:
             return ()
         events, verdict = self._listening.finish(CUT_OFF)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
-        if not (answer.text.strip() or answer.calls):
+        if not (answer.text.strip() or answer.calls or self._shown.is_begun):
             return ()
         self._facts += verdict.facts
         shown = self._show(events)
@@ -242,23 +224,34 @@ class Turn:
         self._state = to
 
     def _listen(self) -> Listening:
-        offer = self._prepared.offer
+        offer, streams = self._prepared.offer, self._prepared.streams_calls
         if offer is None:
-            return PassingOn(self._new_id)
+            return PassingOn(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
-            return Observing(offer, self._new_id)
+            return Observing(offer, self._new_id, streams_calls=streams)
         if self._attempt.rung is Rung.CONSTRAINED:
-            offer = replace(offer, answer_schema=None)
-        release = Release(
-            shows_prose=self._welcomes_prose(offer), is_muted=self._shown_by is not None
+            offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
+        return GuardedListening(
+            offer, self._release(offer), self._new_id, self._shown, insistence=len(self._failures)
         )
-        return GuardedListening(offer, release, self._new_id, insistence=len(self._failures))
+
+    def _release(self, offer: Offer) -> Release | Continuation:
+        """Decide how the reply to come is shown."""
+        if self._shown.is_begun:
+            was_announced = any(one.defect is Defect.ANNOUNCED for one in self._failures)
+            return Continuation(self._shown, adds_text=was_announced)
+        return Release(
+            self._shown,
+            CallsRelease(offer, self._shown) if self._prepared.streams_calls else None,
+            shows_prose=self._welcomes_prose(offer),
+            is_answer_due=not offer.missing_steps,
+        )
 
     def _welcomes_prose(self, offer: Offer) -> bool:
         """Tell whether prose is an answer whatever follows; JSON has to be checked first."""
         if offer.answer_schema is not None:
             return False
-        return offer.text_policy is TextPolicy.ACCEPT or any(
+        return offer.text_policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
             is_an_answer(failure, offer.text_policy) for failure in self._failures
         )
 
@@ -267,10 +260,16 @@ class Turn:
         offer = self._prepared.offer
         if offer is None or self._attempt.rung is not Rung.CONSTRAINED:
             return None
-        named = offer.choice
-        if isinstance(named, NamedTool):
-            return call_schema([tool for tool in offer.tools if tool.name == named.name])
-        return call_schema(offer.everything)
+        if is_open := self._shown.open_call:
+            tools = [one for one in offer.tools if one.name == is_open.name]
+            return call_schema([pinned(tool, is_open.arguments.members) for tool in tools])
+        return call_schema(offer.due)
+
+    def _most_tokens(self) -> int | None:
+        """Bound the constrained attempt, which has no end of its own if no call comes of it."""
+        if self._attempt.rung is not Rung.CONSTRAINED or not self._spent.first_reply:
+            return None
+        return max(_LEAST_TOKENS, 2 * self._spent.first_reply)
 
     def _announce(self, started: ReplyStarted) -> Sequence[ReplyEvent]:
         if self._started is not None:
@@ -280,7 +279,7 @@ class Turn:
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         is_committed = self._state is State.COMMITTED
-        if not is_committed and any(isinstance(event, TextDelta) for event in events):
+        if not is_committed and any(is_content(event) for event in events):
             self._move(Move.SHOWN)
             self._shown_by = self._listening
         return events
@@ -288,13 +287,33 @@ class Turn:
     def _judge(self, reason: str) -> Sequence[ReplyEvent]:
         events, verdict = self._listening.finish(reason)
         shown = self._show(events)
+        if isinstance(verdict, Accepted) and not self._shown.admits(verdict.calls):
+            verdict = self._judge_open(verdict)
         match verdict:
             case Accepted():
                 self._facts += verdict.facts
                 answer = _Fallback(verdict, self._listening, self._usage)
-                return [*shown, *self._complete(answer)]
+                return [*shown, *self._complete(self._confirmed(answer))]
             case Rejected():
                 return [*shown, *self._reject(verdict)]
+
+    def _judge_open(self, answer: Accepted) -> Verdict:
+        """Judge a good answer of which no call goes on with the one that the client has seen."""
+        if answer.reason not in _WHOLE:
+            return answer
+        if Refused("cut_off") in answer.facts:
+            return replace(answer, reason=CUT_OFF)
+        nudge = about_another_call(answer.text)
+        return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
+
+    def _confirmed(self, answer: _Fallback) -> _Fallback:
+        """Return what was said before, where the model was asked about it and adds nothing."""
+        given, last = answer.answer, self._failures[-1] if self._failures else None
+        if given.text.strip() or given.calls or given.reason not in _WHOLE:
+            return answer
+        if last is None or self._fallback is None or not is_an_answer(last, self._text_policy):
+            return answer
+        return self._fallback
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self._facts += (*rejected.facts, RejectedReply(rejected.defect.value))
@@ -309,9 +328,14 @@ class Turn:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
         self._listening = self._listen()
-        constrained = attempt.rung is Rung.CONSTRAINED
-        self._nudges += insist_on_json(rejected.nudge) if constrained else rejected.nudge
+        self._nudges += self._insisting(rejected.nudge)
         return ()
+
+    def _insisting(self, nudge: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Add to a nudge what the next attempt has to keep to."""
+        if is_open := self._shown.open_call:
+            nudge = keep_calls(nudge, is_open.name, is_open.arguments.beginning)
+        return insist_on_json(nudge) if self._attempt.rung is Rung.CONSTRAINED else nudge
 
     @property
     def _text_policy(self) -> TextPolicy:
@@ -319,25 +343,47 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, answer: Accepted) -> None:
-        """Keep the most faithful answer so far: calls before text, later before earlier."""
-        best = self._fallback
-        if best is None or answer.calls or (answer.text.strip() and not best.answer.calls):
+        """Keep the most faithful answer so far: calls before text, later before earlier.
+
+        What the client has seen the beginning of is not replaced by what was rejected later, and
+        no text by that of a constrained attempt, which was not meant for anybody.
+        """
+        best, is_resumed = self._fallback, self._shown_by not in (None, self._listening)
+        is_meant = self._attempt.rung is not Rung.CONSTRAINED
+        is_said = bool(answer.text.strip()) and not is_resumed
+        is_better = (
+            best is None
+            or answer.calls
+            or (is_said and not best.answer.calls and (is_meant or not best.answer.text.strip()))
+        )
+        if is_better and self._shown.admits(answer.calls):
             self._fallback = _Fallback(answer, self._listening, self._usage)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
-        if not is_an_answer(failure, self._text_policy):
+        if self._is_narrated() or not is_an_answer(failure, self._text_policy):
             self._facts.append(LadderEnded(failure.defect.value))
-            if self._is_strict:
-                self._move(Move.FINISHED)
-                raise GuardrailsExhausted(len(self._failures), failure.defect.value)
-        assert self._fallback is not None  # noqa: S101 - every rejection leaves one
-        return self._complete(self._fallback)
+        if self._is_strict and not is_an_answer(failure, self._text_policy):
+            self._move(Move.FINISHED)
+            raise GuardrailsExhausted(len(self._failures), failure.defect.value)
+        best, is_open = self._fallback, self._shown.open_call
+        if is_open and not (best and self._shown.admits(best.answer.calls)):
+            self._facts.append(BrokeOff(is_open.name))
+            self._move(Move.FINISHED)
+            raise CallBrokeOff(len(self._failures), failure.defect.value, is_open.name)
+        assert best is not None  # noqa: S101 - every rejection leaves one, unless a call is open
+        return self._complete(best)
+
+    def _is_narrated(self) -> bool:
+        """Tell whether the model was asked for a call, or for anything at all, and gave none."""
+        defects = [failure.defect for failure in self._failures]
+        return any(defects.count(one) > 1 for one in (Defect.ANNOUNCED, Defect.EMPTY))
 
     def _complete(self, best: _Fallback) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
-        is_own_text = self._shown_by in (None, best.listening)
+        is_own = self._shown_by in (None, best.listening)
         self._move(Move.FINISHED)
-        text = best.listening.complete(best.answer) if is_own_text else []
-        calls = [ToolCalled(index, call) for index, call in enumerate(best.answer.calls)]
-        usage = [best.usage] if best.usage is not None else []
-        return [*text, *calls, *usage, ReplyFinished(best.answer.reason)]
+        rest = best.listening.complete(best.answer, is_own=is_own)
+        usage = [self._spent.told_with(best.usage)] if best.usage is not None else []
+        has_calls = bool(self._shown.calls) and not self._shown.open_call
+        reason = "tool_calls" if has_calls and best.answer.reason in _WHOLE else best.answer.reason
+        return [*rest, *usage, ReplyFinished(reason)]

@@ -72,6 +72,12 @@ REJECTIONS = Metric(
     ("model", "defect"),
     "replies that were not good enough, by what was wrong with them",
 )
+BROKEN_OFF = Metric(
+    "temper_broken_off_calls_total",
+    "counter",
+    ("model",),
+    "calls that clients had seen the beginning of and that never became valid ones",
+)
 WITHHELD = Metric(
     "temper_withheld_attempts_total",
     "counter",
@@ -176,6 +182,7 @@ METRICS = (
     QUEUED,
     ATTEMPTS,
     REJECTIONS,
+    BROKEN_OFF,
     WITHHELD,
     RESCUES,
     REPAIRS,

@@ -157,6 +157,8 @@ class Metrics:
 
     def _count_fact(self, fact: Fact, model: str) -> None:
         match fact:
+            case facts.BrokeOff():
+                self._count(table.BROKEN_OFF, model)
             case facts.Withheld():
                 self._count(table.WITHHELD, model)
             case facts.Compacted():

@@ -54,6 +54,7 @@ class RecordedPolicy(_Part):
     most_repeats: int
     most_rounds: int
     workflow: Workflow | None = None
+    streams_calls: bool = True
 
 
 class RecordedCall(_Part):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from proxy.errors import ExitedUnexpectedly, ProcessFailed, QueueFull
+from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from proxy.processes.swapping import Orders, Place, Presence, Swapping
@@ -57,6 +57,24 @@ class Hold:
     def ahead(self) -> int:
         """How many requests have waited for longer, for whichever model."""
         return self._swapping.ahead(self._place)
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+        name = self._place.model
+        if self._swapping.presence(name) is Presence.LOADING:
+            said = f"loading {name}"
+        elif busy := self._swapping.in_the_way_of(name):
+            said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
+        else:
+            said = f"waiting for {name}"
+        ahead = self.ahead
+        others = f", {ahead} {'request' if ahead == 1 else 'requests'} ahead" if ahead else ""
+        return f"{said}{others}"
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
+        return BackendUnavailable(self._place.model, "is being loaded", loading=True)
 
     @property
     def is_granted(self) -> bool:

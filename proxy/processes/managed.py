@@ -2,10 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias, TypeVar
 
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.llama_server import LlamaServer
@@ -15,7 +15,11 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 
+_NOTICED_SECONDS = 1.0
+_LOOK_SECONDS = 0.02
+
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
+Part = TypeVar("Part")
 
 
 class Supervised(Protocol):
@@ -36,17 +40,26 @@ class Supervised(Protocol):
 class Managed:
     """A backend for a server of ours, wherever that is after its latest start.
 
-    Until the server is ready, questions wait for up to `load_wait` seconds and `planned` is what
-    is known of the model; its first name is what clients call it.
+    Until the server is ready, be it for the first time or again after a crash, questions wait for
+    up to `load_wait` seconds and `planned` is what is known of the model; its first name is what
+    clients call it. The end of a server that could not be reached is noticed within `notice_wait`
+    seconds, or it lives.
     """
 
     def __init__(
-        self, server: Supervised, planned: Description, connect: Connect, *, load_wait: float
+        self,
+        server: Supervised,
+        planned: Description,
+        connect: Connect,
+        *,
+        load_wait: float,
+        notice_wait: float = _NOTICED_SECONDS,
     ) -> None:
         self._server = server
         self._planned = planned
         self._connect = connect
         self._load_wait = load_wait
+        self._notice_wait = notice_wait
         self._connected: tuple[ServerAddress, LlamaServer] | None = None
 
     @property
@@ -64,25 +77,63 @@ class Managed:
         if self._connected is not None:
             await self._connected[1].close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
-        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        backend = await self._at(await self._ready())
-        try:
-            async with aclosing(backend.ask(question, headers)) as batches:
-                async for batch in batches:
-                    yield batch
-        except BackendUnavailable as error:
-            raise self._explained(error) from error
+    def hold(self) -> "ReadyWait | None":
+        """Claim the server for a request; None if there is nothing to wait for, or no use."""
+        is_settled = self._server.status.state in (State.READY, State.DOWN)
+        return None if is_settled else ReadyWait(self)
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
-        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-        backend = await self._at(await self._ready())
+    async def until_ready(self, patience: float | None = None) -> ServerAddress:
+        """Wait for the server, its restart too, until a moment of the event loop's clock.
+
+        Raises `BackendUnavailable`, also if the server stays down.
+        """
         try:
-            async with aclosing(backend.relay(passage, headers)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except BackendUnavailable as error:
-            raise self._explained(error) from error
+            async with asyncio.timeout_at(patience):
+                return await self._server.ready()
+        except TimeoutError as error:
+            raise self.delayed() from error
+        except ProcessFailed as failure:
+            problem = f"is down: {self._server.status.reason or failure}"
+            raise BackendUnavailable(self.name, problem, is_managed=True) from failure
+
+    def delayed(self) -> BackendUnavailable:
+        """Say that somebody has waited for long enough."""
+        status = self._server.status
+        if not self.is_restarting:
+            return BackendUnavailable(self.name, "is loading its model", loading=True)
+        problem = f"is being restarted: {status.reason}"
+        return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether it has ended and is not being started yet."""
+        return self._server.status.state is State.WAITING
+
+    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        """Put a question and stream the reply; `headers` (lower case) travel upstream."""
+        return self._served(lambda server: server.ask(question, headers))
+
+    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+        """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
+        return self._served(lambda server: server.relay(passage, headers))
+
+    async def _served(
+        self, ask: Callable[[LlamaServer], AsyncGenerator[Part, None]]
+    ) -> AsyncGenerator[Part, None]:
+        """Ask the server as soon as it is ready, and its successor if it could not be reached."""
+        patience = asyncio.get_running_loop().time() + self._load_wait
+        while True:
+            address = await self.until_ready(patience)
+            server = await self._at(address)
+            try:
+                async with aclosing(ask(server)) as parts:
+                    async for part in parts:
+                        yield part
+            except BackendUnavailable as error:
+                if not (error.is_unreached and await self._is_gone(address)):
+                    raise self._explained(error) from error
+            else:
+                return
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, once the server is ready."""
@@ -123,21 +174,15 @@ class Managed:
         is_ready = backend is not None and await backend.health() is Health.READY
         return Health.READY if is_ready else Health.LOADING
 
-    async def _ready(self) -> ServerAddress:
-        status = self._server.status
-        if status.state is State.WAITING:
-            problem = f"is being restarted: {status.reason}"
-            raise BackendUnavailable(
-                self.name, problem, is_managed=True, retry_after=_seconds(status)
-            )
-        try:
-            async with asyncio.timeout(self._load_wait):
-                return await self._server.ready()
-        except TimeoutError as error:
-            raise BackendUnavailable(self.name, "is loading its model", loading=True) from error
-        except ProcessFailed as failure:
-            problem = f"is down: {self._server.status.reason or failure}"
-            raise BackendUnavailable(self.name, problem, is_managed=True) from failure
+    async def _is_gone(self, address: ServerAddress) -> bool:
+        """Wait for the owner to notice the end of a server, which takes milliseconds."""
+        loop = asyncio.get_running_loop()
+        late = loop.time() + self._notice_wait
+        while (found := self._server.status.address) is not None and _is_same(found, address):
+            if loop.time() >= late:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
 
     async def _if_ready(self) -> LlamaServer | None:
         address = self._server.status.address
@@ -146,7 +191,7 @@ class Managed:
     async def _at(self, address: ServerAddress) -> LlamaServer:
         """Return the connections to the server of this moment; those to its predecessor go."""
         before = self._connected
-        if before is not None and before[0].api_key == address.api_key:  # made for each start
+        if before is not None and _is_same(before[0], address):
             return before[1]
         backend = self._connect(address)
         self._connected = (address, backend)
@@ -167,6 +212,37 @@ class Managed:
             return BackendUnavailable(self.name, problem, is_managed=True)
         problem = f"{error.problem}; it is started again"
         return BackendUnavailable(self.name, problem, is_managed=True, retry_after=_seconds(status))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyWait:
+    """A request's wait for a server of ours to be ready."""
+
+    _backend: Managed
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the server can be used."""
+        return self._backend.hold() is None
+
+    @property
+    def news(self) -> str:
+        """What it waits for, for people."""
+        doing = "restarting" if self._backend.is_restarting else "loading"
+        return f"{doing} {self._backend.name}"
+
+    async def granted(self) -> None:
+        """Wait until the server can be used; raises `BackendUnavailable` if it stays down."""
+        await self._backend.until_ready()
+
+    def late(self) -> BackendUnavailable:
+        """Say that it has waited for long enough."""
+        return self._backend.delayed()
+
+
+def _is_same(one: ServerAddress, other: ServerAddress) -> bool:
+    """Tell whether both are of the same start: each has a key of its own."""
+    return one.api_key == other.api_key
 
 
 def _seconds(status: Status) -> int:

@@ -144,6 +144,14 @@ class Swapping:
         """Count the requests that have waited for longer, for whichever model."""
         return self._line.index(place) if place in self._line else 0
 
+    def in_the_way_of(self, name: str) -> tuple[str, ...]:
+        """Name the models in use whose requests have to end before another one can be loaded."""
+        newcomer = self._members[name]
+        if newcomer.presence is not Presence.STOPPED or self._fits(newcomer):
+            return ()
+        going = self._in_the_way_of(newcomer)
+        return tuple(one.model.name for one in going if not self._is_idle(one))
+
     def ask(self, name: str, now: float) -> tuple[Place, Orders]:
         """Take a place for a request to a model."""
         place = Place(name)

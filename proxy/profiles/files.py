@@ -92,7 +92,10 @@ class _Calls(_Section):
 
 class _Answers(_Section):
     text_policy: TextPolicy = Field(
-        default=TextPolicy.RESPOND, description="what prose is worth while tools are offered"
+        default=TextPolicy.AUTO, description="what prose is worth while tools are offered"
+    )
+    respond: bool = Field(
+        default=True, description="whether text_policy auto offers the tool for answers"
     )
 
 
@@ -198,7 +201,7 @@ def _read_all(files: Iterable[Traversable]) -> tuple[Profile, ...]:
 
 def _read(file: Traversable) -> Profile:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidConfiguration(str(file), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -255,4 +258,5 @@ def _traits(read: _File) -> Traits:
         calls_in_parallel=read.calls.parallel,
         resets_state=read.state.resets,
         aliases=read.calls.aliases,
+        offers_respond=read.answers.respond,
     )

@@ -23,6 +23,8 @@ from proxy.profiles.profile import GENERIC, Profile
 _SEPARATORS = re.compile(r"[/\\]")
 _ALIKE = str.maketrans({" ": "-", "_": "-"})
 _FILE_ENDING = ".gguf"
+_MOST_PARTS = 16  # of a path, from its end
+_LONGEST_PART = 256  # characters; names of files have no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,20 @@ def _matches(evidence: Evidence, profile: Profile) -> Iterator[Candidate]:
 
 
 def _matches_by_name(name: str, profile: Profile) -> Iterator[Candidate]:
-    for distance, part in enumerate(reversed(_SEPARATORS.split(name))):
+    for distance, part in enumerate(_parts(name)):
         plain = _plain(part).removesuffix(_FILE_ENDING)
         for pattern in profile.matching.names:
             if fnmatchcase(plain, _plain(pattern)):
                 strength = (Kind.NAME, -distance, literal_length(pattern))
                 reason = f'name "{part}" matches "{pattern}"'
                 yield Candidate(strength, Recognition(profile, reason))
+
+
+def _parts(name: str) -> list[str]:
+    """Return what a path consists of, the last part first, and no more than can be a name."""
+    tail = name[-_MOST_PARTS * _LONGEST_PART :]
+    parts = _SEPARATORS.split(tail)[::-1][:_MOST_PARTS]
+    return [part[:_LONGEST_PART] for part in parts]
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ def summary(recognition: Recognition, traits: Traits) -> dict[str, str]:
         "profile": f"{profile.name} ({profile.title}): {recognition.reason}",
         "calls": _calls(traits),
         "tools": _tools(traits),
-        "prose": traits.text_policy.value,
+        "prose": _prose(traits),
         "thoughts": f"replayed: {traits.replay.value}",
         "template": _template(traits.template),
         "sampling": _sampling(profile.sampling),
@@ -37,6 +37,7 @@ def document(recognition: Recognition, traits: Traits) -> JsonObject:
         "parallel_calls": traits.calls_in_parallel,
         "tools_in_prompt": traits.convention or None,
         "text_policy": traits.text_policy.value,
+        "offers_respond": traits.offers_respond,
         "replay": traits.replay.value,
         "resets_state": traits.resets_state,
         "aliases": {**traits.aliases},
@@ -50,6 +51,11 @@ def document(recognition: Recognition, traits: Traits) -> JsonObject:
         "sampling": _published(profile.sampling),
         "sources": [*profile.sources],
     }
+
+
+def _prose(traits: Traits) -> str:
+    offered = "" if traits.offers_respond else ", respond is not offered"
+    return f"{traits.text_policy.value}{offered}"
 
 
 def _calls(traits: Traits) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.healthy.replies import KINDS, LONG
+from benchmarks.healthy.tally import POLICIES, WAYS, counted_name, timed_name
 from benchmarks.load import runs
 from benchmarks.load.peers import NotAvailable, python_of
 from benchmarks.load.processes import usage
@@ -13,7 +15,13 @@ from benchmarks.load.results import Results, load, save, this_machine
 from benchmarks.load.scenarios import Size
 
 TINY = Size(
-    seconds=0.05, streams=1, burst_tokens=50, slow_streams=3, slow_tokens=5, argument_tokens=50
+    seconds=0.05,
+    streams=1,
+    burst_tokens=50,
+    slow_streams=3,
+    slow_tokens=5,
+    argument_tokens=50,
+    healthy_replies=1,
 )
 
 
@@ -49,6 +57,23 @@ def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[
     reason = "not available here: not installed; run `python -m benchmarks peers`"
     assert results.absent == {"forge": reason}
     assert f"forge is {reason}" in told
+
+
+def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Path) -> None:
+    results, _ = run(tmp_path, "healthy")
+    assert results.candidates() == ["temper"]
+    for kind in KINDS:
+        for way in WAYS:
+            assert (
+                results.figure("healthy", "temper", timed_name(kind, way, "total_p50")) is not None
+            )
+        for policy in POLICIES:
+            assert results.figure("healthy", "temper", counted_name(policy, kind, "replies")) == 2
+    # calls need no help under any policy
+    for policy in POLICIES:
+        assert results.figure("healthy", "temper", counted_name(policy, LONG, "changed")) == 0
+    assert results.figure("healthy", "temper", counted_name("accept", "prose", "changed")) == 0
+    assert results.figure("healthy", "temper", "prompts") == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")

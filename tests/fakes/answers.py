@@ -131,8 +131,20 @@ def _read_delta(answer: Answer, delta: JsonObject) -> None:
         answer.text = (answer.text or "") + content
     answer.reasoning += cast("str", delta.get("reasoning_content", ""))
     for call in cast("list[JsonObject]", delta.get("tool_calls", [])):
-        assert call.pop("index") == len(answer.calls)
-        answer.calls.append(call)
+        _read_call(answer, call)
+
+
+def _read_call(answer: Answer, piece: JsonObject) -> None:
+    """Read a call, or a piece of one: the first tells its id and name, the others go on."""
+    index = cast("int", piece["index"])
+    function = cast("JsonObject", piece["function"])
+    if "name" in function:
+        assert index == len(answer.calls)
+        answer.calls.append({"id": piece["id"], "type": piece["type"], "function": {**function}})
+        return
+    assert index < len(answer.calls)
+    whole = cast("JsonObject", answer.calls[index]["function"])
+    whole["arguments"] = f"{whole['arguments']}{function['arguments']}"
 
 
 def _check(answer: Answer) -> None:

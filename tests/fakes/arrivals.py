@@ -103,6 +103,11 @@ def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: i
     return any(_time(work, text(2 * size)) / _time(work, text(size)) < 2.5 for _ in range(5))
 
 
+def is_bounded(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
+    """Tell whether a hundred times the text takes about the same work: t(100n)/t(n) < 10."""
+    return any(_time(work, text(100 * size)) / _time(work, text(size)) < 10 for _ in range(5))
+
+
 def _time(work: Callable[[str], object], text: str) -> float:
     start = time.process_time()
     work(text)

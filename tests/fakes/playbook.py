@@ -46,6 +46,7 @@ def make_request(
     parallel: bool = True,
     answer_schema: JsonSchema | None = None,
     stop_strings: bool = False,
+    stream: bool = False,
 ) -> Request:
     return Request(
         "test",
@@ -56,6 +57,7 @@ def make_request(
         parallel_tool_calls=parallel,
         answer_schema=answer_schema,
         stop_strings=stop_strings,
+        stream=stream,
     )
 
 

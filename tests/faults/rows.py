@@ -107,6 +107,11 @@ ROWS = (
         ),
         ("F49", "words of nudges", "never shown"),
         ("F50", "impossible required step", "bounded"),
+        (
+            "F60",
+            "call that breaks after a part of it was shown",
+            "completed as it began, else `length` or an error event; never half a call to run",
+        ),
     ),
     *_rows(
         "Load",

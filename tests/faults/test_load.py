@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from proxy.api.app import Serving
+from proxy.api.limits import Access
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -271,6 +272,29 @@ async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool
         await asyncio.gather(*asking)
         order = [wish(asked) for asked in front.backend.questions]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
+
+
+@TURNS
+async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    locked = Serving(access=Access({"alice": "ka", "bob": "kb"}))
+    headers: dict[str, dict[str, str]] = {
+        "a1": {"authorization": "Bearer ka"},
+        "a2": {"authorization": "bEARER ka"},
+        "a3": {"authorization": "Basic 1", "x-api-key": "ka"},
+        "a4": {"authorization": "Basic 2", "x-api-key": "ka"},
+        "b1": {"x-api-key": "kb"},
+    }
+    async with temper(Script((gate, GOOD)), *[GOOD] * 4, serving=locked) as front:
+        with_slots(front, 1)
+        asking = []
+        for one, key in headers.items():
+            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+            await settled(front, len(asking))
+        gate.set()
+        await asyncio.gather(*asking)
+        order = [wish(asked) for asked in front.backend.questions]
+    assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
 KEY = {"idempotency-key": "one-and-only"}

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from proxy.api.app import Serving
+from proxy.api.streaming import Pace
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -26,7 +28,7 @@ RESTARTING = Status(State.WAITING, reason="it was killed (SIGKILL)", retry_after
 DOWN = Status(State.DOWN, reason="it was killed (SIGKILL)")
 
 
-def looked_after(status: Status, load_wait: float = 30.0) -> tuple[Followed, Managed]:
+def looked_after(status: Status) -> tuple[Followed, Managed]:
     """Make a backend for a server of ours that does as told."""
     server = Followed("llama-server/m")
     server.note(status)
@@ -34,14 +36,15 @@ def looked_after(status: Status, load_wait: float = 30.0) -> tuple[Followed, Man
     def connect(address: ServerAddress) -> LlamaServer:
         return LlamaServer(Connection(address.base_url, address.api_key))
 
-    return server, Managed(server, Description(("m",)), connect, load_wait=load_wait)
+    return server, Managed(server, Description(("m",)), connect, load_wait=30.0)
 
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_a_server_that_is_being_restarted_says_when_to_come_back(*, stream: bool) -> None:
+async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: bool) -> None:
     _, engine = looked_after(RESTARTING)
-    async with in_front_of(engine, None, ScriptedBackend()) as front:
+    impatient = Serving(pace=Pace(load_wait=0.0))
+    async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         took = []
         for _ in range(5):
             begun = time.monotonic()
@@ -78,8 +81,9 @@ async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bo
 
 @pytest.mark.fault("F25")
 async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
-    _, engine = looked_after(Status(State.STARTING), load_wait=0.02)
-    async with in_front_of(engine, None, ScriptedBackend()) as front:
+    _, engine = looked_after(Status(State.STARTING))
+    impatient = Serving(pace=Pace(load_wait=0.02))
+    async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.error is not None

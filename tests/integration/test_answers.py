@@ -67,9 +67,36 @@ async def test_parallel_calls_keep_their_order_and_have_ids_of_their_own(*, stre
     assert "" not in ids
 
 
+async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() -> None:
+    gate = asyncio.Event()
+    script = Script(
+        (spoken.START + spoken.text("It is "), gate, spoken.text("sunny."), spoken.end())
+    )
+    async with temper(script) as front:
+        body = json.dump(request(stream=True))
+        async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
+            seen = ""
+            async with asyncio.timeout(5):
+                async for piece in response.aiter_text():
+                    seen += piece
+                    if "It is" in seen:
+                        gate.set()
+    assert "sunny." in seen
+    assert "attempts=1; outcome=clean" in seen
+
+
+async def test_an_announcement_is_resumed_and_its_call_appended(*, stream: bool) -> None:
+    scripts = says("I'll check ", "the weather in Paris."), calls("get_weather", PARIS)
+    async with temper(*scripts) as front:
+        answer = await front.ask(request(), stream=stream)
+    assert (answer.text, answer.called) == ("I'll check the weather in Paris.", CALLED)
+    assert answer.reason == "tool_calls"
+    assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "announced"}
+
+
 async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
-        answer = await front.ask(request(), stream=stream)
+        answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
     assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "rejected=prose"}
     assert len(front.backend.questions) == 2
@@ -96,7 +123,7 @@ async def test_prose_is_refused_where_a_call_is_required(
     scripts = (says("No."), says("I said no."), says("Never."))
     async with temper(*scripts, serving=Serving(policy)) as front:
         answer = await front.ask(request(), stream=stream, headers=headers)
-    assert (answer.text, answer.called, answer.reason) == ("Never.", [], "stop")
+    assert (answer.text, answer.called, answer.reason) == ("I said no.", [], "stop")
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
@@ -133,7 +160,7 @@ async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
     ("bad", "complaint"),
     [
         (calls("get_wether_now", PARIS), "is not a tool"),
-        (calls("get_weather", '{"days": 3}'), "/city"),
+        (calls("get_weather", '{"city": "Paris", "days": "soon"}'), "/days"),
         (calls("get_weather", '{"city": {'), "could not be read"),
     ],
     ids=["name", "schema", "json"],
@@ -175,7 +202,7 @@ async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> N
     assert isinstance(format_, dict)
     assert format_["type"] == "json_schema"
     assert "get_weather" in json.dump_text(format_)
-    assert "respond" in json.dump_text(format_)
+    assert ("respond" in json.dump_text(format_)) is not stream  # the name was shown, and is kept
 
 
 async def test_a_failing_later_attempt_costs_nothing_that_was_there(*, stream: bool) -> None:
@@ -188,7 +215,20 @@ async def test_a_cut_off_call_is_never_completed(*, stream: bool) -> None:
     cut = spoken.START + spoken.call_delta("get_weather", '{"city": "Par') + spoken.end("length")
     async with temper(cut) as front:
         answer = await front.ask(request(), stream=stream)
-    assert (answer.calls, answer.reason) == ([], "length")
+    assert answer.reason == "length"
+    shown = [call["function"] for call in answer.calls]
+    begun: JsonValue = {"name": "get_weather", "arguments": '{"city": "Par'}
+    assert shown == ([begun] if stream else [])  # as the backend itself would stream it
+
+
+async def test_a_call_that_breaks_off_before_the_clients_eyes_is_an_error_and_no_end() -> None:
+    bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
+    async with temper(bad, calls("get_time", "{}"), says("{}")) as front:
+        answer = await front.ask(request(), stream=True)
+    assert answer.error is not None
+    assert answer.error["code"] == "call_broke_off"
+    assert answer.reason is None
+    assert not answer.is_done
 
 
 async def test_an_exhausted_strict_ladder_is_an_error() -> None:

@@ -1,5 +1,7 @@
 """Keys, routes, models and health: everything around the chat endpoint."""
 
+import logging
+
 import pytest
 
 from proxy.api.app import Serving
@@ -228,3 +230,28 @@ async def test_a_body_that_is_not_declared_as_json_is_refused() -> None:
     assert response.status_code == 415
     assert response.json()["error"]["code"] == "unsupported_media_type"
     assert front.backend.questions == []
+
+
+async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    name = "a/" * 10_000
+    async with temper() as front:
+        answer = await front.ask(request(model=name))
+        assert answer.status == 400
+        assert answer.error is not None
+        assert answer.error["param"] == "model"
+        asked = json.dump({"model": name, "prompt": "Hi"})
+        for response in (
+            await front.client.post("/v1/completions", content=asked),
+            await front.client.get("/props", params={"model": name}),
+            await front.client.get(f"/v1/models/{name}x"),
+        ):
+            assert response.status_code == 400
+            assert response.json()["error"]["param"] == "model"
+            assert len(response.content) < 500
+        assert front.backend.questions == []
+    own = [record for record in caplog.records if record.name.startswith("proxy")]
+    assert own
+    assert all(len(str(record.__dict__)) < 3_000 for record in own)

@@ -1,6 +1,7 @@
 """What a client is told when the backend fails: a status while there is time, then an event."""
 
 import asyncio
+import gzip
 import logging
 
 import pytest
@@ -23,6 +24,13 @@ LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", 
 BEGUN = spoken.START + spoken.text("It is")
 
 
+PACKED = Script(
+    (gzip.compress(b'{"error": {"code": 413, "message": "no luck", "type": "their_error"}}'),),
+    413,
+    headers={"content-type": "application/json", "content-encoding": "gzip"},
+)
+
+
 def error(status: int, **others: JsonValue) -> Script:
     plain: JsonObject = {"code": status, "message": "no luck", "type": "their_error"}
     return refuses(status, {**plain, **others})
@@ -32,6 +40,7 @@ def error(status: int, **others: JsonValue) -> Script:
     ("script", "status", "code"),
     [
         (error(400), 400, None),
+        (PACKED, 413, None),
         (error(401), 401, None),
         (error(403), 403, None),
         (error(404), 404, None),
@@ -107,7 +116,8 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
 async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
     serving = Serving(pace=Pace(deadline=0.05))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
-        answer = await front.ask(request(), stream=stream)
+        headers = {"x-temper-text-policy": "respond"}
+        answer = await front.ask(request(), stream=stream, headers=headers)
         async with asyncio.timeout(5):
             await front.backend.questions[1].left.wait()
     assert answer.error is not None

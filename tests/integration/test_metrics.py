@@ -16,6 +16,7 @@ from tests.fakes.spoken import calls, says
 pytestmark = pytest.mark.anyio
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
+RESPOND = {"x-temper-text-policy": "respond"}
 SILENT = Script((Ending.NEVER,))
 TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
 
@@ -34,7 +35,7 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
     call = '{"name": "get_weather", "arguments": {"city": "Paris", "days": "2"}}'
     rescued = says(f"<tool_call>{call}</tool_call>")
     async with temper(says("Prose."), rescued, observers=counting()) as front:
-        answer = await front.ask(request(), stream=stream)
+        answer = await front.ask(request(), stream=stream, headers=RESPOND)
         seen = await metrics_of(front)
     assert answer.report["outcome"] == "retried"
     assert seen.value("temper_requests_total", outcome="retried", status="200") == 1
@@ -66,7 +67,9 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
     async with temper(*scripts, observers=counting()) as front:
-        task = asyncio.create_task(front.client.post(CHAT, json=request(stream=stream)))
+        task = asyncio.create_task(
+            front.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
+        )
         questions = [await front.backend.asked() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -52,7 +52,7 @@ def asked(number: int, **others: JsonValue) -> JsonObject:
 # A session as an agent would have it, with what the server says to each of its turns.
 SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
     (asked(0), [GOOD]),
-    (asked(1), [spoken.says("I think it is warm."), ANSWER]),
+    (asked(1), [spoken.says("I'll check the weather now."), ANSWER]),
     (asked(2), [spoken.calls("get_wether", '{"town": 5}'), GOOD]),
     (asked(3), [spoken.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD]),
     (asked(8), [ANSWER]),

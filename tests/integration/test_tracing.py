@@ -25,7 +25,7 @@ async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, st
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
     async with temper(says("Prose."), GOOD, observers=observers) as front:
-        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
         await front.ask(request(), stream=stream, headers=headers)
         told = [question.headers["traceparent"] for question in front.backend.questions]
     tracing.close()

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from proxy.api.app import Serving
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.inference.preparation import Policy
 from tests.fakes import spoken
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.spoken import calls, says
@@ -12,6 +14,7 @@ from tests.fakes.spoken import calls, says
 pytestmark = pytest.mark.anyio
 
 PLAIN = request(tools=None)
+RESPOND = {"x-temper-text-policy": "respond"}
 IDENTITY: JsonObject = {
     "id": spoken.ID,
     "created": spoken.CREATED,
@@ -41,7 +44,7 @@ async def test_an_answer_gets_an_identity_where_the_backend_gave_none(*, stream:
 async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> None:
     other = says("It is sunny.").replace(spoken.ID.encode(), b"chatcmpl-another")
     async with temper(says("Sunny."), other) as front:
-        answer = await front.ask(request(), stream=stream)
+        answer = await front.ask(request(), stream=stream, headers=RESPOND)
     assert (answer.text, answer.identity) == ("It is sunny.", IDENTITY)
 
 
@@ -79,22 +82,51 @@ async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> Non
     )
     async with temper(says("Sunny."), second + spoken.DONE) as front:
         asked = request(stream_options={"include_usage": True}) if stream else request()
-        answer = await front.ask(asked, stream=stream)
+        answer = await front.ask(asked, stream=stream, headers=RESPOND)
+    assert isinstance(answer.usage, dict)
+    spent = answer.usage.pop("temper")
     assert answer.usage == costly
+    assert isinstance(spent, dict)
+    assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
 
 
-async def test_a_call_comes_whole_in_one_delta() -> None:
-    async with temper(calls("get_weather", '{"city"', ': "Paris"', "}")) as front:
+async def test_a_call_comes_as_the_backend_streams_it() -> None:
+    async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as front:
         answer = await front.ask(request(), stream=True)
-    brought = [delta for delta in answer.deltas if "tool_calls" in delta]
-    expected: JsonValue = [
+    brought = [call for delta in answer.deltas for call in pieces_of(delta)]
+    assert brought == [
         {
+            "index": 0,
+            "id": "call_backend",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": ""},
+        },
+        *[
+            {"index": 0, "function": {"arguments": text}}
+            for text in ("{", '"city": "Pa', "ris", '"}')
+        ],
+    ]
+
+
+async def test_a_call_comes_whole_in_one_delta_to_those_who_want_that() -> None:
+    serving = Serving(Policy(streams_calls=False))
+    async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as front:
+        answer = await front.ask(request(), stream=True)
+    brought = [call for delta in answer.deltas for call in pieces_of(delta)]
+    assert brought == [
+        {
+            "index": 0,
             "id": "call_backend",
             "type": "function",
             "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
         }
     ]
-    assert brought == [{"tool_calls": expected}]
+
+
+def pieces_of(delta: JsonObject) -> list[JsonValue]:
+    pieces = delta.get("tool_calls", [])
+    assert isinstance(pieces, list)
+    return pieces
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_the_report_and_the_end_mark() -> None:

@@ -7,7 +7,7 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome
+from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome, repairs
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, write
 
@@ -21,13 +21,16 @@ RAN = (
 
 def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
-    assert "3 times" in str(book.last_message["content"])
+    assert book.last_message["role"] == "user"
+    assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
     call(book, "get_time", "{}")
     book.ask()
-    assert book.last_message["role"] == "tool"
+    assert book.last_message["role"] == "user"
+    assert "get_time was not called again" in str(book.last_message["content"])
     call(book, "respond", '{"message": "It is noon."}')
     assert book.shown[-1] == ReplyFinished("stop")
     assert LoopNoticed("get_time", 3) in book.turn.facts
+    assert "loop=get_time" in repairs(book.turn.facts)
     assert RejectedReply("loop") in book.turn.facts
 
 
@@ -42,6 +45,8 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     book >> ReplyFinished("stop") << ReplyFinished("stop")
     book.end()
     assert RoundsExceeded(2) in book.turn.facts
+    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert repairs(book.turn.facts) == "rounds=2"
 
 
 def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:

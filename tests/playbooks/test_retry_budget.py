@@ -2,16 +2,18 @@
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import Outcome, Withheld, outcome, repairs
+from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, prepare, write
 
 
-def refused() -> Playbook:
-    return Playbook(prepare(make_request(), Policy(), CountedIds(), lambda: False)).ask()
+def refused(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
+    policy = Policy(text_policy=text_policy)
+    return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
 def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
-    book = refused()
+    book = refused(TextPolicy.RESPOND)
     write(book, "It is noon.") << TextDelta("It is noon.") << ReplyFinished("stop")
     book.end()
     assert Withheld() in book.turn.facts

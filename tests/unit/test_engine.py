@@ -7,6 +7,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, Too
 from proxy.engine import converse
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import outcome
+from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.backend import ScriptedBackend, every
@@ -14,7 +15,7 @@ from tests.fakes.playbook import CountedIds, make_request, prepare
 
 
 def make_turn() -> Turn:
-    return prepare(make_request(), Policy(), CountedIds())
+    return prepare(make_request(), Policy(text_policy=TextPolicy.RESPOND), CountedIds())
 
 
 def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:

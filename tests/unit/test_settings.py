@@ -215,6 +215,57 @@ def test_what_several_models_exclude_is_refused(text: str, setting: str) -> None
     assert refusal(text).setting == setting
 
 
+RULES = "required_steps = ['read']"
+MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "words"),
+    [
+        (
+            "[workflows.a]\nrequired_steps = ['b']\nterminal_tools = ['b']",
+            "a",
+            "nobody can call 'b'",
+        ),
+        (
+            "workflows.a.prerequisites = [{tool = 'b', needs = 'c'}, {tool = 'c', needs = 'b'}]",
+            "a",
+            "prerequisites.0.tool: nobody can call 'b': b needs c needs b",
+        ),
+        ("workflows.a.required_steps = ['b', 'b']", "a", "required_steps.1: it is listed twice"),
+        (f"{MODELS}[workflows.larg]\n{RULES}", "larg", "did you mean 'large'?"),
+        (f"{MODELS}[workflows.qwen]\n{RULES}", "qwen", "did you mean 'large'?"),
+        (
+            f"{MODELS}[workflows.coder]\n{RULES}\n[workflows.large]\n{RULES}",
+            "large",
+            "models.large has its rules in workflows.coder already",
+        ),
+        (
+            f"model.path = 'm.gguf'\n[workflows.a]\n{RULES}\n[workflows.b]\n{RULES}",
+            "b",
+            "all names lead to the same model",
+        ),
+    ],
+)
+def test_rules_of_order_that_cannot_hold_are_refused(text: str, setting: str, words: str) -> None:
+    found = refusal(text)
+    assert (found.setting, words in found.problem) == (f"workflows.{setting}", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MODELS}[workflows.coder]\n{RULES}",
+        f"model.path = 'm.gguf'\n[workflows.default]\n{RULES}",
+        f"ollama.model = 'qwen3:8b'\n[workflows.agent]\n{RULES}",
+        f"backend.url = 'http://h'\n[workflows.a]\n{RULES}\n[workflows.b]\n{RULES}",
+        "model.path = 'm.gguf'",
+    ],
+)
+def test_rules_of_order_that_may_hold_are_taken(text: str) -> None:
+    assert len(load_settings(written(text)).workflows) == text.count("[workflows.")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
 def test_listening_to_other_machines_needs_a_key(host: str) -> None:
     assert refusal(f"server.host = '{host}'").setting == "server.host"

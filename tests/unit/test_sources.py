@@ -124,6 +124,13 @@ def test_a_file_that_is_not_there_is_an_error() -> None:
     assert caught.value.setting == "nowhere.toml"
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file() -> None:
+    Path("house.toml").write_bytes(b"\xef\xbb\xbf[door]\nwidth = 2\nkey_file = 'key'\n")
+    Path("key").write_bytes(b"\xef\xbb\xbfsesame\r\n")
+    layer = sources.file_layer(Path("house.toml"), NAMES)
+    assert judged(layer) == ({"door.width": 2, "door.key": "sesame"}, [])
+
+
 @pytest.mark.parametrize("content", [b"[door", b"a = 1\na = 2", b"\xff = 1", b"door.width = "])
 def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
     Path("house.toml").write_bytes(content)
@@ -181,7 +188,9 @@ def test_an_empty_variable_was_not_given(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("TEMPER_DOOR__WIDHT", "door.widht: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
         ("TEMPER_DOOR_WIDTH", "door_width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
-        ("TEMPER_WIDTH", "width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+        ("TEMPER_KEY", "key: is not a setting; did you mean TEMPER_DOOR__KEY?"),
+        ("TEMPER_KEY_FILE", "key_file: is not a setting; did you mean TEMPER_DOOR__KEY_FILE?"),
+        ("TEMPER_DOOR__ZZZ", "door.zzz: is not a setting; did you mean TEMPER_DOOR?"),
         ("TEMPER_ROFO__COLOUR", "rofo.colour: is not a setting; did you mean TEMPER_ROOF__COLOUR?"),
         ("TEMPER_DOOR", "door: is a section, not a setting"),
     ],
@@ -193,6 +202,24 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
     values, problems = judged(sources.environment_layer(House, NAMES))
     assert values == {}
     assert problems == [f"{problem} (environment variable {variable})"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("TEMPER_NAME", "name: is not a setting"),
+        ("TEMPER_ENV_LANG", "env_lang: is not a setting"),
+        ("TEMPER_WIDTH", "width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+        ("TEMPER_SHOP__WIDTH", "shop.width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
+    ],
+)
+def test_a_variable_that_is_no_setting_by_far_is_told_of_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert judged(sources.environment_layer(House, NAMES)) == ({}, [])
+    assert caplog.messages == [f"{told} (environment variable {variable})"]
+    assert usable(f"{variable.lower()} = 1")[1] != []
 
 
 @pytest.mark.parametrize(

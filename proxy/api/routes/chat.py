@@ -50,6 +50,7 @@ class ChatCompletions:
             await problem.response()(http.scope, http.receive, opening.outlet)
         except Exception:
             account.status = 500
+            await opening.break_off()
             raise
         finally:
             self._close(visit)

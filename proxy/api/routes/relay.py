@@ -5,6 +5,7 @@ the backend's business.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.errors import TemperError
 from proxy.observability.observers import Observers
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Relay:
         with service.hold() as hold:
             if hold is not None:
                 with account.loading(load):
-                    async with load_wait(passage.model, self.pace):
+                    async with load_wait(hold, self.pace):
                         await hold.granted()
             service.resize(await service.look_up(passage.model), self.workers)
             account.wait(load)
@@ -128,7 +131,14 @@ async def _until_it_breaks(
                 yield piece
                 piece = await anext(pieces, b"")
     except TemperError as error:
-        yield b"\n" + sse.encode_data(json.dump(describe(error).body()))
+        yield _last_words(error)
+    except Exception:
+        logger.exception("A bug of Temper's own has broken off an answer that was passed on")
+        yield _last_words(TemperError())
+
+
+def _last_words(error: TemperError) -> bytes:
+    return b"\n" + sse.encode_data(json.dump(describe(error).body()))
 
 
 class _Sign(ServerSentEvent):

@@ -5,13 +5,11 @@ Of a parameter Ollama keeps `type`, `description`, `enum`, `items`, `properties`
 what cannot is told in the description. Replies are checked against the caller's own schema anyway.
 """
 
-from functools import lru_cache
-
 from proxy.conversation import json
+from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 
-_CACHED_TOOLS = 512
 _MOST_INLINED = 256  # references of one tool: nested ones multiply
 # what is kept, and of which kind it has to be: Ollama refuses the request for any other
 _KEPT: dict[str, tuple[type, ...]] = {
@@ -34,7 +32,7 @@ def encode_tool(tool: Tool) -> JsonValue:
     return json.parse(_encoded(tool.source))
 
 
-@lru_cache(maxsize=_CACHED_TOOLS)
+@DocumentCache
 def _encoded(source: bytes) -> bytes:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None

@@ -4,6 +4,7 @@ Clients get a sentence about the first thing that is wrong; backends are read as
 be without guessing.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +22,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
-from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.calls import CallsInProgress
 from proxy.dialects.openai_chat.fragments import ArgumentsFragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
@@ -31,13 +31,15 @@ from proxy.dialects.openai_chat.schema import (
     MadeCall,
     OfferedTool,
     ResponseFormat,
-    WorkflowRules,
     kind,
     validate,
 )
+from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+_MOST_FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
+_MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -46,10 +48,11 @@ def decode_request(body: bytes) -> Request:
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
+    messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     limit = checked.max_completion_tokens
     return Request(
         model=checked.model or "",
-        messages=tuple(map(_message, checked.messages, json.split_array(fields["messages"]))),
+        messages=messages,
         fields=fields,
         tools=tools,
         tool_choice=_tool_choice(checked, tools),
@@ -59,7 +62,7 @@ def decode_request(body: bytes) -> Request:
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
-        workflow=workflow_of(checked.temper.workflow if checked.temper is not None else None),
+        workflow=workflow_in(checked, messages, tools),
     )
 
 
@@ -67,13 +70,22 @@ def read_object(body: bytes) -> JsonObject:
     """Read a body that has to be a JSON object; raises InvalidRequest."""
     if not body.strip():
         raise InvalidRequest("Expected a JSON object, got nothing.", "body")
+    if len(body) > _MANY_BYTES:
+        with suppress(ValueError):  # which the parser words better
+            _check_fields(len(json.split_object(body)))
     try:
         value = json.parse(body)
     except ValueError as error:
         raise InvalidRequest(f"This is not valid JSON: {error}.", "body") from None
     if not isinstance(value, dict):
         raise InvalidRequest(f"Expected a JSON object, got {kind(value)}.", "body")
+    _check_fields(len(value))
     return value
+
+
+def _check_fields(count: int) -> None:
+    if count > _MOST_FIELDS:
+        raise InvalidRequest(f"Expected at most {_MOST_FIELDS} fields, got {count}.", "body")
 
 
 def _message(checked: ChatMessage, source: bytes) -> Message:
@@ -136,17 +148,6 @@ def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
         return None
     schema = wanted.schema_ if wanted.json_schema is None else wanted.json_schema.schema_
     return _ANY_OBJECT if schema is None else schema
-
-
-def workflow_of(rules: WorkflowRules | None) -> Workflow:
-    """Read the rules of order; they may speak of tools that are not offered this time."""
-    if rules is None:
-        return NO_RULES
-    return Workflow(
-        tuple(rules.required_steps),
-        tuple(Prerequisite(one.tool, one.needs, one.argument) for one in rules.prerequisites),
-        tuple(rules.terminal_tools),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,6 @@ class CompletionBuilder:
 
     identity: Identity
     _reply: ReplyInProgress = field(default_factory=ReplyInProgress)
-    _calls: list[JsonValue] = field(default_factory=list)
     _logprobs: JsonObject = field(default_factory=dict)
     _usage: UsageReported | None = None
     _reason: str = "stop"
@@ -197,8 +196,6 @@ class CompletionBuilder:
         match event:
             case TextDelta(logprobs=dict() as logprobs):
                 self._add_logprobs(logprobs)
-            case ToolCalled(_, call):
-                self._calls.append(_call(call))
             case UsageReported():
                 self._usage = event
             case ReplyFinished(reason):
@@ -221,8 +218,9 @@ class CompletionBuilder:
 
     def _message(self) -> JsonObject:
         reply = self._reply.finish(self._reason)
-        written = [ToolCall(call.id or "", call.name, f"{call.arguments}") for call in reply.calls]
-        calls = [*(_call(call) for call in written), *self._calls]
+        calls: list[JsonValue] = [
+            _call(ToolCall(call.id or "", call.name, f"{call.arguments}")) for call in reply.calls
+        ]
         message: JsonObject = {
             "role": "assistant",
             "content": None if calls and not reply.text else reply.text,

@@ -3,6 +3,9 @@
 The content of a message is a string, an array of parts, or null.
 """
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -15,22 +18,20 @@ def plain_message(role: str, text: str) -> Message:
     return Message(role, text, json.dump({"role": role, "content": text}))
 
 
-def joined(first: Message, second: Message, separator: str) -> Message:
-    """Return `first`, with the content of `second` behind its own.
+def joined(messages: Sequence[Message], separator: str) -> Message:
+    """Return the first of several messages, with the contents of all behind its own.
 
-    Where both have content, that of `first` is the beginning of the whole, and `separator` is
-    between them. Of `second` nothing else is kept.
+    Contents have `separator` between them; what those of the first few make is the beginning of the
+    whole. Of the others nothing else is kept.
     """
-    members = json.split_object(first.source)
-    behind = json.split_object(second.source).get("content", _NOTHING)
-    content = _joined(members.get("content", _NOTHING), behind, separator)
-    return _with_content(first, content)
+    contents = [json.split_object(one.source).get("content", _NOTHING) for one in messages]
+    return _with_content(messages[0], _joined(contents, separator))
 
 
 def introduced(message: Message, text: str, separator: str) -> Message:
     """Return a message with `text` in front of its own content."""
     own = json.split_object(message.source).get("content", _NOTHING)
-    return _with_content(message, _joined(json.dump(text), own, separator))
+    return _with_content(message, _joined([json.dump(text), own], separator))
 
 
 def rewritten(message: Message, text: str) -> Message:
@@ -55,13 +56,17 @@ def _with_content(message: Message, content: bytes) -> Message:
     return Message(message.role, _text(content), source, message.calls, message.tool_call_id)
 
 
-def _joined(first: bytes, second: bytes, separator: str) -> bytes:
-    if not (_is_list(first) or _is_list(second)):
-        texts = [text for text in (_text(first), _text(second)) if text]
-        return json.dump(separator.join(texts))
-    parts, more = _parts(first), _parts(second)
-    between = [_text_part(separator)] if parts and more else []
-    return json.join_array([*parts, *between, *more])
+def _joined(contents: Sequence[bytes], separator: str) -> bytes:
+    """Put contents into one: a string, or the parts of all from the first that has some."""
+    plain = list(takewhile(lambda content: not _is_list(content), contents))
+    text = json.dump(separator.join(filter(None, map(_text, plain))))
+    if len(plain) == len(contents):
+        return text
+    parts = _parts(text)
+    for content in contents[len(plain) :]:
+        more = _parts(content)
+        parts += [_text_part(separator), *more] if parts and more else more
+    return json.join_array(parts)
 
 
 def _parts(content: bytes) -> list[bytes]:

@@ -6,6 +6,7 @@ where results of one round or neighbours of one role are put into one message.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -48,22 +49,23 @@ def describe_in_prompt(
 
 def _in_words(messages: Iterable[Message], convention: Convention) -> list[Message]:
     """Write calls and results as the convention has it, the results of one round together."""
-    written: list[Message] = []
+    groups: list[list[Message]] = []
     names: dict[str, str] = {}
     is_behind_result = False
     for message in messages:
         names.update((call.id, call.name) for call in message.calls)
         is_result = message.role == "tool"
         if is_result:
-            result = _result(message, names, convention)
-            written += [joined(written.pop(), result, _LINE) if is_behind_result else result]
+            message = _result(message, names, convention)
         elif message.calls:
             text = convention.write_calls(message.text, message.calls)
-            written.append(rewritten(message, text))
+            message = rewritten(message, text)
+        if is_result and is_behind_result:
+            groups[-1].append(message)
         else:
-            written.append(message)
+            groups.append([message])
         is_behind_result = is_result
-    return written
+    return [_in_one(group, _LINE) for group in groups]
 
 
 def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
@@ -81,17 +83,21 @@ def _described(messages: list[Message], text: str, template: Template) -> list[M
         return [plain_message("user", text), *messages]
     if first is not None and first.role in _SYSTEM_ROLES:
         description = plain_message(first.role, text)
-        return [joined(first, description, _PARAGRAPH), *messages[1:]]
+        return [joined([first, description], _PARAGRAPH), *messages[1:]]
     return [plain_message("system", text), *messages]
 
 
 def _in_turns(messages: Iterable[Message]) -> list[Message]:
     """Put neighbours of one role into one message."""
     turns: list[Message] = []
-    for message in messages:
-        is_same = bool(turns) and turns[-1].role == message.role
-        if is_same and message.role in _ALTERNATING_ROLES:
-            turns[-1] = joined(turns[-1], message, _PARAGRAPH)
+    for role, neighbours in groupby(messages, lambda message: message.role):
+        if role in _ALTERNATING_ROLES:
+            turns.append(_in_one(list(neighbours), _PARAGRAPH))
         else:
-            turns.append(message)
+            turns += neighbours
     return turns
+
+
+def _in_one(messages: Sequence[Message], separator: str) -> Message:
+    """Join messages at once: one after the other would cost the square of their number."""
+    return joined(messages, separator) if len(messages) > 1 else messages[0]

@@ -14,6 +14,7 @@ from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
+from proxy.guardrails.rescue.halves import ends_here
 from proxy.guardrails.rescue.literals import literals_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Value, read_whole
@@ -202,7 +203,7 @@ class _Call:
         if (yield from self._cursor.is_next(self._key)):
             return (yield from self._is_key())
         is_next = yield from self._cursor.is_next(self._opening)
-        return is_next or not (yield from self._cursor.peek())
+        return is_next or (yield from ends_here(self._cursor))
 
     def _is_key(self) -> Waiting[bool]:
         """Tell whether a key and its value begin here, and no text that mentions the mark."""

@@ -57,9 +57,12 @@ class Cursor:
         """Tell whether `text` is known to come next."""
         return self._text.startswith(text, self._position)
 
-    def here(self, literals: Literals) -> str | None:
-        """Return the literal that comes next, "" if none does, None if it is undecided."""
-        return literals.at(self._text, self._position, is_finished=self._is_finished)
+    def here(self, literals: Literals, behind: int = 0) -> str | None:
+        """Return the literal that comes next, "" if none does, None if it is undecided.
+
+        It stands `behind` so many characters that are known to be there.
+        """
+        return literals.at(self._text, self._position + behind, is_finished=self._is_finished)
 
     def glimpse(self, length: int, behind: int = 0) -> tuple[str, bool]:
         """Return up to `length` characters that come next, and whether these are all to come.

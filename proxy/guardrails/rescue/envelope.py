@@ -79,14 +79,15 @@ def read_all_calls(
 ) -> Waiting[Calls | NotACall]:
     """Read calls or lists of calls, one behind the other, and the white space behind them.
 
-    Closing brackets written once too often are passed.
+    Closing brackets written once too often are passed. A bracket that can begin no more calls ends
+    them: marks of other syntaxes begin with one.
     """
     found = Calls(())
     yield from cursor.whitespace()
     char = yield from cursor.peek()
     marks = literals_of(*ends)
     while char and char in "{[" and found.closed and not (yield from _is_next(cursor, marks)):
-        if len(found.calls) > MOST_CALLS:
+        if len(found.calls) > MOST_CALLS or (found.calls and not (yield from _can_begin(cursor))):
             return found
         more = yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         if isinstance(more, NotACall):

@@ -1,6 +1,7 @@
 """What backslashes in strings mean, one at a time or many at once.
 
-An escape that JSON does not know, or half a pair of surrogates, is kept as it is written.
+An escape that JSON does not know is kept as it is written. Half a pair of surrogates is no
+character, and replaced.
 """
 
 import re
@@ -9,6 +10,7 @@ from proxy.conversation import json
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _HEX = frozenset("0123456789abcdefABCDEF")
 _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
@@ -16,7 +18,8 @@ _LOW = rf"[dD][c-fC-F]{_UNIT}{{2}}"
 # A backslash and all that belongs to it: behind half a pair more may have to arrive.
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text behind them stay as they are, so many count as one.
-_ESCAPE = re.compile(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{WHOLE_ESCAPE}""", re.DOTALL)
+_KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
+_ESCAPE = re.compile(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}""", re.DOTALL)
 _STRICT = re.compile(
     r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]"""
     rf"|\\u(?![dD][89a-fA-F]){_UNIT}{{4}}|\\u{_HIGH}\\u{_LOW})*+"
@@ -36,7 +39,7 @@ def decoded(written: str, quote: str) -> tuple[str, bool]:
     def meaning(match: re.Match[str]) -> str:
         escape, kind = match[0], match[0][1]
         if kind == "u":
-            return _character(escape[2:6], escape[8:]) or escape
+            return _meaning(escape[2:6], escape[8:], escape)[0]
         return quote if kind == quote else _SIMPLE.get(kind, escape)
 
     return _ESCAPE.sub(meaning, written), is_strict
@@ -59,8 +62,18 @@ def _code_point(cursor: Cursor) -> Waiting[tuple[str, bool]]:
     if _is_between(first, 0xD800, 0xDBFF) and (yield from cursor.literal("\\u")):
         second = yield from _hexadecimal(cursor)
         written += "\\u" + second
+    return _meaning(first, second, written)
+
+
+def _meaning(first: str, second: str, written: str) -> tuple[str, bool]:
+    """Return what one or two escaped units mean, and whether that is a character."""
     character = _character(first, second)
-    return character or written, bool(character)
+    if character:
+        return character, True
+    if not _is_between(first, 0xD800, 0xDFFF):
+        return written, False
+    rest = written[len("\\u0000") :]
+    return _REPLACEMENT + (_meaning(second, "", rest)[0] if rest else ""), False
 
 
 def _character(first: str, second: str) -> str:

@@ -109,6 +109,8 @@ class FencedJson:
             cursor.mute()
             cursor.advance(place + len(opening))
             outcome = yield from syntax.read(cursor, opening)
+            if isinstance(outcome, Calls) and outcome.is_doubtful:
+                outcome = _NEITHER
             if isinstance(outcome, Calls):
                 break
         return outcome

@@ -62,7 +62,12 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """All that was found so far, prose and calls, turns out to have been thoughts."""
+    """All that was found so far, prose and calls, turns out to have been thoughts.
+
+    It `is_over` unless a call was broken there, of which what follows may be a part.
+    """
+
+    is_over: bool = True
 
 
 Finding: TypeAlias = Prose | ArgumentsStarted | ArgumentsText | Found | Refused | Dropped | Thought

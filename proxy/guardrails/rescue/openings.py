@@ -133,6 +133,13 @@ class Openings:
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
         return self._fitting[literal]
 
+    def stand_in(self, text: str) -> bool:
+        """Tell whether more than control tokens stands in a text that is not the reply's first."""
+        place = self.in_prose.find(text, 0, is_finished=True)
+        while (literal := self.in_prose.at(text, place, is_finished=True)) in SPECIAL_TOKENS:
+            place = self.in_prose.find(text, place + len(literal), is_finished=True)
+        return bool(literal)
+
     def joined_by(self, syntaxes: Iterable[Syntax]) -> "Openings":
         """Return these openings and those of a few more syntaxes."""
         known = _openings_of_all(syntaxes)

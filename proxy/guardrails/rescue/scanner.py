@@ -9,9 +9,11 @@ READING    behind an opening, the syntaxes that share it read. Refused text is p
 BEHIND     behind a call. What follows decides whether it was one: a marked call must not stand
            within a sentence unless it began with a control token, one without closing mark must
            be followed by another or by the end, an unmarked one must be the end of the reply and
-           name offered tools only. What was announced as an example never was one.
+           name offered tools only. What was announced as an example never was one. A call that is
+           joined to the next one counts only together with it.
 DROPPING   inside a result that the model invented after its own call.
 
+What became of the calls before (`Siblings`) decides about a call before anything else does.
 Behind the mark that ends thoughts, a reply begins anew: the prompt had begun the thoughts.
 What is decided depends on the text alone, never on the pieces in which it arrives.
 """
@@ -20,14 +22,14 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from proxy.guardrails.names import meant_by
+from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Prose, Refused, Thought
+from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Refused
+from proxy.guardrails.rescue.following import SIGHT, Ahead, Sequel
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.modes import Behind, Dropping, Listening, Mode
 from proxy.guardrails.rescue.openings import (
-    CONTROL_BEGINNINGS,
     INVENTED_RESULTS,
     LONGEST_CLOSER,
     SPECIAL_TOKENS,
@@ -35,48 +37,46 @@ from proxy.guardrails.rescue.openings import (
     closer_in,
     openings_of,
 )
-from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES, Surroundings
-from proxy.guardrails.rescue.syntax import MOST_CALLS, NotACall, Place, Reason, Syntax
+from proxy.guardrails.rescue.record import Record
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
 
-_SPACE = " \t\r\n"
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
 # So much text that was read in vain is as tiring as one of them.
 _PATIENCE = 500
 _TIRING = 1_024
 _GAVE_UP = -1
 _NOTHING = Literals(())
+_FENCE = "```"
 
 
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings are made of the offered names.
+    `named` are syntaxes whose openings are made of the offered names. `satisfies` tells whether a
+    call is fit for its tool: some count only then.
     """
 
     def __init__(
-        self, syntaxes: Sequence[Syntax], offered: Collection[str], named: Sequence[Syntax] = ()
+        self,
+        syntaxes: Sequence[Syntax],
+        offered: Collection[str],
+        named: Sequence[Syntax] = (),
+        satisfies: Callable[[WrittenCall], bool] = bool,
     ) -> None:
         self._openings = openings_of(tuple(syntaxes), tuple(named))
         self._offered = frozenset(offered)
+        self._satisfies = satisfies
         self._cursor = Cursor()
-        self._surroundings = Surroundings()
+        self._record = Record(self._offered)
         self._state: Mode = Listening(is_untouched=True)
         self._patience = _PATIENCE
-        self._room = MOST_CALLS
-        self._is_example = False
-        self._has_refused_row = False
-        self._may_go_on = False
-        self._is_apart = False
-        self._held: list[str] = []
-        self._spoken: list[str] = []
-        self._findings: list[Finding] = []
 
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what has become certain."""
         self._cursor.feed(text)
         while self._step():
             pass
-        return self._report()
+        return self._record.take()
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """Take note of the reply's end and return the rest; `cut_off` if more was to come."""
@@ -87,18 +87,16 @@ class Scanner:
         match self._state:
             case Attempt():
                 self._cursor.pass_rest()
-                self._refuse(Reason.CUT_OFF, self._source())
+                self._record.refuse(Reason.CUT_OFF, self._source())
             case Behind(Found() as found, gap):
                 reason = self._objection(found, cut_off=cut_off)
                 if reason:
-                    self._refuse(reason, found.source + "".join(gap))
+                    self._record.refuse(reason, found.source + "".join(gap))
                 else:
-                    self._accept(found)
+                    self._record.accept(found)
             case _:
                 pass
-        self._spoken += self._held
-        self._held.clear()
-        return self._report()
+        return self._record.end()
 
     def _step(self) -> bool:
         """Go on by one decision; False where that needs more text."""
@@ -111,58 +109,54 @@ class Scanner:
             return self._look_behind(state)
         return self._drop(state.end)
 
+    # In prose.
+
     def _listen(self, state: Listening) -> bool:
         if self._patience <= 0:
             return self._give_up()
         if state.is_untouched:
             literals = self._openings.first
-            self._say(self._cursor.pass_space())
+            self._record.say(self._cursor.pass_space())
         else:
             literals = self._openings.in_prose
-            self._say(self._cursor.pass_until(literals))
+            self._record.say(self._cursor.pass_until(literals))
         literal = self._cursor.here(literals)
         if literal is None or self._cursor.is_exhausted:
             return False
         self._patience -= 1
         if literal in SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
-            self._held.append(literal)  # leaked, and so not part of the line
+            self._record.hold(literal)  # leaked, and so not part of the line
         elif literal in THOUGHT_ENDS:
             self._cursor.advance(len(literal))
-            self._say(literal)
-            state.is_untouched = self._end_thoughts()
+            self._record.say(literal)
+            self._state = Listening()
+            if not self._record.surroundings.is_quotation:
+                self._begin_anew()
         else:
-            is_first, state.is_untouched = state.is_untouched, False
-            self._meet(literal, is_first=is_first)
+            self._meet(literal, is_first=state.is_untouched)
         return True
 
     def _give_up(self) -> bool:
         """Let everything be prose from here on."""
+        self._record.drop()
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
-            self._emit(Refused(Reason.TOO_MANY_OPENINGS))
-        self._spoken += [*self._held, self._cursor.pass_until(_NOTHING)]
-        self._held.clear()
+            self._record.emit(Refused(Reason.TOO_MANY_OPENINGS))
+        self._record.say_blindly(self._cursor.pass_until(_NOTHING))
         return False
 
-    def _end_thoughts(self) -> bool:
-        """Begin anew behind the end of thoughts; tell whether it was one and not a quotation."""
-        if self._surroundings.is_quotation:
-            return False
-        self._begin_anew()
-        return True
-
     def _begin_anew(self) -> None:
-        self._surroundings = Surroundings()
-        self._has_refused_row = False
-        self._emit(Thought())
+        self._record.begin_anew()
+        self._state = Listening(is_untouched=True)
 
     def _meet(self, literal: str, *, is_first: bool) -> None:
         """Decide whether a call may begin where `literal` stands."""
+        self._state = Listening()
         places = {Place.ANYWHERE}
         if is_first:
             places.add(Place.REPLY_START)
-        if self._surroundings.is_line_start:
+        if self._record.surroundings.is_line_start:
             places.add(Place.LINE_START)
         candidates = [
             (opening, syntax)
@@ -170,70 +164,91 @@ class Scanner:
             if syntax.place in places
         ]
         if candidates and not self._is_quoted(literal):
-            self._is_example = self._surroundings.is_example
-            self._may_go_on = self._surroundings.is_sentence_start
-            self._is_apart = self._surroundings.is_apart or literal[0].isspace()
+            self._record.begin(literal, is_first=is_first)
             self._state = Attempt(self._cursor, candidates, self._offered)
             return
         if literal.startswith("\n"):
             literal = "\n"  # the next line is judged by itself
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
-            self._emit(Refused(Reason.QUOTED))
-            self._say(literal, self._surroundings.pass_quoted)
+            self._record.emit(Refused(Reason.QUOTED))
+            self._record.say(literal, self._record.surroundings.pass_quoted)
         else:
-            self._say(literal)
+            self._record.say(literal)
 
     def _is_quoted(self, literal: str) -> bool:
         if literal.startswith("\n"):
-            return self._surroundings.is_next_line_quoted
-        return self._surroundings.is_quotation
+            return self._record.surroundings.is_next_line_quoted
+        return self._record.surroundings.is_quotation
+
+    # Behind an opening.
 
     def _read(self, attempt: Attempt) -> bool:
         outcome = attempt.resume()
         heard = attempt.take_heard()
-        if not self._is_example:
+        if heard and not self._record.is_doubtful:
             for finding in heard:
-                self._emit(finding)
+                self._record.emit(finding)
         if outcome is None:
             return False
         source = self._source()
-        syntax = attempt.syntax
+        self._state = Listening()
         if isinstance(outcome, NotACall):
-            self._patience -= min(len(source) // _TIRING, self._patience) * attempt.is_marked
-            self._refuse(outcome.reason if attempt.is_marked else None, source)
-        elif self._is_example:
-            self._refuse_example(source)
+            self._read_in_vain(attempt, outcome.reason, source)
+            return True
+        syntax = attempt.syntax
+        found = Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed)
+        if self._record.begun.is_example:
+            self._record.siblings.refuse(Reason.QUOTED, found)
+            self._record.show(source)
+        elif outcome.is_bare and self._record.begun.is_account:
+            self._record.refuse(None, source)
         else:
-            self._take(Found(syntax.name, outcome.calls, source, syntax.is_marked, outcome.closed))
+            self._take(found, is_doubtful=outcome.is_doubtful)
         return True
 
-    def _take(self, found: Found) -> None:
+    def _read_in_vain(self, attempt: Attempt, reason: Reason, source: str) -> None:
+        is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
+        self._patience -= min(len(source) // _TIRING, self._patience) * is_marked
+        if is_marked and is_broken and self._record.begun.is_example:
+            self._record.siblings.show_example()
+            self._record.show(source)
+            return
+        self._record.refuse(reason if is_marked else None, source)
+        if is_broken:
+            self._record.siblings.break_off(source, is_marked=is_marked)
+
+    def _take(self, found: Found, *, is_doubtful: bool) -> None:
         """Decide about calls as far as what stands before them can tell."""
-        if len(found.calls) > self._room:
+        objection = self._record.siblings.objection(found, self._record.begun.opening)
+        if is_doubtful and not self._record.begun.is_first:
+            self._record.refuse(Reason.NOT_A_CALL, found.source)
+        elif objection is not None:
+            self._record.refuse_call(objection, found)
+        elif len(found.calls) > self._record.room:
             self._end_with(found)
-        elif self._has_refused_row and not found.is_marked:
-            self._refuse_row(found.source)
         else:
-            self._state = Behind(found)
+            self._state = Behind(found, is_doubtful=is_doubtful)
             if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
                 self._certify(self._state, is_mark_next=False)
 
     def _end_with(self, found: Found) -> None:
         """Take as many of too many calls as there may be, and read nothing else."""
         if not found.is_marked:
-            self._refuse(Reason.TOO_MANY_CALLS, found.source)
+            self._record.refuse(Reason.TOO_MANY_CALLS, found.source)
             self._patience = _GAVE_UP
             return
-        if self._room:
-            self._accept(replace(found, calls=found.calls[: self._room]))
-        self._emit(Dropped("too_many_calls"))
+        if self._record.room:
+            self._record.accept(replace(found, calls=found.calls[: self._record.room]))
+        self._record.emit(Dropped("too_many_calls"))
         self._state = Dropping(_NOTHING)
 
     def _source(self) -> str:
         source = self._cursor.source()
         self._cursor.release()
         return source
+
+    # Behind a call.
 
     def _look_behind(self, state: Behind) -> bool:
         space = self._cursor.pass_space()
@@ -251,59 +266,102 @@ class Scanner:
         if literal in SPECIAL_TOKENS or closer:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
+            self._pass_closer(state, closer)
         elif literal in THOUGHT_ENDS:
             self._cursor.advance(len(literal))
             self._end_behind(state)
         elif literal in INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
-            self._emit(Dropped("invented_result"))
+            self._record.emit(Dropped("invented_result"))
             self._state = Dropping(INVENTED_RESULTS[literal])
         else:
-            self._leave(state)
+            return self._leave(state, literal)
         return True
+
+    def _pass_closer(self, state: Behind, closer: str) -> None:
+        """Take note of a closing mark: it is that of a broken call, where there may be one."""
+        if closer and self._record.siblings.must_end_reply:
+            if state.pending is not None:
+                self._record.accept(state.pending)
+            self._record.widen_gap("".join(state.gap))
+            self._record.drop()
+            self._state = Listening()
 
     def _certify(self, state: Behind, *, is_mark_next: bool) -> None:
         """Accept a marked call that no sentence goes on behind."""
         found = state.pending
-        if found and found.is_marked and (found.closed or is_mark_next):
-            self._accept(found)
+        if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
+            self._record.accept(found)
             state.pending = None
 
-    def _leave(self, state: Behind) -> None:
+    def _leave(self, state: Behind, literal: str) -> bool:
         """Go on behind a call with what is prose or another opening."""
-        gap = "".join(state.gap)
-        found = state.pending
+        found, gap = state.pending, "".join(state.gap)
+        if found and found.is_marked and found.closed and not state.is_doubtful:
+            return self._leave_marked(state, found, gap)
+        self._state = Listening()
         if found is None:
-            self._surroundings.pass_prose(gap)
-            self._state = Listening()
-        elif found.closed and self._is_beyond_doubt(found):
-            self._accept(found)
-            state.pending = None
-        elif found.is_marked:
-            reason = Reason.IN_SENTENCE if found.closed else Reason.NOT_CLOSED
-            self._refuse(reason, found.source + gap)
+            self._record.surroundings.pass_prose(gap)
+            self._record.widen_gap(gap)
+        elif state.is_doubtful:
+            self._record.refuse(Reason.NOT_A_CALL, found.source + gap)
+        elif not found.is_marked:
+            self._leave_unmarked(found, gap, literal)
         else:
-            self._refuse_row(found.source + gap)
+            self._record.refuse_call(Reason.NOT_CLOSED, found, gap)
+        return True
+
+    def _leave_unmarked(self, found: Found, gap: str, literal: str) -> None:
+        """Keep an unmarked call with which the reply began for the marked one behind it."""
+        is_first = self._record.begun.is_first and self._record.begun.opening != _FENCE
+        if is_first and self._is_marked(literal) and self._record.siblings.offers(found):
+            self._record.join(found, gap)
+        else:
+            self._record.refuse_call(None, found, gap)
+
+    def _leave_marked(self, state: Behind, found: Found, gap: str) -> bool:
+        """Decide about a marked call that something stands behind on its line."""
+        ahead = Ahead(*self._cursor.glimpse(SIGHT))
+        sequel = ahead.sequel_to(found, self._record.begun)
+        mark: str | None = ""
+        if sequel is Sequel.OPEN and (joint := ahead.joint):
+            mark = self._cursor.here(self._openings.in_prose, len(joint))
+        if sequel is None or mark is None:
+            return False
+        if mark and self._may_join(mark, joint):
+            self._cursor.advance(len(joint))
+            self._record.join(found, gap + joint, joint)
+            self._state = Listening()
+        elif sequel is Sequel.APART or (sequel is Sequel.OPEN and self._is_apart(found, ahead)):
+            self._record.accept(found)
+            state.pending = None
+        else:
+            self._record.refuse_call(Reason.IN_SENTENCE, found, gap)
+            self._state = Listening()
+        return True
+
+    def _may_join(self, literal: str, joint: str) -> bool:
+        """Tell whether a call may wait for the one behind `joint`: words join only like to like."""
+        is_word = any(map(str.isalpha, joint))
+        return self._is_marked(literal) and (literal == self._record.begun.opening or not is_word)
+
+    def _is_marked(self, literal: str) -> bool:
+        return any(syntax.is_marked for _, syntax in self._openings.that_fit(literal))
+
+    def _is_apart(self, found: Found, ahead: Ahead) -> bool:
+        """Tell whether a call counts although words follow: fit for its tool, alone on its line."""
+        if not ahead.may_stand_apart(found, self._record.begun):
+            return False
+        is_fit = self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
+        return is_fit and not self._openings.stand_in(ahead.line)
 
     def _end_behind(self, state: Behind) -> None:
         """Go on behind the end of thoughts in which a call was the last thing."""
         if state.pending is not None:
-            self._refuse(None, state.pending.source + "".join(state.gap))
+            self._record.refuse(None, state.pending.source + "".join(state.gap))
+        self._record.widen_gap("".join(state.gap))
+        self._record.drop()
         self._begin_anew()
-        self._state = Listening(is_untouched=True)
-
-    def _is_beyond_doubt(self, found: Found) -> bool:
-        """Tell whether a sentence may follow on the same line.
-
-        Where one sentence ended before the call and another begins behind it, the call stands in
-        neither. Control tokens are not written in passing, unless words go on around them.
-        """
-        following, _ = self._cursor.glimpse(1)
-        is_sentence = following.isalpha() and not following.islower()
-        if found.source.startswith(CONTROL_BEGINNINGS):
-            is_in_words = self._is_apart and not self._may_go_on and not is_sentence
-            return following not in CLOSING_QUOTES and not is_in_words
-        return found.is_marked and self._may_go_on and is_sentence
 
     def _drop(self, end: Literals) -> bool:
         self._cursor.pass_until(end)
@@ -317,64 +375,8 @@ class Scanner:
         """Tell what forbids a call at the end of the reply."""
         if cut_off and not (found.is_marked and found.closed):
             return Reason.CUT_OFF
-        names = (meant_by(call.name, self._offered) for call in found.calls)
-        return Reason.NOT_OFFERED if not found.is_marked and None in names else None
-
-    def _accept(self, found: Found) -> None:
-        self._held.clear()
-        self._room -= len(found.calls)
-        self._emit(found)
-        self._surroundings.pass_call()
-
-    def _refuse(self, reason: Reason | None, text: str) -> None:
-        """Let `text` be prose; without a reason nobody needs to know that it was looked at."""
-        if reason is not None:
-            self._emit(Refused(reason))
-        self._state = Listening()
-        self._say(text)
-        self._flush()
-
-    def _refuse_row(self, text: str) -> None:
-        """Let an unmarked call be prose that something follows, and all those behind it.
-
-        A plan of several steps, each told and then written down, must not lose the first ones.
-        """
-        self._refuse(None, text)
-        self._has_refused_row = True
-
-    def _refuse_example(self, text: str) -> None:
-        self._emit(Refused(Reason.QUOTED))
-        self._state = Listening()
-        self._say(text, self._surroundings.pass_example)
-        self._flush()
-
-    def _say(self, text: str, take_note: Callable[[str], None] | None = None) -> None:
-        """Report prose, but hold the white space at its end."""
-        body = text.rstrip(_SPACE)
-        if body:
-            self._spoken += [*self._held, body]
-            self._held.clear()
-        (take_note or self._surroundings.pass_prose)(body)
-        self._hold(text[len(body) :])
-
-    def _hold(self, text: str) -> None:
-        if text:
-            self._held.append(text)
-            self._surroundings.pass_prose(text)
-
-    def _emit(self, finding: Finding) -> None:
-        self._flush()
-        self._findings.append(finding)
-
-    def _flush(self) -> None:
-        if self._spoken:
-            self._findings.append(Prose("".join(self._spoken)))
-            self._spoken.clear()
-
-    def _report(self) -> list[Finding]:
-        self._flush()
-        findings, self._findings = self._findings, []
-        return findings
+        is_offered = found.is_marked or self._record.siblings.offers(found)
+        return None if is_offered else Reason.NOT_OFFERED
 
 
 def find_calls(

@@ -7,39 +7,35 @@ It sees all text that is prose, in order, in pieces of any size, and knows nothi
 
 import re
 
+from proxy.guardrails.rescue.announcements import SIGHT
+from proxy.guardrails.rescue.documents import Document
+
 _INDENT = " \t"
 _TICK = "`"
 _TILDE = "~"
+_BRACKETS = ("{", "[")
 _LINE_MARKS = (_TICK, _TILDE)
+_DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
 _QUOTED_LINES = (">", "+")  # of a block quote, of a diff
 _FENCE_LENGTH = 3
 _QUOTES = frozenset("\"'“«")
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
-# As much of the prose as it takes to see that an example is announced.
-_SIGHT = 80
-_ANNOUNCEMENT = re.compile(
-    r"""(?:
-    (?:\b(?:for|as)\s(?:an\s)?(?:example|instance)|\be\.\s?g\.|\bsuch\sas|\blooks?\slike
-      |例如|比如|示例)(?:\s(?:this|so))?\s*[:：,，]?
-    |(?:\b(?:an|one|another|this)\sexample|^\W*example)
-      (?:\s(?:of|for|how|a|an|the|such|this|tool|function|call|usage|reply|output))*\s*[:：]
-    |\b(?:format|syntax|notation)\s(?:is|looks|reads)(?:\sas\sfollows)?\s*[:：]
-    |\b(?:tool[\s-]call|call|correct|expected|following)\s(?:format|syntax|notation)\s*[:：]
-    )\s*(?:```\w*\s*)?\Z""",
-    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
-)
 
 
 class Surroundings:
     """What the prose so far says about the place where it ends."""
 
     def __init__(self) -> None:
-        self._is_in_block = False
+        self._blocks = 0  # code fences that are open, one within the other
         self._is_in_tildes = False
+        self._document: Document | None = None
         self._is_line_blank = True
+        self._is_quote_open = False
         self._is_line_quoted = False
         self._leading_ticks = 0
+        self._opening_ticks = 0
+        self._later_ticks = 0
         self._leading_tildes = 0
         self._is_still_quoted = False
         self._is_in_span = False
@@ -55,18 +51,26 @@ class Surroundings:
     @property
     def is_quotation(self) -> bool:
         """Whether a call at this place would be quoted."""
-        in_code = self._is_in_block or self._is_in_tildes or self._is_in_span
-        return in_code or self._is_line_quoted or self._is_behind_quote or self._is_still_quoted
+        in_line = self._is_in_span or self._is_line_quoted or self._is_behind_quote
+        return in_line or self.is_next_line_quoted
 
     @property
     def is_next_line_quoted(self) -> bool:
         """Whether a call on the next line would be quoted."""
-        return self._is_in_block or self._is_in_tildes or self._is_still_quoted
+        return self._is_in_code or self._is_in_document or self._is_still_quoted
+
+    @property
+    def _is_in_code(self) -> bool:
+        return self._blocks > 0 or self._is_in_tildes
+
+    @property
+    def _is_in_document(self) -> bool:
+        return self._document is not None and self._document.is_known
 
     @property
     def is_sentence_start(self) -> bool:
         """Whether a line, a sentence or what a colon announced begins here."""
-        return self._is_line_blank or self._is_behind_sentence
+        return self._is_line_blank or (self._is_behind_sentence and not self._is_quote_open)
 
     @property
     def is_apart(self) -> bool:
@@ -74,13 +78,16 @@ class Surroundings:
         return self._last_words[-1:].isspace()
 
     @property
-    def is_example(self) -> bool:
-        """Whether the words before announce an example."""
-        return _ANNOUNCEMENT.search(self._last_words) is not None
+    def last_words(self) -> str:
+        """As many of the words before as may announce what comes next."""
+        return self._last_words
 
     def pass_prose(self, text: str) -> None:
         """Take note of prose."""
-        has_marks = any(mark in text for mark in _LINE_MARKS)
+        if self._document is not None and self._document.is_endless:
+            return
+        has_marks = self._document is not None or any(mark in text for mark in _LINE_MARKS)
+        has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
         lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
         self._pass_within_line(lines[0])
         for line in lines[1:]:
@@ -88,7 +95,7 @@ class Surroundings:
             self._pass_within_line(line)
         if text:
             self._is_behind_quote = text[-1] in _QUOTES
-            self._last_words = (self._last_words + text[-_SIGHT:])[-_SIGHT:]
+            self._last_words = (self._last_words + text[-SIGHT:])[-SIGHT:]
         if words := text.rstrip():
             self._is_behind_sentence = words[-1] in _SENTENCE_ENDS
             self._is_still_quoted = False
@@ -107,7 +114,10 @@ class Surroundings:
     def pass_call(self) -> None:
         """Take note that a call stands here instead of prose."""
         self._is_line_blank = False
+        self._is_quote_open = False
         self._leading_ticks = 0
+        self._opening_ticks = 0
+        self._later_ticks = 0
         self._leading_tildes = 0
         self._is_in_span = False
         self._is_behind_quote = False
@@ -118,22 +128,48 @@ class Surroundings:
     def _begin_line(self) -> None:
         self._is_line_blank = True
         self._is_line_quoted = False
+        self._is_quote_open = False
         self._leading_ticks = 0
+        self._opening_ticks = 0
+        self._later_ticks = 0
         self._leading_tildes = 0
         self._is_in_span = False
+        self._pass_in_document("\n")
 
     def _pass_within_line(self, text: str) -> None:
+        self._is_quote_open ^= text.count('"') % 2 == 1
         if self._is_line_blank:
             text = text.lstrip(_INDENT)
             self._is_line_blank = not text
             self._is_line_quoted = text.startswith(_QUOTED_LINES)
+            if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
+                self._document = Document()
+            self._pass_in_document(text)
             self._pass_leading_tildes(text)
             text = self._pass_leading_ticks(text)
-        elif self._leading_ticks:
-            text = self._pass_leading_ticks(text)
-        elif self._leading_tildes:
-            self._pass_leading_tildes(text)
-        self._is_in_span ^= text.count(_TICK) % 2 == 1
+        else:
+            self._pass_in_document(text)
+            if self._leading_ticks:
+                text = self._pass_leading_ticks(text)
+            elif self._leading_tildes:
+                self._pass_leading_tildes(text)
+        self._pass_span(text.count(_TICK))
+
+    def _pass_in_document(self, text: str) -> None:
+        if self._document is not None:
+            self._document.pass_text(text)
+            if self._document.is_over:
+                self._document = None
+
+    def _pass_span(self, ticks: int) -> None:
+        """Take note of so many backticks within a line; where a fence begins, there are none."""
+        if ticks and self._opening_ticks:
+            self._blocks -= not self._later_ticks
+            self._later_ticks += ticks
+            is_even = (self._later_ticks + self._opening_ticks) % 2 == 0
+            self._is_in_span = not is_even or self._later_ticks < self._opening_ticks
+        else:
+            self._is_in_span ^= ticks % 2 == 1
 
     def _pass_leading_tildes(self, text: str) -> None:
         rest = text.lstrip(_TILDE)
@@ -144,11 +180,18 @@ class Surroundings:
         self._leading_tildes = 0 if rest else after
 
     def _pass_leading_ticks(self, text: str) -> str:
+        """Take note of what may be a code fence; one with a word behind it ends no other."""
         rest = text.lstrip(_TICK)
         before = self._leading_ticks
         after = before + len(text) - len(rest)
         if before < _FENCE_LENGTH <= after:
-            self._is_in_block = not self._is_in_block
+            self._opening_ticks = 0 if self._blocks else after
+            self._blocks += -1 if self._blocks else 1
+        if after >= _FENCE_LENGTH and self._opening_ticks:
+            self._opening_ticks = after
+        elif after >= _FENCE_LENGTH and rest[:1].isalnum():
+            self._opening_ticks = after
+            self._blocks += 2
         self._is_in_span = after < _FENCE_LENGTH and after % 2 == 1
         self._leading_ticks = 0 if rest else after
         return rest

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     TOO_MANY_OPENINGS = "too_many_openings"
     TOO_MANY_CALLS = "too_many_calls"
     IN_THOUGHTS = "in_thoughts"
+    NESTED = "nested"
+    OUT_OF_ORDER = "out_of_order"
 
 
 class Place(Enum):
@@ -48,10 +50,16 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls behind one opening; `closed` is false where the closing mark is missing."""
+    """The calls behind one opening; `closed` is false where the closing mark is missing.
+
+    Calls that are doubtful count only as the whole reply, although they are marked. Nothing tells
+    bare ones from what is written about others.
+    """
 
     calls: tuple[WrittenCall, ...]
     closed: bool = True
+    is_doubtful: bool = False
+    is_bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

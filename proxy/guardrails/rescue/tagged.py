@@ -16,6 +16,7 @@ from proxy.guardrails.rescue.call_marks import TAGS, holds_mark
 from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.halves import ends_here
 from proxy.guardrails.rescue.line_ends import LineEnds
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.nested_tags import read_nested
@@ -73,8 +74,8 @@ class Tagged:
     """Calls in tags, with or without a wrapper around one or several of them.
 
     `noise` may stand between the marks of a wrapper. Where `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper, or if its two tags stand on lines of their own: on one line
-    they are more often mentioned than meant.
+    arguments counts only in a wrapper, as the whole reply, or if its two tags stand on lines of
+    their own: on one line they are more often mentioned than meant.
     """
 
     place = Place.ANYWHERE
@@ -126,9 +127,8 @@ class Tagged:
             return written
         if not written.arguments and not call.is_closed:
             return NotACall(Reason.BROKEN)
-        if not written.arguments and self._is_empty_doubtful and not call.has_lines:
-            return NotACall(Reason.NOT_A_CALL)
-        return Calls((written,), call.is_closed)
+        is_empty = not written.arguments and not call.has_lines
+        return Calls((written,), call.is_closed, is_doubtful=is_empty and self._is_empty_doubtful)
 
     def _pass_noise(self, cursor: Cursor) -> Waiting[None]:
         noise = literals_of(*self._noise)
@@ -359,7 +359,7 @@ class _Call:
     def _ends_here(self) -> Waiting[bool]:
         if (yield from self._is_next(self._follow)):
             return True
-        return not (yield from self._cursor.peek())
+        return (yield from ends_here(self._cursor))
 
     def _is_next(self, marks: Literals) -> Waiting[bool]:
         while (mark := self._cursor.here(marks)) is None:

@@ -38,20 +38,7 @@ def test_settings_become_what_the_application_takes() -> None:
 def test_rules_of_order_are_kept_by_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = serving_of(settings_of(workflows={"agent": rules}))
-    assert made.policy.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
-
-
-def test_rules_of_order_hold_under_every_name_of_a_model() -> None:
-    model = {"url": "http://127.0.0.1:1", "aliases": ["coder", "gpt-4"]}
-    own, others = {"required_steps": ["a"]}, {"required_steps": ["b"]}
-    made = serving_of(
-        settings_of(models={"large": model}, workflows={"large": own, "gpt-4": others})
-    ).policy.workflows
-    assert {name: rules.required_steps for name, rules in made.items()} == {
-        "large": ("a",),
-        "coder": ("a",),
-        "gpt-4": ("b",),
-    }
+    assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
         "QueueFull", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
-        "BackendSpokeNonsense", "GuardrailsExhausted", "LaunchFailed", "NeverBecameReady",
+        "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip
     assert {kind.__name__ for kind in leaves_of(TemperError)} == described

@@ -15,7 +15,7 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
-from proxy.guardrails.offer import Mode
+from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import GENERIC
 from proxy.inference.preparation import Draft, Policy, draft
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
@@ -218,6 +218,16 @@ def test_a_session_whose_beginning_changes_is_named_in_the_log(
     fitting.watch_prefix("m", draft(make_request(user_message("Hi"), tools=()), Policy()))
     assert "broke at message 1" in caplog.messages[0]
     assert "broke at the tools" in caplog.messages[1]
+
+
+def test_what_is_added_to_the_tools_for_a_policy_is_no_break(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "proxy.api.fitting")
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    for policy in (TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.RESPOND):
+        fitting.watch_prefix("m", drafted(1, Policy(text_policy=policy)))
+    assert caplog.messages == []
 
 
 def test_only_so_many_sessions_and_models_are_remembered(

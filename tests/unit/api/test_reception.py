@@ -6,7 +6,7 @@ from starlette.requests import Request as HttpRequest
 from proxy.api.app import Serving
 from proxy.api.fitting import FittingMode
 from proxy.api.limits import BodyLimits
-from proxy.api.reception import Received, Reception, request_id
+from proxy.api.reception import Received, Reception, asker, request_id
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -127,3 +127,50 @@ def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
 
 def test_a_request_has_the_id_that_it_was_given() -> None:
     assert request_id(HttpRequest(HandMadeClient().scope)) == "req_test"
+
+
+@pytest.mark.parametrize(
+    ("headers", "owner", "who"),
+    [
+        ({"authorization": "Basic 1", "x-api-key": "k"}, "alice", "alice"),
+        ({}, "alice", "alice"),
+        ({"authorization": "Bearer k", "x-api-key": "other"}, "", "Bearer k"),
+        ({"x-api-key": "k"}, "", "k"),
+        ({}, "", "10.0.0.7"),
+    ],
+)
+def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
+    headers: dict[str, str], owner: str, who: str
+) -> None:
+    scope = HandMadeClient(headers=headers).scope
+    scope.update(client=("10.0.0.7", 5), state={"owner": owner})
+    assert asker(HttpRequest(scope)) == who
+
+
+def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
+    assert asker(HttpRequest(HandMadeClient().scope)) == ""
+
+
+@pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])
+def test_a_body_is_read_the_same_however_large(text: str) -> None:
+    said: JsonObject = {"role": "user", "content": text}
+    assert received({"model": "m", "messages": [said]}).draft.request.messages[0].text == text
+    with pytest.raises(InvalidRequest, match="messages"):
+        received({"model": "m", "messages": text})
+
+
+def test_others_are_served_while_a_large_body_is_read() -> None:
+    said: list[JsonValue] = [{"role": "user", "content": "Hello there."}] * 30_000
+    client = HandMadeClient(json.dump({"model": "m", "messages": said}), "POST")
+
+    async def scene() -> int:
+        served = 0
+        http = HttpRequest(client.scope, client.receive)
+        reading = asyncio.create_task(reception(ScriptedBackend()).read(http))
+        while not reading.done():
+            await asyncio.sleep(0)
+            served += 1
+        await reading
+        return served
+
+    assert asyncio.run(scene()) > 50

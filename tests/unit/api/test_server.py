@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import Serving, create_app
 from proxy.api.server import listen, run, serving, url_of
@@ -93,6 +94,23 @@ def test_leaving_the_context_ends_it_as_well() -> None:
             return server.done()
 
     assert asyncio.run(serve())
+
+
+def test_a_signal_amid_the_start_is_not_lost() -> None:
+    app = make_app()
+
+    async def interrupted(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            signal.raise_signal(signal.SIGINT)
+        await app(scope, receive, send)
+
+    async def serve() -> None:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            async with serving(interrupted, listening, 1):
+                pytest.fail("clients are welcomed by a server that was told to end")
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(serve())
 
 
 def test_run_announces_where_it_can_be_reached() -> None:

@@ -11,7 +11,7 @@ from proxy.backends.client import Description, Health, Model, Passage
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.errors import LaunchFailed, UnknownModel
+from proxy.errors import InvalidRequest, LaunchFailed, UnknownModel
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model as SwappedModel
 from proxy.processes.swapping import Swapping
@@ -44,6 +44,15 @@ def test_a_model_that_nobody_has_is_an_error_that_lists_those_there_are(model: s
     with pytest.raises(UnknownModel) as raised:
         two(ScriptedBackend(), ScriptedBackend()).find(model)
     assert (raised.value.model, raised.value.known) == (model, ("small", "large"))
+
+
+def test_a_name_that_is_too_long_to_be_one_is_refused() -> None:
+    alone = SERVING.alone(ScriptedBackend())
+    alone.find("a/" * 256)
+    with pytest.raises(InvalidRequest, match="at most 512 characters, not 513") as raised:
+        alone.find("a/" * 256 + "b")
+    assert raised.value.param == "model"
+    assert len(str(raised.value)) < 100
 
 
 def test_a_backend_without_a_name_answers_for_every_name() -> None:

@@ -30,12 +30,12 @@ class Letters:
 
 
 async def batches(
-    *steps: ReplyEvent | list[ReplyEvent] | TemperError | asyncio.Event,
+    *steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event,
 ) -> ReplyEvents:
     for step in steps:
         if isinstance(step, asyncio.Event):
             await step.wait()
-        elif isinstance(step, TemperError):
+        elif isinstance(step, Exception):
             raise step
         else:
             yield step if isinstance(step, list) else [step]
@@ -55,6 +55,15 @@ def stream(
         await streaming(client.scope, client.send)
 
     asyncio.run(run())
+
+
+class Buggy(Letters):
+    """Does not know what to make of some events."""
+
+    def encode(self, event: ReplyEvent) -> bytes:
+        if isinstance(event, ReplyFinished):
+            raise KeyError(event.reason)
+        return super().encode(event)
 
 
 def test_events_are_sent_as_they_come_and_then_the_end() -> None:
@@ -149,6 +158,28 @@ def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
     (failure,) = failures
     assert isinstance(failure, BackendTimedOut)
     assert failure.is_overall
+
+
+def test_a_bug_in_the_middle_is_an_event_and_raised_again_for_the_log() -> None:
+    client = HandMadeClient()
+    with pytest.raises(RuntimeError, match="of our own"):
+        stream(batches(TextDelta("a"), RuntimeError("of our own")), client)
+    assert client.answer == b"a!TemperError"
+    assert not client.got[-1]["more_body"]
+
+
+def test_a_bug_in_what_encodes_is_an_event_as_well() -> None:
+    client = HandMadeClient()
+    with pytest.raises(KeyError):
+        stream(batches(TextDelta("a"), ReplyFinished("odd")), client, make=lambda _: Buggy())
+    assert client.answer == b"a!TemperError"
+
+
+def test_a_bug_before_the_first_event_is_left_to_the_server() -> None:
+    client = HandMadeClient()
+    with pytest.raises(RuntimeError):
+        stream(batches(RuntimeError("of our own")), client)
+    assert client.got == []
 
 
 def test_events_that_a_client_does_not_see_do_not_count_as_life() -> None:

@@ -86,10 +86,22 @@ def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
-    assert first.startswith(b": loading big, 1 request ahead\n\ndata: ")
+    said = b"waiting for requests to b to end, as a needs the room, 1 request ahead"
+    assert first.startswith(b": " + said + b"\n\ndata: ")
     assert b'"role":"assistant"' in first
     assert b'"delta":{}' in second
     assert client.answer.endswith(b"rest")
+
+
+def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
+    async def scene(world: World) -> None:
+        waiting = asyncio.create_task(world.wait(STREAMED))
+        await world.sends(2)
+        world.server.finish()
+        await waiting
+
+    client = run(scene, Pace(keep_alive=600.0)).client
+    assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
 def test_a_client_that_does_not_stream_just_waits() -> None:
@@ -138,6 +150,36 @@ def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
     assert client.status == 200
     assert client.answer.endswith(b'\n\ndata: {"error": {}}\n\n')
     assert not client.got[-1].get("more_body", False)
+
+
+def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
+    async def scene(world: World) -> None:
+        await world.opening.break_off()
+        assert world.client.got == []
+        waiting = asyncio.create_task(world.wait(STREAMED))
+        await world.sends(2)
+        world.server.finish()
+        await waiting
+        await world.opening.break_off()
+        await world.opening.break_off()
+
+    client = run(scene, Pace(keep_alive=0.001)).client
+    assert client.answer.count(b'data: {"error":') == 1
+    assert client.answer.endswith(b"\n\n")
+    assert not client.got[-1].get("more_body", False)
+
+
+def test_a_stream_that_has_an_end_gets_no_other() -> None:
+    async def scene(world: World) -> None:
+        waiting = asyncio.create_task(world.wait(STREAMED))
+        await world.sends(2)
+        world.server.finish()
+        await waiting
+        await world.opening.outlet(START)
+        await world.opening.outlet(BODY)
+        await world.opening.break_off()
+
+    assert run(scene, Pace(keep_alive=0.001)).client.answer.endswith(b"rest")
 
 
 def test_a_client_that_leaves_ends_the_wait() -> None:

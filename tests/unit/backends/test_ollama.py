@@ -352,7 +352,7 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
         "template": "{{ .Tools }}",
     }
     server.running = {"models": [{"name": "m:latest", "context_length": 4096}]}
-    known = Description(("m",), "qwen3", window=4096, takes_tools=True)
+    known = Description(("m",), "qwen3", window=4096, takes_tools=True, identity="m:latest")
     with caplog.at_level(logging.WARNING):
         assert [described(server), described(server)] == [known, known]
     (record,) = caplog.records
@@ -361,7 +361,8 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
 
 def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
     server = Server()
-    assert described(server) == Description(("m",), is_provisional=True, takes_tools=True)
+    known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
+    assert described(server) == known
     server.shown = {}
     assert described(server).takes_tools is None
 
@@ -369,7 +370,9 @@ def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
 def test_of_a_model_that_is_not_there_little_is_known() -> None:
     server = Server(wishes=OllamaWishes("qwen3:8b", 8192))
     server.shown = None
-    assert described(server) == Description(("qwen3:8b",), window=8192, is_provisional=True)
+    found = described(server)
+    assert (found.names, found.window, found.is_provisional) == (("qwen3:8b",), 8192, True)
+    assert found.identity == "qwen3:8b"
 
 
 def test_its_health_is_that_of_its_version() -> None:

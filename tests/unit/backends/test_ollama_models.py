@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from proxy.backends.client import Model
-from proxy.backends.ollama_models import Fitting, OllamaModels, Shown
+from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.transport import Connection
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -257,3 +257,17 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
     for tags in (sizeless, None):
         server.answers["tags"] = tags
         assert server.use(window_and_decision) == (16_384, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("qwen3", "qwen3:latest"),
+        ("Qwen3:8B", "qwen3:8b"),
+        ("library/qwen3", "qwen3:latest"),
+        ("registry.ollama.ai/library/qwen3:8b", "qwen3:8b"),
+        ("hf.co/someone/model-GGUF", "hf.co/someone/model-gguf:latest"),
+    ],
+)
+def test_a_name_is_completed_as_ollama_does(written: str, meant: str) -> None:
+    assert completed(written) == meant

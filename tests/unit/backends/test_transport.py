@@ -92,6 +92,13 @@ def test_an_error_becomes_what_it_means(
         raise instance(kind)
 
 
+@pytest.mark.parametrize("kind", [httpx.ConnectError, NotReached, BrokenOff, httpx.ReadError])
+def test_only_where_no_connection_came_about_nothing_was_sent(kind: type[Exception]) -> None:
+    with pytest.raises(BackendUnavailable) as raised, translated_errors("http://host"):
+        raise instance(kind)
+    assert raised.value.is_unreached is (kind in (httpx.ConnectError, NotReached))
+
+
 def test_behind_the_head_a_complaint_means_that_the_rest_is_missing() -> None:
     with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
         raise NotHttp("no chunk")

@@ -1,5 +1,7 @@
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -399,3 +401,74 @@ def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
         closed.set()
 
     play(scene, script)
+
+
+class Noting(asyncio.Transport):
+    """A transport to nowhere, which notes whether its reading is paused and whether it ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_paused = False
+        self.is_over = False
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        del list_of_data
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def abort(self) -> None:
+        self.is_over = True
+
+
+def test_a_line_with_something_unread_is_not_used_again() -> None:
+    """Its reading may be paused, and whoever came next would wait for ever."""
+    size = 300 * 1024
+    transport = Noting()
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        line = Line(loop)
+        line.connection_made(transport)
+        loop.call_soon(
+            line.data_received,
+            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
+        )
+        await line.begin(HEAD, b"{}", later())
+        assert line.is_over
+        assert transport.is_paused
+        assert not line.is_reusable
+        Wire(Place("127.0.0.1", 1), SOON).release(line)
+
+    asyncio.run(scene())
+    assert transport.is_over
+
+
+class TwoAddresses(asyncio.SelectorEventLoop):
+    """A loop in which every name has two addresses, of which the first swallows what it gets."""
+
+    async def getaddrinfo(  # type: ignore[override]
+        self, host: str, port: int, **options: int
+    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        del host, options
+        kinds = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [(*kinds, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
+def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() -> None:
+    async def scene() -> None:
+        async with raw_backend(says(OK)) as backend:
+            port = int(backend.url.rpartition(":")[2])
+            with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+                deaf.bind(("127.0.0.2", port))
+                deaf.listen(0)
+                for filling in (first, second):  # until nothing more fits, and packets are dropped
+                    filling.setblocking(False)
+                    filling.connect_ex(("127.0.0.2", port))
+                one = Wire(Place("two.invalid", port), SOON)
+                assert await exchange(one) == (200, b"ok")
+                one.close()
+
+    with asyncio.Runner(loop_factory=TwoAddresses) as runner:
+        runner.run(scene())

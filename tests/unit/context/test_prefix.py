@@ -8,7 +8,7 @@ from tests.unit.context.conversations import system_message
 SYSTEM = system_message("Be brief.")
 ONE, TWO, THREE = (user_message(text) for text in ("one", "two", "three"))
 ANSWER = assistant_message("Yes.")
-LOOK, RUN = Tool("look", True, b"{1}"), Tool("run", True, b"{2}")
+LOOK, RUN = (Tool(name, True, b'{"name": "%s"}' % name.encode()) for name in ("look", "run"))
 
 
 def broken(before: tuple[Message, ...], now: tuple[Message, ...]) -> PrefixBroken | None:
@@ -69,7 +69,11 @@ def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, ro
     [
         ((LOOK,), (LOOK, RUN), "tools were added: run"),
         ((LOOK, RUN), (RUN,), "tools were taken away: look"),
-        ((LOOK,), (Tool("look", True, b"{3}"),), "the description of a tool changed: look"),
+        (
+            (LOOK,),
+            (Tool("look", True, b'{"name": "Look"}'),),
+            "the description of a tool changed: look",
+        ),
         ((LOOK, RUN), (RUN, LOOK), "the tools are in another order"),
     ],
 )
@@ -77,3 +81,10 @@ def test_tools_that_change_are_named(
     before: tuple[Tool, ...], now: tuple[Tool, ...], reason: str
 ) -> None:
     assert compare(trace((ONE,), before), trace((TWO,), now)) == PrefixBroken(None, reason)
+
+
+def test_a_tool_that_is_only_written_in_another_way_is_the_same() -> None:
+    spaced = Tool("look", True, b'{\n  "name" : "l\\u006fok"\n}')
+    assert compare(trace((ONE,), (LOOK,)), trace((ONE,), (spaced,))) is None
+    named, turned = (Tool("t", True, source) for source in (b'{"a":1,"b":2}', b'{"b":2,"a":1}'))
+    assert compare(trace((ONE,), (named,)), trace((ONE,), (turned,))) is not None

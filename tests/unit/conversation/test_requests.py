@@ -23,3 +23,12 @@ def test_a_question_leaves_parsing_to_the_backend_and_the_output_free() -> None:
 def test_a_request_cannot_be_altered() -> None:
     with pytest.raises(AttributeError):
         REQUEST.model = "n"  # type: ignore[misc]
+
+
+def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
+    plain = Request("m", (), {"model": b'"m"'})
+    assert plain.bounded(512).fields["max_tokens"] == b"512"
+    generous = Request("m", (), {"max_completion_tokens": b"900"}, max_tokens=900)
+    bounded = generous.bounded(512)
+    assert (bounded.max_tokens, dict(bounded.fields)) == (512, {"max_completion_tokens": b"512"})
+    assert generous.bounded(2000).fields["max_completion_tokens"] == b"900"

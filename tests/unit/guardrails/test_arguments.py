@@ -14,6 +14,7 @@ from proxy.guardrails.arguments import (
     check,
     object_text,
 )
+from proxy.guardrails.complaints import TOO_LARGE
 
 PARAMETERS: JsonObject = {
     "type": "object",
@@ -77,6 +78,14 @@ def test_what_was_repaired_is_written_anew_and_reported(
     written: JsonValue, facts: tuple[Fact, ...]
 ) -> None:
     assert check(WEATHER, written) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
+def test_half_a_character_is_replaced_and_reported(half: str) -> None:
+    text = f'{{"city": "Ro{half}me"}}'
+    repaired = (Repaired("get_weather"),)
+    city: JsonObject = {"city": "Ro\ufffdme"}
+    assert check(WEATHER, text) == ValidArguments(json.dump_text(city), city, repaired)
 
 
 def test_python_says_none_for_missing_arguments() -> None:
@@ -170,6 +179,32 @@ def test_an_unknown_type_loses_no_coercion_beside_it_and_is_said() -> None:
     assert checked.value == {"a": "1.5", "n": 5}
     assert [type(fact) for fact in checked.facts] == [Unchecked, Coerced]
     assert isinstance(check(Tool("odd", parameters, b""), '{"n": "x"}'), InvalidArguments)
+
+
+def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_says_so() -> None:
+    definitions: JsonObject = {"d0": {"type": "integer"}}
+    for level in range(30):
+        link: JsonValue = {"$ref": f"#/$defs/d{level}"}
+        definitions[f"d{level + 1}"] = {"anyOf": [link, link]}
+    schema: JsonObject = {"properties": {"a": {"$ref": "#/$defs/d30"}}, "$defs": definitions}
+    checked = check(Tool("odd", schema, b""), '{"a": "x"}')
+    assert isinstance(checked, ValidArguments)
+    (fact,) = checked.facts
+    assert isinstance(fact, Unchecked)
+    assert "too long" in fact.problem
+    fewer: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d16"}}}
+    assert check(Tool("odd", fewer, b""), '{"a": "x"}') == InvalidArguments(
+        {"a": "x"}, (TOO_LARGE,)
+    )
+    least: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d6"}}}
+    refused = check(Tool("odd", least, b""), '{"a": "x"}')
+    assert isinstance(refused, InvalidArguments)
+    assert [str(one) for one in refused.complaints] == ['/a: expected integer, got "x"']
+    assert check(Tool("odd", fewer, b""), '{"a": 1}') == ValidArguments('{"a": 1}', {"a": 1})
+    two: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d2"}}}
+    coerced = check(Tool("odd", two, b""), '{"a": "1"}')
+    assert isinstance(coerced, ValidArguments)
+    assert coerced.value == {"a": 1}
 
 
 def test_boolean_schemas_accept_everything_or_nothing() -> None:

@@ -1,4 +1,9 @@
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.complaints import Complaint, complaints
@@ -16,6 +21,8 @@ def forms(*schemas: JsonValue) -> JsonObject:
 
 TEXT_OBJECT: JsonObject = {"type": "object", "properties": {"x": {"type": "string"}}}
 NEEDY_OBJECT: JsonObject = {**TEXT_OBJECT, "required": ["y"]}
+UNION: JsonObject = {"anyOf": [{"const": 1}, {"const": 2}]}
+NAMED_S: JsonObject = {"propertyNames": {"const": "s"}}
 CLOSED: JsonObject = {"properties": {"a": {}}, "additionalProperties": False}
 ODDLY_NAMED: JsonObject = {"properties": {"additionalProperties": False}}
 
@@ -48,6 +55,16 @@ ODDLY_NAMED: JsonObject = {"properties": {"additionalProperties": False}}
             5,
             "the arguments: expected null or string, got 5",
         ),
+        ({"oneOf": [{}, {}, {}]}, 5, "expected only one of 3 forms to fit, not several, got 5"),
+        (
+            {"properties": {"p": {"propertyNames": {"enum": ["s", "l"]}}}},
+            {"p": {"m": 3}},
+            '/p/m: is no name that is allowed here, expected one of "s", "l"',
+        ),
+        (forms(UNION, {"const": 3}), {"a": "x"}, 'expected 1 or 2 or 3, got "x"'),
+        (forms(NAMED_S, {"maxProperties": 0}), {"a": {"m": 1}}, 'member names that are "s"'),
+        (forms({"required": ["b"]}, {"required": ["c"]}), {"a": {}}, 'with the member "b" or an'),
+        (forms({"minItems": 1}, False), {"a": []}, "expected at least 1 items or nothing at all"),
     ],
 )
 def test_a_defect_becomes_one_precise_sentence(
@@ -78,3 +95,107 @@ def test_long_things_are_shortened() -> None:
 def test_a_complaint_shows_what_stood_there() -> None:
     assert str(Complaint("/a", "expected null", "1")) == "/a: expected null, got 1"
     assert str(Complaint("", "is wrong")) == "the arguments: is wrong"
+
+
+# What a validator says of each kind: a schema, and a value that violates it in this way.
+KINDS: dict[str, tuple[JsonValue, JsonValue]] = {
+    "AdditionalProperties": (CLOSED, {"b": 1}),
+    "AnyOf": ({"anyOf": [{"type": "null"}, {"const": 1}]}, 2),
+    "Constant": ({"const": {"a": [1]}}, 2),
+    "Contains": ({"contains": {"type": "null"}}, [2]),
+    "Enum": ({"enum": ["a", 10**30, None]}, 2),
+    "ExclusiveMaximum": ({"exclusiveMaximum": 2}, 2),
+    "ExclusiveMinimum": ({"exclusiveMinimum": 2.5}, 2),
+    "FalseSchema": (False, 2),
+    "MaxItems": ({"maxItems": 0}, [2]),
+    "Maximum": ({"maximum": -1e300}, 2),
+    "MaxLength": ({"maxLength": 1}, "ab"),
+    "MaxProperties": ({"maxProperties": 0}, {"b": 1}),
+    "MinItems": ({"minItems": 2}, [2]),
+    "Minimum": ({"minimum": 10**30}, 2),
+    "MinLength": ({"minLength": 3}, "ab"),
+    "MinProperties": ({"minProperties": 2}, {"b": 1}),
+    "MultipleOf": ({"multipleOf": 0.3}, 2),
+    "Not": ({"not": {"anyOf": [{}]}}, 2),
+    "OneOfMultipleValid": ({"oneOf": [{}, {}]}, 2),
+    "OneOfNotValid": ({"oneOf": [{"const": 3}, {"required": ["z"]}]}, {}),
+    "Pattern": ({"pattern": "^c{2}$"}, "ab"),
+    "PropertyNames": ({"propertyNames": {"enum": ["s", "l"]}}, {"m": 3}),
+    "Required": ({"required": ["z"]}, {}),
+    "Type": ({"type": ["array", "null"]}, 2),
+    "UnevaluatedItems": ({"unevaluatedItems": False}, [2]),
+    "UnevaluatedProperties": ({"unevaluatedProperties": False}, {"b": 1}),
+    "UniqueItems": ({"uniqueItems": True}, [2, 2]),
+}
+# Those that this draft does not know, that are not asserted, or that count as satisfied.
+UNHEARD = {"AdditionalItems", "BacktrackLimitExceeded", "ContentEncoding", "ContentMediaType"}
+UNHEARD |= {"Custom", "Format", "FromUtf8", "Referencing", "RegexEngineFailure"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_violation_has_words(kind: str) -> None:
+    schema, value = KINDS[kind]
+    (error,) = compiled({"properties": {"a": schema}}).errors({"a": value})
+    assert type(error.kind).__name__ == kind
+    (complaint,) = complaints([error])
+    assert complaint.pointer.startswith("/a")
+
+
+def test_no_kind_of_violation_is_forgotten() -> None:
+    known = {name for name in vars(ValidationErrorKind) if name[0].isupper()}
+    assert known == KINDS.keys() | UNHEARD
+
+
+def within_items(schema: JsonValue, value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    return {"type": "array", "items": schema}, [value, value]
+
+
+def within_members(schema: JsonValue, value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    return {"additionalProperties": schema, "propertyNames": {"minLength": 2}}, {"n": value}
+
+
+def within_a_union(schema: JsonValue, value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    return {"anyOf": [schema, {"type": "null"}]}, value
+
+
+def within_equals(schema: JsonValue, value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    return {"oneOf": [schema, schema, {"allOf": [schema]}]}, value
+
+
+def within_names(schema: JsonValue, value: JsonValue) -> tuple[JsonValue, JsonValue]:
+    return {"propertyNames": {"allOf": [schema, False]}}, {"n": value}
+
+
+WRAPPERS: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]] = [
+    within_items,
+    within_members,
+    within_a_union,
+    within_equals,
+    within_names,
+]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(list(KINDS)), st.lists(st.sampled_from(WRAPPERS), max_size=4))
+def test_every_kind_of_violation_has_words_within_every_other(
+    kind: str, wrappers: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]]
+) -> None:
+    schema, value = KINDS[kind]
+    for wrapped in wrappers:
+        schema, value = wrapped(schema, value)
+    told = said({"properties": {"a": schema}}, {"a": value})
+    assert 0 < len(told) <= 5
+    assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in told)
+
+
+def test_unions_are_described_to_a_certain_depth() -> None:
+    nested: JsonObject = {"const": 1}
+    for _ in range(80):
+        nested = {"anyOf": [nested]}
+    assert said(nested, 2) == ["the arguments: expected one of 1 different forms, got 2"]
+
+
+def test_what_json_cannot_write_is_described_all_the_same() -> None:
+    (source,) = compiled({"const": 1}).errors(2)
+    error = ValidationError("", "", [], ["a"], [], source.kind, "\ud800")
+    assert str(*complaints([error])) == "/a: expected 1, got what JSON cannot write"

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
-from proxy.guardrails.loops import Loop, loop_at_end
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.loops import Loop, is_stuck, loop_at_end
+from proxy.guardrails.transcript import CompletedCall, Rounds
 
 LOOK = CompletedCall("look", {"x": 1}, "seen", has_failed=False)
 
@@ -21,3 +21,22 @@ def test_anything_else_is_none() -> None:
 
 def test_calls_that_nobody_can_read_are_no_loop() -> None:
     assert loop_at_end([replace(LOOK, arguments=None)] * 3) is None
+
+
+def test_what_the_user_asks_for_again_is_no_loop() -> None:
+    later = replace(LOOK, turn=1)
+    assert loop_at_end([LOOK, LOOK, later, later]) is None
+    assert loop_at_end([LOOK, later, later, later]) == Loop("look", {"x": 1}, 3)
+
+
+def test_a_job_that_is_polled_is_no_loop() -> None:
+    assert loop_at_end([replace(LOOK, result="status: running")] * 9) is None
+
+
+def test_many_rounds_are_too_many_only_where_the_last_found_nothing_new() -> None:
+    assert not is_stuck(Rounds(400))
+    assert not is_stuck(Rounds(50, 4))
+    assert is_stuck(Rounds(50, 5))
+    assert not is_stuck(Rounds(49, 49))
+    assert is_stuck(Rounds(2, 1), most=2)
+    assert not is_stuck(Rounds(2, 0), most=2)

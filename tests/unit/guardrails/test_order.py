@@ -3,7 +3,7 @@ from msgspec.structs import replace
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.guardrails.loops import Loop
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.order import Objection, object_to
+from proxy.guardrails.order import Objection, is_free, object_to
 from proxy.guardrails.transcript import CompletedCall
 from proxy.guardrails.verdict import Defect
 
@@ -25,7 +25,7 @@ def test_without_rules_everything_is_allowed() -> None:
 def test_the_call_of_a_loop_is_objected_to_and_no_other() -> None:
     offer = replace(OFFER, loop=Loop("look", {}, 3))
     assert objection("look", offer).defect is Defect.LOOP
-    assert "3 times" in objection("look", offer).problem
+    assert "last 3 calls of look" in objection("look", offer).problem
     assert object_to("look", {"x": 1}, offer) is None
     assert object_to("go", {}, offer) is None
 
@@ -45,3 +45,12 @@ def test_objections_become_firmer() -> None:
     assert len(set(problems)) == 3
     assert problems[2] == problems[3]
     assert "Stop" in problems[2]
+
+
+def test_a_call_is_free_if_no_rule_can_object_to_it_whatever_its_arguments() -> None:
+    offer = replace(OFFER, workflow=RULES, loop=Loop("look", {}, 3))
+    assert [name for name in ("read", "edit", "done", "look", "go") if is_free(name, offer)] == [
+        "read",
+        "go",
+    ]
+    assert is_free("done", replace(offer, completed=(READ,)))

@@ -268,3 +268,76 @@ def test_calls_before_the_end_of_thoughts_count_when_there_is_nothing_else() -> 
 def test_tags_named_like_an_offered_tool_are_read() -> None:
     _, reply = read(TextDelta("<get_weather>\n<city>Paris</city>\n</get_weather>"))
     assert reply.calls == (WrittenCall("get_weather", {"city": "Paris"}),)
+
+
+# Calls that thoughts go on behind, and calls that break.
+
+
+@pytest.mark.parametrize("thoughts", [f"{CALL}\nNo.", f"{CALL}\nor\n{CALL}", f"{CALL} is one."])
+def test_calls_that_the_reasoning_goes_on_behind_were_only_considered(thoughts: str) -> None:
+    assert read(ReasoningDelta(thoughts))[1].calls == ()
+
+
+def test_a_marked_call_before_plain_json_in_the_reasoning_does_not_count() -> None:
+    json = '```json\n{"name": "get_time", "arguments": {}}\n```'
+    assert read(ReasoningDelta(f"{CALL}\n{json}"))[1].calls == ()
+
+
+def test_a_broken_call_in_the_reasoning_lets_no_other_count() -> None:
+    _, reply = read(ReasoningDelta(f"{BROKEN}\n{CALL}"))
+    assert reply.calls == ()
+    assert not reply.is_botched
+
+
+def test_all_calls_at_the_end_of_the_reasoning_count() -> None:
+    assert len(read(ReasoningDelta(f"I call:\n{CALL}\n{CALL}</s>\n"))[1].calls) == 2
+
+
+def test_calls_that_unopened_thoughts_go_on_behind_were_only_considered() -> None:
+    _, reply = read(TextDelta(f"{CALL}\nNo.\n</think>\n"))
+    assert reply.calls == ()
+    assert reply.facts == (Refused("in_thoughts"),)
+
+
+def test_a_call_that_breaks_and_ends_in_unopened_thoughts_botches_nothing() -> None:
+    _, reply = read(TextDelta(f"It reads {BROKEN} then.\n</think>\n{CALL}"))
+    assert not reply.is_botched
+    assert reply.calls == (WrittenCall("get_time", {}),)
+
+
+def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -> None:
+    broken = BROKEN.removesuffix("</tool_call>")
+    _, reply = read(TextDelta(f"It reads {broken} then.\n</think>\n{CALL}"))
+    assert reply.is_botched
+    assert reply.calls == ()
+    assert reply.facts == (Refused("broken"), Refused("nested"))
+
+
+def test_no_call_behind_a_broken_one_is_part_of_the_reply() -> None:
+    _, reply = read(TextDelta(f"{CALL}\n{BROKEN}\n{CALL}"))
+    assert len(reply.calls) == 1
+    assert reply.is_botched
+
+
+def test_calls_out_of_order_are_botched_but_no_sign_of_a_stop_string() -> None:
+    text = f"I could send {CALL} first.\n{CALL}"
+    for offer in (OFFER, replace(OFFER, stop_strings=True)):
+        _, reply = read(TextDelta(text), offer=offer)
+        assert reply.is_botched
+        assert reply.calls == ()
+        assert not reply.is_cut_off
+
+
+WEATHER_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+def test_words_may_follow_a_call_with_which_the_reply_began_if_it_is_fit() -> None:
+    assert len(read(TextDelta(f"{WEATHER_CALL} and more"))[1].calls) == 1
+    for unfit in ('"arguments": {"town": 1}', '"arguments": 7'):
+        text = WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)
+        assert read(TextDelta(f"{text} and more"))[1].calls == ()
+    unknown = WEATHER_CALL.replace("get_weather", "other")
+    for tool, count in (("get_weather", 1), ("no_tool", 0)):
+        offer = replace(OFFER, aliases={"other": tool})
+        assert len(read(TextDelta(f"{unknown} and more"), offer=offer)[1].calls) == count
+    assert read(TextDelta(f"{unknown} and more"))[1].calls == ()

@@ -95,6 +95,12 @@ def test_one_bad_call_among_good_ones_rejects_them_all_but_keeps_the_good() -> N
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
+def test_no_call_behind_a_bad_one_is_kept() -> None:
+    bad = WrittenCall("get_wether", "{}", "b")
+    assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
+    assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1
+
+
 def test_a_call_that_cannot_be_repeated_in_a_history_is_answered_as_prose() -> None:
     verdict = rejected(ReadReply("Hm.", (TIME, WrittenCall("get_weather", "Paris"))))
     assert [message.role for message in verdict.nudge] == ["assistant", "user"]

@@ -92,6 +92,7 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
     [
         {"$ref": "http://127.0.0.1:9/schema"},
         {"$ref": "file:///etc/hostname"},
+        {"$ref": "https://json-schema.org/not-there"},
         {"$id": "http://example.com/a", "$ref": "b"},
         {"$ref": "#/nowhere"},
         {"properties": []},
@@ -160,11 +161,24 @@ def test_a_value_with_too_many_errors_to_list_is_invalid_without_them(
 def test_wrong_names_are_listed_in_small_objects_only() -> None:
     """Each of their errors carries the whole object."""
     schema = compiled({"propertyNames": {"maxLength": 1}})
-    names = {f"{number}x": number for number in range(200)}
+    names = {f"{number}x": number for number in range(500)}
     with pytest.raises(TooLargeToExplain):
         next(schema.errors(dict(names)))
     assert len(list(schema.errors(dict(list(names.items())[:100])))) == 100
     assert list(schema.errors({"a": [0] * 50_000})) == []
+
+
+def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
+    definitions: JsonObject = {"d0": INTEGER}
+    for level in range(25):
+        link: JsonValue = {"$ref": f"#/$defs/d{level}"}
+        definitions[f"d{level + 1}"] = {"anyOf": [link, link]}
+    schema = compiled({"properties": {"a": {"$ref": "#/$defs/d25"}}, "$defs": definitions})
+    with pytest.raises(UnusableSchema, match="too long"):
+        schema.is_valid({"a": "x"})
+    with pytest.raises(TooLargeToExplain):
+        next(schema.errors({"a": "x"}))
+    assert schema.is_valid({"b": "x"})
 
 
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])

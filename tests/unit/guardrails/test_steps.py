@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.steps import missing_steps, unmet_prerequisites
+from proxy.guardrails.steps import feasible, missing_steps, unmet_prerequisites
 from proxy.guardrails.transcript import CompletedCall
 
 RULES = Workflow(
@@ -47,3 +47,26 @@ def test_a_prerequisite_may_demand_the_call_alone() -> None:
     assert unmet_prerequisites("push", {}, RULES, [made("read")])
     assert not unmet_prerequisites("push", {}, RULES, [made("test")])
     assert not unmet_prerequisites("read", {}, RULES, [])
+
+
+@pytest.mark.parametrize(
+    ("offered", "completed", "steps", "prerequisites", "missing"),
+    [
+        (["read", "test", "edit", "push", "done"], [], ("read", "test"), RULES.prerequisites, ()),
+        (["read", "edit", "done"], [], ("read",), RULES.prerequisites[:1], ("test",)),
+        (["read", "push", "done"], [], ("read",), (), ("test",)),
+        (["push"], [], (), (), ("test",)),
+        (["push"], [made("test")], ("test",), RULES.prerequisites[1:], ()),
+        (["push"], [made("test", failed=True)], (), (), ("test",)),
+        (["other"], [], (), (), ()),
+    ],
+)
+def test_what_waits_for_a_tool_that_is_not_offered_is_left_out(
+    offered: list[str],
+    completed: list[CompletedCall],
+    steps: tuple[str, ...],
+    prerequisites: tuple[Prerequisite, ...],
+    missing: tuple[str, ...],
+) -> None:
+    left = Workflow(steps, prerequisites, RULES.terminal_tools)
+    assert feasible(RULES, offered, completed) == (left, missing)

@@ -2,7 +2,14 @@ import pytest
 
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.transcript import CompletedCall, completed_calls, object_of, rounds_since_user
+from proxy.guardrails.transcript import (
+    CompletedCall,
+    Rounds,
+    completed_calls,
+    is_pending,
+    object_of,
+    rounds_since_user,
+)
 
 
 def called(call_id: str, name: str = "look", arguments: str = "{}") -> Message:
@@ -18,8 +25,8 @@ def test_a_call_is_completed_by_its_result() -> None:
         called("c"),
     ]
     assert completed_calls(messages) == (
-        CompletedCall("go", {}, "gone", has_failed=False),
-        CompletedCall("look", {"x": 1}, "seen", has_failed=False),
+        CompletedCall("go", {}, "gone", has_failed=False, turn=1),
+        CompletedCall("look", {"x": 1}, "seen", has_failed=False, turn=1),
     )
 
 
@@ -55,8 +62,34 @@ def test_arguments_are_an_object_or_unreadable(written: str, read: dict[str, int
     assert object_of(written) == read
 
 
+def round_of(result: str, arguments: str = "{}") -> list[Message]:
+    return [called("1", arguments=arguments), tool_result("1", result)]
+
+
 def test_rounds_are_counted_since_the_user_spoke() -> None:
-    messages = [user_message("a"), called("1"), tool_result("1", "x")]
-    assert rounds_since_user(messages) == 1
-    assert rounds_since_user([*messages, user_message("b")]) == 0
-    assert rounds_since_user([*messages, called("2"), called("3")]) == 3
+    messages = [user_message("a"), *round_of("x")]
+    assert rounds_since_user(messages) == Rounds(1)
+    assert rounds_since_user([*messages, user_message("b")]) == Rounds()
+    assert rounds_since_user([*messages, *round_of("y"), *round_of("z")]) == Rounds(3)
+
+
+def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
+    seen = [*round_of("x"), *round_of("y", '{"a": 1}')]
+    assert rounds_since_user([*seen, *seen]) == Rounds(4, 2)
+    assert rounds_since_user([*seen, *seen, *round_of("new")]) == Rounds(5)
+    assert rounds_since_user([*seen, user_message("again"), *seen]) == Rounds(2)
+    assert rounds_since_user([*seen, tool_result("nobody", "asked")]) == Rounds(2)
+
+
+@pytest.mark.parametrize(
+    "status",
+    ["running", '{"status": "in_progress"}', "Build 40% done", "not ready, try again", "queued"],
+)
+def test_a_job_that_is_going_on_is_no_idle_round(status: str) -> None:
+    assert is_pending(status)
+    assert rounds_since_user(round_of(status) * 9) == Rounds(9)
+
+
+@pytest.mark.parametrize("result", ["sunny, 20 degrees", "done", "still " + "x" * 600, "100"])
+def test_a_result_is_not_pending(result: str) -> None:
+    assert not is_pending(result)

@@ -3,6 +3,7 @@ from proxy.conversation.replies import (
     ReasoningDelta,
     TextDelta,
     ToolCallArgumentsDelta,
+    ToolCalled,
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
@@ -10,15 +11,20 @@ from proxy.facts import RejectedReply
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.verdict import Accepted
+from proxy.inference.calls_release import CallsRelease
 from proxy.inference.listening import GuardedListening, Observing, PassingOn
 from proxy.inference.release import Release
+from proxy.inference.shown import ShownAnswer
 from tests.fakes.playbook import CLOCK, CountedIds
 
 OFFER = Offer((CLOCK,), TextPolicy.ACCEPT, in_order(()))
 
 
-def guarded() -> GuardedListening:
-    return GuardedListening(OFFER, Release(shows_prose=True), CountedIds())
+def guarded(*, streams_calls: bool = False) -> GuardedListening:
+    shown = ShownAnswer()
+    calls = CallsRelease(OFFER, shown) if streams_calls else None
+    release = Release(shown, calls, shows_prose=True)
+    return GuardedListening(OFFER, release, CountedIds(), shown)
 
 
 def test_guarded_content_is_read_before_it_is_shown() -> None:
@@ -39,7 +45,37 @@ def test_what_was_held_is_shown_in_the_end() -> None:
     shown, verdict = listening.finish("stop")
     assert shown == [TextDelta(" <tool")]
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict) == []
+    assert listening.complete(verdict, is_own=True) == []
+
+
+def test_a_call_is_shown_while_it_is_written() -> None:
+    listening = guarded(streams_calls=True)
+    assert listening.hear(ToolCallStarted(4, None, "get_time")) == [
+        ToolCallStarted(0, "made_1", "get_time")
+    ]
+    assert listening.hear(ToolCallArgumentsDelta(4, "{")) == [ToolCallArgumentsDelta(0, "{")]
+    assert listening.hear(ToolCallArgumentsDelta(4, "}")) == []
+    _, verdict = listening.finish("tool_calls")
+    assert verdict == Accepted("", (ToolCall("made_1", "get_time", "{}"),), "tool_calls")
+    assert isinstance(verdict, Accepted)
+    assert listening.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, "}")]
+
+
+def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
+    listening = guarded(streams_calls=True)
+    listening.hear(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
+    listening.hear(TextDelta("\n\n"))
+    assert listening.hear(ToolCallStarted(0, "a", "get_time")) == []
+    assert listening.hear(ToolCallArgumentsDelta(0, "{}")) == []
+
+
+def test_calls_that_share_an_id_are_told_apart() -> None:
+    listening = guarded()
+    for index in (0, 1):
+        listening.hear(ToolCallStarted(index, "same", "get_time"))
+    _, verdict = listening.finish("tool_calls")
+    assert isinstance(verdict, Accepted)
+    assert [call.id for call in verdict.calls] == ["same", "made_1"]
 
 
 def test_progress_is_passed_on() -> None:
@@ -48,8 +84,19 @@ def test_progress_is_passed_on() -> None:
     assert PassingOn(CountedIds()).hear(progress) == [progress]
 
 
-def test_passing_on_shows_text_as_it_comes_and_calls_whole() -> None:
+def test_passing_on_shows_everything_as_it_comes() -> None:
     listening = PassingOn(CountedIds())
+    started = ToolCallStarted(0, "made_1", "anything")
+    assert listening.hear(ToolCallStarted(0, None, "anything")) == [started]
+    broken = ToolCallArgumentsDelta(0, "{broken")
+    assert listening.hear(broken) == [broken]
+    _, verdict = listening.finish("stop")
+    assert isinstance(verdict, Accepted)
+    assert listening.complete(verdict, is_own=True) == []
+
+
+def test_passing_on_shows_calls_whole_to_those_who_want_that() -> None:
+    listening = PassingOn(CountedIds(), streams_calls=False)
     assert listening.hear(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
     assert listening.hear(ToolCallStarted(0, None, "anything")) == []
     assert listening.hear(ToolCallArgumentsDelta(0, "{broken")) == []
@@ -57,16 +104,17 @@ def test_passing_on_shows_text_as_it_comes_and_calls_whole() -> None:
     assert shown == []
     assert verdict == Accepted("<tool_call>", (ToolCall("made_1", "anything", "{broken"),), "stop")
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict) == []
+    assert listening.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
 
 
 def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
     listening = Observing(OFFER, CountedIds())
     assert listening.hear(TextDelta("Noon.")) == [TextDelta("Noon.")]
-    assert listening.hear(ToolCallStarted(0, "a", "launch")) == []
+    started = ToolCallStarted(0, "a", "launch")
+    assert listening.hear(started) == [started]
     shown, verdict = listening.finish("tool_calls")
     assert shown == []
     assert isinstance(verdict, Accepted)
     assert verdict.calls == (ToolCall("a", "launch", ""),)
     assert verdict.facts == (RejectedReply("unknown_tool"),)
-    assert listening.complete(verdict) == []
+    assert listening.complete(verdict, is_own=True) == []

@@ -31,6 +31,7 @@ from proxy.inference.turn import State
 from tests.fakes.playbook import Playbook, call, make_request, write
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
+RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
 PARIS = '{"city": "Paris"}'
 BAD_UNIT = '{"city": "Paris", "unit": "kelvin"}'
@@ -104,7 +105,7 @@ def test_a_respond_call_that_leaked_as_text_is_streamed_too() -> None:
 
 
 def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     write(book, f"Let me look.\n{LEAKED}")
     book << TextDelta("Let me look.") << ToolCalled(0, ToolCall("made_1", "get_time", "{}"))
     book << ReplyFinished("tool_calls")
@@ -123,7 +124,7 @@ def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> Non
 
 
 def test_prose_costs_one_nudge_and_the_answer_then_streams() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
     assert book.last_message["role"] == "user"
@@ -136,7 +137,7 @@ def test_prose_costs_one_nudge_and_the_answer_then_streams() -> None:
 
 
 def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
     book >> TextDelta("As I") << TextDelta("As I")
@@ -300,20 +301,50 @@ def test_prose_cut_off_by_the_token_limit_is_not_asked_for_again() -> None:
     book.end()
 
 
-def test_usage_is_that_of_the_reply_the_client_got() -> None:
-    book = Playbook.of(make_request()).ask()
+def test_usage_is_that_of_the_reply_the_client_got_with_what_all_attempts_cost() -> None:
+    book = Playbook.of(make_request(), RESPOND).ask()
     book >> UsageReported({"total_tokens": 1})
     write(book, "Prose.")
     book.ask()
     book >> UsageReported({"total_tokens": 2})
     call(book, "get_time", "{}")
     book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
-    book << UsageReported({"total_tokens": 2}) << ReplyFinished("tool_calls")
+    (usage, end) = book.shown
+    assert isinstance(usage, UsageReported)
+    assert usage.usage["total_tokens"] == 2
+    assert usage.usage["temper"] == {
+        "attempts": 2, "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 3
+    }  # fmt: skip
+    assert end == ReplyFinished("tool_calls")
+
+
+@pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
+def test_the_constrained_attempt_is_bounded_by_what_the_first_took(
+    spent: int | None, bound: int | None
+) -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    for tokens in (spent, 9_000):
+        book >> UsageReported({"completion_tokens": tokens})
+        write(book, "No.")
+        book.ask()
+    assert book.schema() is not None
+    assert book.question is not None
+    assert book.question.request.max_tokens == bound
+
+
+def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    write(book, "No.")
+    book.ask()
+    write(book, "I cannot.")
+    book.ask()
+    write(book, " " * 100, "length")
+    book << TextDelta("I cannot.") << ReplyFinished("stop")
     book.end()
 
 
 def test_a_later_attempt_that_fails_costs_nothing_that_an_earlier_one_gave() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
     book.shown += book.turn.abandon()
@@ -334,7 +365,7 @@ def test_an_empty_fallback_is_no_answer() -> None:
 
 
 def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
     book >> TextDelta("It") << TextDelta("It")
@@ -404,7 +435,7 @@ def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
 
 
 def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> None:
-    book = Playbook.of(make_request()).ask()
+    book = Playbook.of(make_request(), RESPOND).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
     for text in ("Hm, Paris.\n", "</think>\n\n", "It is sunny."):

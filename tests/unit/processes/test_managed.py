@@ -34,12 +34,14 @@ Result = TypeVar("Result")
 class Scene:
     """A backend over a server whose status and answers are set by the test."""
 
-    def __init__(self, status: Status, load_wait: float = 30.0) -> None:
+    def __init__(self, status: Status, load_wait: float = 30.0, notice_wait: float = 30.0) -> None:
         self.server = Followed("llama-server/qwen")
         self.server.note(status)
         self.routes = respx.MockRouter(assert_all_called=False)
         self.connected: list[str] = []
-        self.backend = Managed(self.server, PLANNED, self._connect, load_wait=load_wait)
+        self.backend = Managed(
+            self.server, PLANNED, self._connect, load_wait=load_wait, notice_wait=notice_wait
+        )
 
     def _connect(self, address: ServerAddress) -> LlamaServer:
         self.connected.append(address.base_url)
@@ -98,10 +100,88 @@ def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
     assert (error.loading, error.is_managed) == (True, False)
 
 
-def test_nobody_waits_for_a_server_that_has_just_crashed() -> None:
-    error = refusal(Scene(WAITING))
+def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
+    async def work() -> None:
+        scene = Scene(WAITING)
+        scene.answers(SECOND)
+        asked = asyncio.create_task(scene.ask())
+        await asyncio.sleep(0)
+        scene.server.note(STARTING)
+        await asyncio.sleep(0)
+        scene.server.note(Status(State.READY, address=SECOND))
+        assert (await asked)[-1] == ReplyFinished("stop")
+
+    run(work)
+
+
+def test_a_restart_that_takes_too_long_says_when_to_come_back() -> None:
+    error = refusal(Scene(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
+
+
+def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
+    async def work() -> None:
+        scene = Scene(READY)
+        scene.answers(SECOND)
+        back = Status(State.READY, address=SECOND)
+
+        def refuse(_: httpx.Request) -> httpx.Response:
+            asyncio.get_running_loop().call_soon(scene.server.note, back)  # a little later
+            raise httpx.ConnectError("refused")
+
+        scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=refuse)
+        assert (await scene.ask())[-1] == ReplyFinished("stop")
+        assert scene.connected == [FIRST.base_url, SECOND.base_url]
+
+    run(work)
+
+
+@pytest.mark.parametrize("status", [READY, DOWN])
+def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> None:
+    assert Scene(status).backend.hold() is None
+
+
+@pytest.mark.parametrize(
+    ("status", "news", "problem"),
+    [
+        (STARTING, "loading llama-server/qwen", "is loading its model"),
+        (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
+    ],
+)
+def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
+    status: Status, news: str, problem: str
+) -> None:
+    async def work() -> None:
+        scene = Scene(status)
+        hold = scene.backend.hold()
+        assert hold is not None
+        assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
+        granted = asyncio.create_task(hold.granted())
+        await asyncio.sleep(0)
+        scene.server.note(READY)
+        await granted
+        assert hold.is_granted
+
+    run(work)
+
+
+def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
+    async def work() -> None:
+        scene = Scene(STARTING)
+        hold = scene.backend.hold()
+        assert hold is not None
+        scene.server.note(DOWN)
+        with pytest.raises(BackendUnavailable, match="once too often"):
+            await hold.granted()
+
+    run(work)
+
+
+def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> None:
+    scene = Scene(READY, notice_wait=0.0)
+    scene.breaks_off(httpx.ConnectError("too many open files"))
+    assert "cannot be reached (too many open files)" in str(refusal(scene))
 
 
 def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
@@ -218,7 +298,7 @@ def test_its_health_follows_from_its_state(
 
 
 def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
-    scene = Scene(READY)
+    scene = Scene(READY, notice_wait=0.0)
     route = scene.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
     assert run(lambda: relayed_by(scene.backend)) == b"{}"
     assert route.calls.last.request.headers["authorization"] == "Bearer key one"

@@ -342,3 +342,15 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
             world.obey(world.swapping.leave(served, world.now))
     assert world.places == []
     assert world.swapping.waiting == 0
+
+
+def test_a_model_that_waits_knows_whose_requests_are_in_its_way() -> None:
+    swapping = Swapping([Model("a"), Model("b"), Model("c")], Budget(models=1))
+    assert swapping.in_the_way_of("b") == ()
+    used, _ = swapping.ask("a", 0.0)
+    assert swapping.in_the_way_of("a") == ()
+    assert swapping.in_the_way_of("b") == ("a",)
+    swapping.loaded("a", 1.0)
+    assert swapping.in_the_way_of("b") == ("a",)
+    swapping.leave(used, 2.0)
+    assert swapping.in_the_way_of("b") == ()

@@ -215,3 +215,10 @@ def test_a_fault_is_told_with_file_field_and_remedy(
     refused = refusal(folder_with(tmp_path, text))
     assert refused.setting == str(tmp_path / "mine.toml")
     assert refused.problem.startswith(problem)
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_profile(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, SMALL)
+    for file in folder.iterdir():
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert len(load_profiles(folder)) == len(load_profiles()) + 1

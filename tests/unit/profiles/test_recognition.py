@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Matching, Profile
 from proxy.profiles.recognition import Evidence, candidates, literal_length, recognise
+from tests.fakes.arrivals import is_bounded
 
 PROFILES = load_profiles()
 
@@ -307,3 +308,17 @@ def test_case_and_the_order_of_profiles_change_nothing(
     found = recognise(evidence, PROFILES)
     assert recognise(evidence, shuffled) == found
     assert recognise(Evidence(((name + around).swapcase(),)), shuffled).profile == found.profile
+
+
+@pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
+def test_a_long_name_takes_no_more_work_than_a_short_one(unit: str) -> None:
+    def work(text: str) -> None:
+        recognise(Evidence((text,)), PROFILES)
+
+    assert is_bounded(work, lambda size: unit * size, 2_000)
+
+
+def test_of_a_long_path_the_end_counts() -> None:
+    found = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
+    assert found.profile.name == "qwen3"
+    assert recognise(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC

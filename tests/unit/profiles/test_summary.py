@@ -45,10 +45,15 @@ def test_what_there_is_nothing_to_say_about_is_left_out() -> None:
         "profile": "generic (Any model): nothing known matches",
         "calls": "every syntax; several at once",
         "tools": "described by the chat template",
-        "prose": "respond",
+        "prose": "auto",
         "thoughts": "replayed: full",
         "template": "system messages anywhere",
     }
+
+
+def test_a_model_that_is_not_offered_the_tool_for_answers_says_so() -> None:
+    traits = Traits(offers_respond=False)
+    assert summary(RECOGNISED, traits)["prose"] == "auto, respond is not offered"
 
 
 def test_programs_read_the_same_as_json() -> None:
@@ -60,6 +65,7 @@ def test_programs_read_the_same_as_json() -> None:
         "parallel_calls": False,
         "tools_in_prompt": "mistral",
         "text_policy": "accept",
+        "offers_respond": True,
         "replay": "last",
         "resets_state": True,
         "aliases": {"python": "run_code"},

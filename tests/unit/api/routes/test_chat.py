@@ -77,10 +77,10 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
 @pytest.mark.parametrize(
     ("headers", "questions"),
     [
-        ({}, 2),
-        ({"x-temper-text-policy": " Accept "}, 1),
-        ({"x-temper-guardrails": "off"}, 1),
-        ({"x-temper-guardrails": "ON"}, 2),
+        ({}, 1),
+        ({"x-temper-text-policy": " Respond "}, 2),
+        ({"x-temper-text-policy": "respond", "x-temper-guardrails": "off"}, 1),
+        ({"x-temper-text-policy": "respond", "x-temper-guardrails": "ON"}, 2),
     ],
 )
 def test_headers_override_the_policy(headers: dict[str, str], questions: int) -> None:

@@ -82,6 +82,25 @@ def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     assert b"[DONE]" not in client.answer
 
 
+class Buggy(ScriptedBackend):
+    """Fails after the first piece, in a way that nobody foresaw."""
+
+    async def relay(self, passage: Passage, headers: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        del passage, headers
+        yield b"data: {}\n\n"
+        raise RuntimeError("of our own")
+
+
+def test_a_bug_in_the_middle_is_an_error_event_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = call(Buggy(), STREAMED)
+    assert client.answer.startswith(b'data: {}\n\n\ndata: {"error":')
+    assert not client.got[-1]["more_body"]
+    (logged,) = (record for record in caplog.records if record.exc_info)
+    assert "of our own" in str(logged.exc_info)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [(b"", b"body"), (b"[]", b"body"), (b"{", b"body"), (b'{"model": 7}', b"model")],

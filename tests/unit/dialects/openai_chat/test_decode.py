@@ -15,7 +15,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
-from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.openai_chat.decode import (
     ChunkDecoder,
     ReplyPart,
@@ -178,17 +177,6 @@ class TestARequest:
         with pytest.raises(InvalidRequest) as raised:
             request(response_format={"type": "json_schema", "json_schema": {"schema": 5}})
         assert raised.value.param == "response_format.json_schema.schema"
-
-    def test_reads_the_order_of_calls(self) -> None:
-        rule: JsonObject = {"tool": "b", "needs": "a", "argument": "path"}
-        rules: JsonObject = {
-            "required_steps": ["a"],
-            "prerequisites": [rule],
-            "terminal_tools": ["b"],
-        }
-        read = request(tools=[tool("a"), tool("b")], temper={"workflow": rules})
-        assert read.workflow == Workflow(("a",), (Prerequisite("b", "a", "path"),), ("b",))
-        assert request(temper={}).workflow == NO_RULES
 
     def test_takes_time_linear_in_the_history(self) -> None:
         def body(size: int) -> str:

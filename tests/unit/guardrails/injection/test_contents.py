@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
@@ -42,20 +44,32 @@ def source(message: Message) -> str:
 def test_contents_are_put_together_with_a_separator(
     first: str | None, second: str | None, content: str, text: str
 ) -> None:
-    message = joined(user(first), user(second), "-")
+    message = joined([user(first), user(second)], "-")
     assert source(message).replace(", ", ",") == (
         f'{{"role":"user","content":{content}}}'.replace(", ", ",")
     )
     assert message.text == text
 
 
+CONTENTS = st.sampled_from([None, "null", '""', '"a"', "[]", f"[{A}]", f"[{IMAGE},{B}]"])
+
+
+@given(st.lists(CONTENTS, min_size=1, max_size=6))
+def test_many_contents_are_put_together_as_two_and_two(contents: list[str | None]) -> None:
+    messages = [user(content) for content in contents]
+    one_by_one = joined(messages[:1], "-")
+    for message in messages[1:]:
+        one_by_one = joined([one_by_one, message], "-")
+    assert joined(messages, "-") == one_by_one
+
+
 def test_parts_keep_their_bytes() -> None:
-    assert IMAGE in source(joined(user(f"[{IMAGE}]"), user('"b"'), "-"))
+    assert IMAGE in source(joined([user(f"[{IMAGE}]"), user('"b"')], "-"))
     assert IMAGE in source(introduced(user(f"[{IMAGE}]"), "a", "-"))
 
 
 def test_only_the_content_of_the_second_is_taken() -> None:
-    message = joined(user('"a"', ',"name":"x"'), user('"b"', ',"name":"y","more":1'), "-")
+    message = joined([user('"a"', ',"name":"x"'), user('"b"', ',"name":"y","more":1')], "-")
     assert source(message) == '{"role":"user","content":"a-b","name":"x"}'
 
 

@@ -12,6 +12,7 @@ from proxy.guardrails.injection.convention import Convention
 from proxy.guardrails.injection.history import describe_in_prompt
 from proxy.guardrails.injection.registry import CONVENTIONS, convention
 from proxy.guardrails.traits import SystemRole, Template
+from tests.fakes.arrivals import is_linear
 from tests.unit.guardrails.injection.retelling import RESPOND, SEND, texts
 
 HERMES = convention("hermes")
@@ -20,6 +21,7 @@ FREE = Template()
 HOMELESS = Template(system=SystemRole.NOWHERE)
 STRICT = Template(alternates=True)
 IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:,"}}
+RESULT = b'{"role":"tool","content":"x"}'
 SENT = ToolCall("a", "send", '{"to": "x"}')
 LOOKED = ToolCall("b", "look", "{}")
 
@@ -229,3 +231,12 @@ def test_what_is_appended_changes_nothing_before_it(
         assert long[: len(short) - 1] == short[:-1]
         assert template.alternates or last.role == "user"
     assert not any(message.calls or message.role == "tool" for message in whole)
+
+
+@pytest.mark.parametrize("template", [FREE, STRICT])
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
+    def work(text: str) -> None:
+        retell(*(Message(role, one, RESULT, tool_call_id="a") for one in text), template=template)
+
+    assert is_linear(work, lambda size: "x" * size, 500)

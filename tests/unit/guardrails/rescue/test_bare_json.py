@@ -20,9 +20,12 @@ def test_an_answer_that_happens_to_be_json_is_given_up_early() -> None:
     assert read_syntax(BareJson(), "[see above]")[0] == NotACall(Reason.NOT_A_CALL)
 
 
-def test_json_on_its_own_line_needs_a_closing_mark() -> None:
-    assert read_syntax(UnopenedJson(), f"\n{PING}\n</tool_call>") == (Calls((CALL,)), "")
-    assert read_syntax(UnopenedJson(), f"\n{PING}\n")[0] == NotACall(Reason.NOT_A_CALL)
+def test_json_on_its_own_line_needs_all_of_its_brackets() -> None:
+    bare = Calls((CALL,), is_bare=True)
+    assert read_syntax(UnopenedJson(), f"\n{PING}\n</tool_call>") == (bare, "")
+    assert read_syntax(UnopenedJson(), f"\n{PING}\n") == (bare, "")
+    assert read_syntax(UnopenedJson(), f"\n[{PING}]") == (bare, "")
+    assert read_syntax(UnopenedJson(), f"\n{PING[:-1]}\n")[0] == NotACall(Reason.NOT_A_CALL)
     assert read_syntax(UnopenedJson(), '\n{"answer": 1}</tool_call>') == (
         NotACall(Reason.NOT_A_CALL),
         "1}</tool_call>",

@@ -90,8 +90,8 @@ def test_tags_may_be_named_like_their_parameters() -> None:
     assert read_syntax(Invoke(), text) == (Calls((pack(box="a"),)), "")
 
 
-def test_a_call_without_arguments_counts_only_in_a_wrapper_or_on_lines_of_its_own() -> None:
-    assert read_syntax(Invoke(), invocation())[0] == NotACall(Reason.NOT_A_CALL)
+def test_a_call_without_arguments_is_doubtful_without_a_wrapper_and_lines_of_its_own() -> None:
+    assert read_syntax(Invoke(), invocation()) == (Calls((pack(),), is_doubtful=True), "")
     assert read_syntax(Invoke(), invocation("", "\n")) == (Calls((pack(),)), "")
     assert read_syntax(Invoke(), invocation("", "\n")[:-1])[0] == NotACall(Reason.BROKEN)
 

@@ -13,8 +13,8 @@ from proxy.guardrails.rescue.findings import (
 )
 from proxy.guardrails.rescue.provenance import is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.rescue.scanner import Scanner
-from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.tool_names import named_after
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 from tests.fakes.playbook import make_tool
@@ -323,3 +323,93 @@ def test_openings_made_of_the_offered_names_are_looked_for() -> None:
 )
 def test_words_and_marks_around_a_call_say_whose_it_is(text: str, count: int) -> None:
     assert sum(isinstance(one, Found) for one in found_in(text)) == count
+
+
+# What became of the calls before, and what the line goes on with.
+
+BROKEN = '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>'
+EMPTY_TAG = "<now></now>"
+
+
+def kinds_in(text: str) -> list[Found | Reason]:
+    """Return what is found and why the rest is refused, however a text arrives."""
+    results = []
+    for pieces in chunkings(text):
+        scanner = Scanner(SYNTAXES, TOOLS, named_after((make_tool("now", {}),)))
+        findings = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
+        results.append(
+            [
+                one.reason if isinstance(one, Refused) else replace(one, source="")
+                for one in findings
+                if isinstance(one, Found | Refused)
+            ]
+        )
+    assert all(result == results[0] for result in results)
+    return results[0]
+
+
+def called(text: str) -> list[str]:
+    """Return the names of the calls in a text."""
+    return [call.name for one in kinds_in(text) if isinstance(one, Found) for call in one.calls]
+
+
+def test_an_example_that_cannot_be_read_is_quoted_and_so_is_what_follows() -> None:
+    assert kinds_in(f"For example:\n{BROKEN}\nor\n{MARKED}") == [Reason.QUOTED] * 2
+
+
+def test_an_empty_tag_counts_as_the_whole_reply_only() -> None:
+    assert called(EMPTY_TAG) == called(f"<think></think>{EMPTY_TAG}\n") == ["now"]
+    for text in (f"So {EMPTY_TAG}", f"{EMPTY_TAG} tells", f"```xml\n{EMPTY_TAG}\n```"):
+        assert called(text) == []
+    assert called(f"{EMPTY_TAG}\n{MARKED}") == ["look"]
+
+
+@pytest.mark.parametrize("joint", [" and ", ", ", ",\n", "; then ", "and"])
+def test_calls_that_are_joined_count_together(joint: str) -> None:
+    other = MARKED.replace("look", "now")
+    both = called(f"{MARKED}{joint}{other}")
+    assert both == (["look", "now"] if joint != "and" else [])
+    assert called(f"{MARKED}{joint}{other} are two.") == []
+    assert called(f"Use {MARKED}{joint}{other}") == []
+    assert called(f"{MARKED}{joint}{other}{joint}{BROKEN}") == []
+
+
+def test_words_join_only_calls_that_begin_alike() -> None:
+    assert called(f"{MARKED} and {NOW}") == []
+    assert called(f"{MARKED}, {NOW}") == ["look", "now"]
+
+
+@pytest.mark.parametrize("behind", [" and more", " 12", " {x}", " and more<|im_end|>", " 12\nThen"])
+def test_words_may_follow_a_call_with_which_a_reply_began(behind: str) -> None:
+    assert called(f"{MARKED}{behind}") == ["look"]
+    assert called(f"{NOW}{behind}") == []
+    assert called(f"I look.\n{MARKED}{behind}") == []
+    assert called(f"{MARKED.replace('look', 'see')}{behind}") == []
+
+
+def test_a_call_that_shares_its_line_with_another_is_none() -> None:
+    assert called(f"{MARKED} or more and {MARKED}") == []
+    assert called(f"{MARKED} plus some words and {NOW}") == []
+
+
+def test_behind_a_mention_in_thoughts_calls_have_to_end_the_reply() -> None:
+    before = f"It reads {BROKEN} then.\n</think>\n"
+    assert called(before + MARKED) == called(f"{before}{MARKED}<|im_end|>\n") == ["look"]
+    assert called(f"{before}{MARKED}\n{MARKED}") == ["look", "look"]
+    for behind in ("</tool_call>", "\n</tool_call>\n", "\nThat is it.", "\n</think>\nThat is it."):
+        assert called(f"{before}{MARKED}{behind}") == []
+
+
+def test_text_in_a_json_document_is_quoted_to_its_end() -> None:
+    document = f'{{"a": "Do this. {NOW} Then that."}}'
+    assert called(document) == called(f"So:\n{document}") == []
+    assert called(f"{document}\n{MARKED}") == ["look"]
+    broken = f'{{"a": "b" c, "d": "Do this.\n{NOW}\n"}}'
+    assert called(broken) == called(f"{broken}\n{MARKED}\nmore\n") == []
+
+
+def test_too_many_calls_behind_others_are_left_out() -> None:
+    many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
+    found = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
+    calls = [call for one in found if isinstance(one, Found) for call in one.calls]
+    assert len(calls) == MOST_CALLS

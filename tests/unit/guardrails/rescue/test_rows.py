@@ -63,7 +63,8 @@ def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
     before, first, between, second = ROWS[title]
     unknown = first.replace("look", "other")
     assert called(before + first + between + unknown + between + second) == []
-    assert called(before + first + between + second[:-8]) == []
+    cut_off = second.removesuffix("</tool_call>")[:-8]  # of the mark, half may be missing
+    assert called(before + first + between + cut_off) == []
     if title not in NAMED_AFTER_TOOLS:
         assert called(before + unknown + between + first + between + second) == []
 
@@ -82,8 +83,8 @@ def test_the_last_of_several_calls_that_are_no_row_is_none_by_itself(text: str) 
     assert called(text) == []
 
 
-def test_a_marked_call_behind_them_counts() -> None:
-    assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["now"]
+def test_a_marked_call_behind_them_counts_with_them() -> None:
+    assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
 
 
 def test_thoughts_make_no_row_with_what_follows_them() -> None:

@@ -185,9 +185,14 @@ def test_prose_may_follow_a_call_on_another_line(behind: str) -> None:
     assert found_in(CALL + behind) == [look(), Prose("That is it.")]
 
 
-def test_behind_a_refused_call_the_search_goes_on() -> None:
+def test_behind_a_call_that_was_only_mentioned_no_other_counts() -> None:
     text = f"{CALL} or\n{NOW}"
-    assert found_in(text) == [Refused(Reason.IN_SENTENCE), Prose(f"{CALL} or"), now()]
+    assert found_in(text) == [
+        Refused(Reason.IN_SENTENCE),
+        Prose(f"{CALL} or"),
+        Refused(Reason.OUT_OF_ORDER),
+        Prose(f"\n{NOW}"),
+    ]
 
 
 def test_an_opening_without_a_call_is_prose() -> None:
@@ -298,9 +303,21 @@ def test_plain_json_is_a_call_if_it_is_the_whole_reply() -> None:
     assert found_in(f" \n{LOOK}\n<|im_end|>\n") == [look(LOOK + "\n", "bare_json", is_marked=False)]
 
 
-@pytest.mark.parametrize("text", [f"{LOOK} is it.", f"{LOOK}\nDone.", f"So {LOOK}", f"So\n{LOOK}"])
+@pytest.mark.parametrize(
+    "text", [f"{LOOK} is it.", f"{LOOK}\nDone.", f"So {LOOK}", f"So\n{LOOK} x"]
+)
 def test_plain_json_beside_prose_is_prose(text: str) -> None:
     assert found_in(text) == [Prose(text)]
+
+
+def test_plain_json_on_lines_of_its_own_may_end_the_reply() -> None:
+    found = look(f"\n{LOOK}", "unopened_json", is_marked=False)
+    assert found_in(f"I look.\n{LOOK}") == [Prose("I look."), found]
+
+
+@pytest.mark.parametrize("before", ["You could send\n", "The page says it all.\n", "He wrote:\n"])
+def test_plain_json_of_which_somebody_tells_is_prose(before: str) -> None:
+    assert not any(isinstance(one, Found) for one in found_in(before + LOOK))
 
 
 @pytest.mark.parametrize("text", ['{"look": 1}', '{"name": "look"}', "[1, 2]", "[]", "[see]", "{"])
@@ -330,7 +347,7 @@ def test_other_code_fences_are_prose(text: str) -> None:
     assert found_in(text) == [Prose(text)]
 
 
-def test_an_unmarked_call_before_a_marked_one_is_prose() -> None:
+def test_an_unmarked_call_that_a_marked_one_repeats_is_prose() -> None:
     assert found_in(f"{LOOK}\n{CALL}") == [Prose(LOOK), look()]
 
 
@@ -356,9 +373,9 @@ def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check()
     "result", ["<tool_response>\n42\n</tool_response>", "[TOOL_RESULTS]42[/TOOL_RESULTS]"]
 )
 def test_a_result_behind_a_call_is_dropped(result: str) -> None:
-    text = f"{CALL}\n{result}\nIt is 42.\n{NOW}{result}{result}"
+    text = f"{CALL}\n{result}\nIt is 42.\n{CALL}{result}{result}"
     dropped = Dropped("invented_result")
-    assert found_in(text) == [look(), dropped, Prose("It is 42."), now(), dropped, dropped]
+    assert found_in(text) == [look(), dropped, Prose("It is 42."), look(), dropped, dropped]
 
 
 def test_a_result_without_end_is_dropped_to_the_end_of_the_reply() -> None:

@@ -1,5 +1,6 @@
 import pytest
 
+from proxy.guardrails.rescue.announcements import announces
 from proxy.guardrails.rescue.surroundings import Surroundings
 from tests.fakes.arrivals import chunkings
 
@@ -24,7 +25,7 @@ def after(text: str) -> tuple[bool, bool]:
         "text\n  ```json\n{}\n",
         "````\n",
         "```\none\n```\n```\n",
-        "``` a ` b\nc",
+        "``` a ` b",
         "Write `",
         "`a` and `",
         "`",
@@ -79,7 +80,7 @@ def last_of(text: str) -> tuple[bool, bool]:
         surroundings = Surroundings()
         for piece in pieces:
             surroundings.pass_prose(piece)
-        results.add((surroundings.is_sentence_start, surroundings.is_example))
+        results.add((surroundings.is_sentence_start, announces(surroundings.last_words)))
     assert len(results) == 1
     return results.pop()
 
@@ -141,9 +142,9 @@ def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> No
     surroundings = Surroundings()
     surroundings.pass_prose("For example:\n")
     surroundings.pass_example("<call>")
-    assert (surroundings.is_example, surroundings.is_line_start) == (True, False)
+    assert (announces(surroundings.last_words), surroundings.is_line_start) == (True, False)
     surroundings.pass_call()
-    assert (surroundings.is_example, surroundings.is_sentence_start) == (False, True)
+    assert (announces(surroundings.last_words), surroundings.is_sentence_start) == (False, True)
 
 
 @pytest.mark.parametrize(

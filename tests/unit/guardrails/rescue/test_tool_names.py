@@ -41,15 +41,19 @@ def test_markup_in_a_value_is_kept() -> None:
     ("text", "reason"),
     [
         ("<look> at this", Reason.NOT_A_CALL),
-        ("<look></look>", Reason.NOT_A_CALL),
         ("<look><other>x</other></look>", Reason.NOT_A_CALL),
         ("<look><at>x", Reason.NOT_A_CALL),
-        ("<now></now>", Reason.NOT_A_CALL),
         ("<look><at>x</at><text>y", Reason.BROKEN),
     ],
 )
 def test_other_markup_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(TAGS, text)[0] == NotACall(reason)
+
+
+@pytest.mark.parametrize("name", ["look", "now"])
+def test_an_empty_tag_is_doubtful(name: str) -> None:
+    found = Calls((WrittenCall(name, {}),), is_doubtful=True)
+    assert read_syntax(TAGS, f"<{name}></{name}>")[0] == found
 
 
 def test_a_tool_without_declared_parameters_takes_any() -> None:

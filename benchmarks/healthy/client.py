@@ -1,0 +1,149 @@
+"""A client that keeps every byte of an answer with its time, and reads them afterwards."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from benchmarks.load.client import Answer, Connection
+
+_DATA, _DONE = b"data: ", b"data: [DONE]"
+
+
+class Recording(Connection):
+    """A connection that keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[float, bytes]] = []
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.pieces = []
+
+    def _look(self, now: float) -> None:
+        self.pieces.append((now - self._sent, b"".join(self._parts)))
+        self._parts.clear()
+
+    @property
+    def sent_at(self) -> float:
+        """When the last request was sent, on the clock that all processes share."""
+        return self._sent
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Said | None = None
+    message: _Said | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: dict[str, object] | None = None
+    error: dict[str, object] | None = None
+
+
+_read = msgspec.json.Decoder(_Chunk)
+
+
+Content: TypeAlias = tuple[int, str, list[tuple[str, str]], str | None, dict[str, object] | None]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client saw: what was said, channel after channel, how it ended, when what arrived.
+
+    Channels are "text", and "name", "id" and "arguments" of each call. `arrived` has, for each
+    channel, how many characters were there at which second after the request.
+    """
+
+    status: int = 0
+    said: list[tuple[str, str]] = field(default_factory=list)
+    reason: str | None = None
+    usage: dict[str, object] | None = None
+    problem: str = ""
+    arrived: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    total: float = 0.0
+    sent_at: float = 0.0
+
+    @property
+    def content(self) -> Content:
+        """All that has to be equal."""
+        return self.status, self.problem, self.said, self.reason, self.usage
+
+    def first(self, channel: str) -> float | None:
+        """Return when the first character arrived; a channel's name may be its beginning."""
+        times = (ones[0][1] for name, ones in self.arrived.items() if name.startswith(channel))
+        return min(times, default=None)
+
+    def add(self, channel: str, text: str | None, now: float) -> None:
+        """Note what arrived on a channel."""
+        if not text:
+            return
+        if self.said and self.said[-1][0] == channel:
+            self.said[-1] = (channel, self.said[-1][1] + text)
+        else:
+            self.said.append((channel, text))
+        ones = self.arrived.setdefault(channel, [])
+        ones.append(((ones[-1][0] if ones else 0) + len(text), now))
+
+    def read(self, document: bytes, now: float) -> None:
+        """Read a chunk, or a whole answer; raises ValueError."""
+        chunk = _read.decode(document)
+        self.usage = chunk.usage or self.usage
+        if chunk.error is not None:
+            self.problem = f"an error: {chunk.error}"
+        for choice in chunk.choices:
+            said = choice.delta or choice.message or _Said()
+            self.add("text", said.content, now)
+            for place, call in enumerate(said.tool_calls or ()):
+                index = place if call.index is None else call.index
+                self.add(f"name {index}", call.function.name, now)
+                self.add(f"id {index}", call.id, now)
+                self.add(f"arguments {index}", call.function.arguments, now)
+            self.reason = choice.finish_reason or self.reason
+
+
+def read_answer(connection: Recording, answer: Answer) -> Seen:
+    """Read what a connection has received, whole or streamed."""
+    seen = Seen(answer.status, total=answer.total, sent_at=connection.sent_at)
+    whole = b"".join(piece for _, piece in connection.pieces)
+    try:
+        if whole.startswith(b"{"):
+            seen.read(whole, answer.total)
+        else:
+            for now, event in _events(connection.pieces):
+                seen.read(event, now)
+    except ValueError as error:
+        seen.problem = f"status {answer.status}, unreadable: {error}"
+    return seen
+
+
+def _events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
+    """Yield the data of each event, and when its last byte arrived; raises ValueError."""
+    rest = last = b""
+    for now, piece in pieces:
+        *events, rest = (rest + piece).split(b"\n\n")
+        for event in events:
+            last = event
+            if event.startswith(_DATA) and event != _DONE:
+                yield now, event.removeprefix(_DATA)
+    if rest or last != _DONE:
+        raise ValueError(f"the stream ends with {(rest or last)[-100:]!r}")

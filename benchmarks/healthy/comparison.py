@@ -1,0 +1,67 @@
+"""Is an answer through Temper the one without it, and was the prompt the client's? Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.healthy.client import Seen
+from benchmarks.healthy.ledger import Asked
+from benchmarks.healthy.replies import Delta
+from benchmarks.load.replies import RESPOND
+from proxy.conversation import json
+
+_SHOWN = 80
+
+
+def difference(direct: Seen, through: Seen) -> str:
+    """Say how an answer differs from the one without Temper, "" if it does not."""
+    if direct.status != 200 or direct.problem:
+        return f"the backend itself answered {direct.status}: {direct.problem}"
+    if direct.content == through.content:
+        return ""
+    if through.status != 200 or through.problem:
+        return f"status {through.status}: {through.problem}"
+    if direct.said != through.said:
+        return next(_unlike(direct.said, through.said))
+    if direct.reason != through.reason:
+        return f"finish reason {through.reason}, not {direct.reason}"
+    return f"usage {through.usage}, not {direct.usage}"
+
+
+def _unlike(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield where what was said differs; there must be such a place."""
+    nothing = ("nothing", "")
+    for place in range(max(len(one), len(other))):
+        mine = one[place] if place < len(one) else nothing
+        theirs = other[place] if place < len(other) else nothing
+        if mine != theirs:
+            yield f"{theirs[0]} {theirs[1][:_SHOWN]!r}, not {mine[0]} {mine[1][:_SHOWN]!r}"
+
+
+def prompt_difference(sent: bytes, asked: Asked) -> str:
+    """Say how a prompt differs from the client's beyond the offered `respond`, "" if not at all."""
+    mine, theirs = (json.split_object(body) for body in (sent, asked.body))
+    if mine["messages"] != theirs["messages"]:
+        return "the messages were changed"
+    tools = [tool for tool in json.split_array(theirs["tools"]) if not _is_respond(tool)]
+    return "" if json.split_array(mine["tools"]) == tools else "the tools were changed"
+
+
+def _is_respond(tool: bytes) -> bool:
+    described = json.parse(tool)
+    function = described.get("function") if isinstance(described, dict) else None
+    return isinstance(function, dict) and function.get("name") == RESPOND
+
+
+def delays(seen: Seen, asked: Asked, deltas: Sequence[Delta]) -> Iterator[float]:
+    """Yield the seconds from the sending of each delta until all of it was there."""
+    ends: dict[str, int] = {}
+    places = dict.fromkeys(seen.arrived, 0)
+    for delta, sent in zip(deltas, asked.sent, strict=False):
+        channel = delta.channel
+        ends[channel] = ends.get(channel, 0) + len(delta.text)
+        arrived = seen.arrived.get(channel, [])
+        while places.get(channel, 0) < len(arrived):
+            count, now = arrived[places[channel]]
+            if count >= ends[channel]:
+                yield seen.sent_at + now - sent
+                break
+            places[channel] += 1

@@ -1,0 +1,141 @@
+"""Asks for healthy replies, from the backend and through Temper in turn, and compares the two."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import httpx
+
+from benchmarks.healthy.client import Recording, Seen, read_answer
+from benchmarks.healthy.ledger import read_ledger
+from benchmarks.healthy.material import TOOLS
+from benchmarks.healthy.replies import KINDS, LONG, Wish
+from benchmarks.healthy.tally import (
+    DIRECT,
+    POLICIES,
+    THROUGH,
+    WAYS,
+    Batch,
+    Pair,
+    counted,
+    counted_name,
+    timed,
+    timed_name,
+    told,
+    worst,
+)
+from benchmarks.load.client import BrokenOff, Target
+from benchmarks.load.figures import Figures
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+# How fast tokens come, ms. A long argument would else take too long, and in a whole answer nobody
+# looks at the tokens.
+_DELAY_MS = 4.0
+_LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
+_AT_ONCE = 4
+_PATIENCE_SECONDS = 60.0
+
+
+async def measure(
+    target: Target, backend_url: str, replies: int
+) -> tuple[Figures, tuple[str, ...]]:
+    """Measure everything once; returns the figures and the first problems of each batch."""
+    stage = _Stage(Target(backend_url), target)
+    figures: Figures = {"replies": replies}
+    problems: list[str] = []
+    for kind in KINDS:
+        for way, is_streamed in WAYS.items():
+            wish = Wish(kind, is_streamed=is_streamed)
+            delay = _LONG_DELAY_MS[way] if kind == LONG else _DELAY_MS
+            batch = await stage.ask(replace(wish, delay_ms=delay), replies)
+            for name, value in timed(batch).items():
+                figures[timed_name(kind, way, name)] = value
+            problems += told(f"{kind} ({way})", batch)
+            for policy, headers in POLICIES.items():
+                hurried = _Stage(stage.direct, replace(target, headers=headers))
+                batch = await hurried.ask(wish, replies)
+                for name, value in counted(batch).items():
+                    key = counted_name(policy, kind, name)
+                    figures[key] = figures.get(key, 0) + value
+    return figures | worst(figures), tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The two servers that are asked."""
+
+    direct: Target
+    through: Target
+
+    async def ask(self, wish: Wish, replies: int) -> Batch:
+        """Ask both for the same replies, several at a time."""
+        batch = Batch()
+        queue = iter(range(1, replies + 1))
+
+        async def work() -> None:
+            sides = {DIRECT: _Side(self.direct), THROUGH: _Side(self.through)}
+            for number in queue:
+                one = replace(wish, number=number)
+                order = (DIRECT, THROUGH) if number % 2 else (THROUGH, DIRECT)
+                seen = {side: await sides[side].ask(one, side) for side in order}
+                batch.pairs.append(Pair(one, seen[DIRECT], seen[THROUGH]))
+            for side in sides.values():
+                side.close()
+
+        await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, replies))))
+        async with httpx.AsyncClient(trust_env=False) as client:
+            batch.ledger = read_ledger((await client.get(f"{self.direct.url}/asked")).content)
+        return batch
+
+
+class _Side:
+    """A server, and the connection to it that stays open."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._connection: Recording | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def ask(self, wish: Wish, side: str) -> Seen:
+        """Ask for a reply; whatever goes wrong is a problem of what was seen."""
+        body = body_of(replace(wish, id=wish.named(side)))
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                connection = self._connection
+                if connection is None or not connection.is_open:
+                    connection = self._connection = await self._target.connect_as(Recording)
+                answer = await connection.send(self._target.request(body))
+        except (OSError, BrokenOff, TimeoutError) as error:
+            self.close()
+            return Seen(problem=str(error) or "timed out")
+        return read_answer(connection, answer)
+
+
+def body_of(wish: Wish) -> bytes:
+    """Write the request of an agent; every other one comes with the result of a call."""
+    call: JsonObject = {"name": "read_file", "arguments": '{"path":"README.md"}'}
+    history: tuple[JsonObject, ...] = (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_before", "type": "function", "function": call}],
+        },
+        {"role": "tool", "tool_call_id": "call_before", "content": "# A project\n\nIt works.\n"},
+    )
+    body: JsonObject = {
+        "model": "mock",
+        "messages": [
+            {"role": "system", "content": "You are a careful assistant."},
+            {"role": "user", "content": f"What is to be said of number {wish.number}? {wish.mark}"},
+            *(history if wish.number % 2 else ()),
+        ],
+        "tools": [*TOOLS],
+        "stream": wish.is_streamed,
+        "temperature": 0.2,
+    }
+    if wish.is_streamed:
+        body["stream_options"] = {"include_usage": True}
+    return json.dump(body)

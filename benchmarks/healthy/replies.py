@@ -1,0 +1,223 @@
+"""The healthy replies: their kinds, what each says, and how a llama-server would send it. Pure.
+
+A mark in a message asks for one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from benchmarks.healthy.material import ANSWERS, CALLS, LINES, PREAMBLES
+from benchmarks.load.replies import DONE, Event, chunk, event_of, members
+from benchmarks.load.replies import Reply as Rendered
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+PREFIX = "healthy"
+LONG_TOKENS = 3_000
+_TOKEN = re.compile(r"\s?\w{1,6}|\s?[^\w\s]|\s")
+_PROMPT_TOKENS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which reply is wanted, how fast and in which way, and the id of the request for it."""
+
+    kind: str
+    number: int = 0
+    delay_ms: float = 0.0
+    id: str = ""
+    is_streamed: bool = True
+
+    def named(self, side: str) -> str:
+        """Return the id of the request to one of the servers that are compared."""
+        return f"{self.number}-{side}"
+
+    @property
+    def mark(self) -> str:
+        """The mark that asks for it."""
+        settings = f"kind={self.kind};number={self.number};delay_ms={self.delay_ms:g};id={self.id}"
+        return f"[[{PREFIX};{settings}]]"
+
+
+def read_wish(wish: bytes) -> Wish:
+    """Read what is between the brackets of a mark; raises ValueError."""
+    _, *settings = wish.decode().split(";")
+    values = dict(one.split("=", 1) for one in settings)
+    kind = values.get("kind", "")
+    if kind not in KINDS:
+        raise ValueError(f"the mock backend knows no {kind!r}")
+    number, delay = int(values.get("number", 0)), float(values.get("delay_ms", 0))
+    return Wish(kind, number, delay, values.get("id", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, its arguments as the model wrote them."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model says: text, then calls, the ids of which have a part in common."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    ids: str = "healthy"
+
+    @property
+    def reason(self) -> str:
+        """The finish reason."""
+        return "tool_calls" if self.calls else "stop"
+
+    @property
+    def deltas(self) -> "tuple[Delta, ...]":
+        """The reply token by token."""
+        text = (Delta("text", token) for token in tokens(self.text))
+        return (*text, *(delta for place in range(len(self.calls)) for delta in self._call(place)))
+
+    def _call(self, place: int) -> "Iterator[Delta]":
+        call = self.calls[place]
+        yield Delta(f"name {place}", call.name)
+        for token in tokens(call.arguments):
+            yield Delta(f"arguments {place}", token)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A token, and the channel of the answer that it adds to."""
+
+    channel: str
+    text: str
+
+
+def tokens(text: str) -> list[str]:
+    """Cut a text as a tokenizer might; nothing is lost."""
+    return _TOKEN.findall(text)
+
+
+def prose(number: int) -> Reply:
+    """Answer in prose."""
+    return Reply(_numbered(ANSWERS, number))
+
+
+def one_call(number: int) -> Reply:
+    """Call one tool."""
+    return Reply(calls=(_call(number),))
+
+
+def two_calls(number: int) -> Reply:
+    """Call two tools, or one with different arguments."""
+    return Reply(calls=(_call(number), _call(number + 1)))
+
+
+def prose_and_call(number: int) -> Reply:
+    """Say a sentence, then call a tool."""
+    return Reply(_numbered(PREAMBLES, number), (_call(number),))
+
+
+@lru_cache
+def long_call(number: int) -> Reply:
+    """Write a file of 3,000 tokens: behind its path, or every other time before it."""
+    written, count, place = "", 0, 0
+    while count < LONG_TOKENS:
+        line = LINES[place % len(LINES)].replace("#", str(number + place))
+        written, count, place = written + line, count + len(tokens(line)), place + 1
+    path, text = f'"path": "part_{number}.py"', f'"text": "{written}"'
+    both = (path, text) if number % 2 == 0 else (text, path)
+    return Reply(calls=(Call("write_file", f"{{{both[0]}, {both[1]}}}"),))
+
+
+# The name of the kind whose model uses the `respond` tool wherever it is offered.
+RESPONDING = "an answer by `respond`"
+LONG = "a 3,000-token argument"
+KINDS: dict[str, Callable[[int], Reply]] = {
+    "prose": prose,
+    RESPONDING: prose,
+    "one call": one_call,
+    "two calls": two_calls,
+    "prose and a call": prose_and_call,
+    LONG: long_call,
+}
+
+
+def obedient(number: int) -> Reply:
+    """Do what a good model does that is told to call a tool after it has answered."""
+    return one_call(number)
+
+
+def _call(number: int) -> Call:
+    name, arguments = CALLS[number % len(CALLS)]
+    return Call(name, arguments.replace("#", str(number)))
+
+
+def _numbered(texts: tuple[str, ...], number: int) -> str:
+    return texts[number % len(texts)].replace("#", str(number))
+
+
+def streamed(reply: Reply, *, responds: str = "", has_usage: bool = False) -> Rendered:
+    """Render a stream; `responds` is the tool that an answer in prose is put into."""
+    start = [chunk({"role": "assistant", "content": None})]
+    end = [chunk({}, "tool_calls" if responds else reply.reason)]
+    written = [_written(delta, reply) for delta in reply.deltas]
+    if responds:
+        start.append(chunk(_opening(reply, 0, Call(responds, '{"message":"'))))
+        written = [_more(0, _escaped(delta.text)) for delta in reply.deltas]
+        end.insert(0, chunk(_more(0, '"}')))
+    if has_usage:
+        told: JsonObject = {"choices": [], **members("chat.completion.chunk")}
+        end.append(event_of({**told, "usage": _usage(reply)}))
+    events = (Event(chunk(delta)) for delta in written)
+    return Rendered(tuple(start), tuple(events), (*end, DONE))
+
+
+def whole(reply: Reply, *, responds: str = "") -> bytes:
+    """Render the body of a reply that is not streamed."""
+    calls: tuple[Call, ...] = reply.calls
+    if responds:
+        calls = (Call(responds, f'{{"message":"{_escaped(reply.text)}"}}'),)
+    message: JsonObject = {"role": "assistant", "content": None if responds else reply.text or None}
+    if calls:
+        message["tool_calls"] = [_described(reply, place, call) for place, call in enumerate(calls)]
+    reason = "tool_calls" if calls else "stop"
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
+    body: JsonObject = {**members("chat.completion"), "choices": [choice], "usage": _usage(reply)}
+    return json.dump(body)
+
+
+def _written(delta: Delta, reply: Reply) -> JsonObject:
+    channel, _, place = delta.channel.partition(" ")
+    if channel == "text":
+        return {"content": delta.text}
+    if channel == "name":
+        return _opening(reply, int(place), Call(delta.text, ""))
+    return _more(int(place), delta.text)
+
+
+def _opening(reply: Reply, place: int, call: Call) -> JsonObject:
+    return {"tool_calls": [{"index": place, **_described(reply, place, call)}]}
+
+
+def _more(place: int, arguments: str) -> JsonObject:
+    return {"tool_calls": [{"index": place, "function": {"arguments": arguments}}]}
+
+
+def _described(reply: Reply, place: int, call: Call) -> JsonObject:
+    function: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{reply.ids}_{place}", "type": "function", "function": function}
+
+
+def _escaped(text: str) -> str:
+    return json.dump_text(text)[1:-1]
+
+
+def _usage(reply: Reply) -> JsonObject:
+    count = len(reply.deltas)
+    return {
+        "prompt_tokens": _PROMPT_TOKENS,
+        "completion_tokens": count,
+        "total_tokens": _PROMPT_TOKENS + count,
+    }

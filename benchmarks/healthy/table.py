@@ -1,0 +1,94 @@
+"""What became of healthy replies, as Markdown: what was added to them, what was changed."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from benchmarks.healthy.replies import KINDS, RESPONDING
+from benchmarks.healthy.tally import POLICIES, WAYS, counted_name, timed_name
+from benchmarks.load.candidates import TEMPER
+from benchmarks.load.results import Results
+
+Writer: TypeAlias = Callable[[Results], str]
+
+SCENARIO = "healthy"
+_COLUMNS = {
+    "first content": ("first_content_p50", "first_content_p99"),
+    "first argument byte": ("first_argument_p50", "first_argument_p99"),
+    "each delta": ("delay_p50", "delay_p99"),
+    "the whole": ("total_p50", "total_p99"),
+}
+_REMARKS = (
+    f"- {RESPONDING}: from a model that uses the tool wherever it is offered.",
+    "- `respond` and `require` are for models that need them. Under the first prose is asked for "
+    "again once, under the second it is no answer: the model, told to call a tool, calls one.",
+)
+
+
+def timings(results: Results) -> str:
+    """Write what Temper added to each kind of reply, and how many generations it took."""
+    lines = [_origin(results), "", *_head(["", *_COLUMNS, "generations", "changed"])]
+    for kind in KINDS:
+        for way in WAYS:
+            name = kind if way == "streamed" else f"{kind}, not streamed"
+            added = [
+                "{} / {}".format(*(_ms(results, kind, way, one) for one in pair))
+                for pair in _COLUMNS.values()
+            ]
+            lines.append(_row([name, *map(_joined, added), *_counts(results, kind, way)]))
+    return "\n".join(lines) + "\n"
+
+
+def harm(results: Results) -> str:
+    """Write how many healthy replies were changed, and how many asked for again, per policy."""
+    lines = [_origin(results), "", *_head(["", *(f"`{policy}`" for policy in POLICIES)])]
+    for kind in KINDS:
+        cells = [_harmed(results, policy, kind) for policy in POLICIES]
+        lines.append(_row([kind, *cells]))
+    return "\n".join([*lines, "", *_REMARKS]) + "\n"
+
+
+def _harmed(results: Results, policy: str, kind: str) -> str:
+    changed, again, replies = (
+        _figure(results, counted_name(policy, kind, name))
+        for name in ("changed", "again", "replies")
+    )
+    if changed is None or again is None or replies is None:
+        return "-"
+    extra = f", {again:.0f} asked again" if again else ""
+    return f"{changed:.0f} of {replies:.0f}{extra}"
+
+
+def _counts(results: Results, kind: str, way: str) -> Iterator[str]:
+    generations = _figure(results, timed_name(kind, way, "generations"))
+    changed = _figure(results, timed_name(kind, way, "changed"))
+    replies = _figure(results, "replies")
+    yield "-" if generations is None else f"{generations:.2f}"
+    yield "-" if changed is None or replies is None else f"{changed:.0f} of {replies:.0f}"
+
+
+def _ms(results: Results, kind: str, way: str, figure: str) -> str:
+    value = _figure(results, timed_name(kind, way, figure))
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def _joined(both: str) -> str:
+    return "-" if both == "- / -" else both
+
+
+def _figure(results: Results, name: str) -> float | None:
+    return results.figure(SCENARIO, TEMPER, name)
+
+
+def _origin(results: Results) -> str:
+    size = " (`--quick`)" if results.is_quick else ""
+    return f"Measured on {results.date}{size}: {results.machine}."
+
+
+def _head(cells: Sequence[str]) -> Iterable[str]:
+    return _row(cells), "|" + " --- |" * len(cells)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,140 @@
+"""What became of healthy replies: how many were changed, how much later they came. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.healthy import comparison
+from benchmarks.healthy.client import Seen
+from benchmarks.healthy.ledger import Asked
+from benchmarks.healthy.replies import KINDS, Wish
+from benchmarks.load.figures import Figures, percentile
+
+DIRECT, THROUGH = "direct", "temper"
+WAYS = {"streamed": True, "whole": False}
+# What prose is worth: the default is asked for by saying nothing.
+POLICIES: dict[str, Mapping[str, str]] = {
+    "auto": {},
+    **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
+}
+_READINGS = ("first_content", "first_argument", "delay", "total")
+_SUMMED = ("changed", "prompts")
+TIMED = (
+    *(f"{one}_p{percent}" for one in _READINGS for percent in (50, 99)),
+    "generations",
+    *_SUMMED,
+)
+_MS = 1000
+_MOST_PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One reply, as it came from the backend and as it came through Temper."""
+
+    wish: Wish
+    direct: Seen
+    through: Seen
+
+
+@dataclass(slots=True)
+class Batch:
+    """All replies of a kind that were asked for in one way, and the backend's ledger of them."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    ledger: dict[str, list[Asked]] = field(default_factory=dict)
+
+    def asked(self, pair: Pair, side: str) -> list[Asked]:
+        """Return the questions that the backend got for one side of a pair."""
+        return self.ledger.get(pair.wish.named(side), [])
+
+
+def counted(batch: Batch) -> Figures:
+    """Count the replies, those that were changed or asked for again, and changed prompts."""
+    questions = [batch.asked(pair, THROUGH) for pair in batch.pairs]
+    changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
+    return {
+        "replies": len(batch.pairs),
+        "changed": sum(map(bool, changed)),
+        "again": sum(len(asked) > 1 for asked in questions),
+        "generations": sum(map(len, questions)),
+        "prompts": sum(map(bool, prompt_differences(batch))),
+    }
+
+
+def prompt_differences(batch: Batch) -> Iterator[str]:
+    """Tell of each pair how the first prompt differs, "" if it does not."""
+    for pair in batch.pairs:
+        sent, asked = (batch.asked(pair, side) for side in (DIRECT, THROUGH))
+        if sent and asked:
+            mark = pair.wish.named(DIRECT).encode(), pair.wish.named(THROUGH).encode()
+            yield comparison.prompt_difference(sent[0].body.replace(*mark), asked[0])
+        else:
+            yield "no question arrived"
+
+
+def told(name: str, batch: Batch) -> list[str]:
+    """Name the first differences of a batch."""
+    found = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
+    found += prompt_differences(batch)
+    return [f"{name}: {one}" for one in dict.fromkeys(filter(None, found))][:_MOST_PROBLEMS]
+
+
+def timed(batch: Batch) -> Figures:
+    """Tell what Temper added, in ms, and how many generations an answer took."""
+    good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
+    readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
+        "total": lambda pair, side: (_seen(pair, side).total,),
+        "first_content": lambda pair, side: _first(pair, side, "text"),
+        "first_argument": lambda pair, side: _first(pair, side, "arguments"),
+        "delay": lambda pair, side: _delays(batch, pair, side),
+    }
+    figures: Figures = {}
+    for name, read in readings.items():
+        direct, through = (
+            [value for pair in good for value in read(pair, side)] for side in (DIRECT, THROUGH)
+        )
+        for percent in (50, 99) if direct and through else ():
+            added = percentile(through, percent) - percentile(direct, percent)
+            figures[f"{name}_p{percent}"] = _MS * added
+    found = counted(batch)
+    figures |= {"changed": found["changed"], "prompts": found["prompts"]}
+    return figures | {"generations": found["generations"] / max(1, len(batch.pairs))}
+
+
+def _seen(pair: Pair, side: str) -> Seen:
+    return pair.direct if side == DIRECT else pair.through
+
+
+def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
+    first = _seen(pair, side).first(channel)
+    if pair.wish.is_streamed and first is not None:
+        yield first
+
+
+def _delays(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
+    """Yield how long each delta travelled; one that was said twice counts from the first time."""
+    asked = batch.asked(pair, side)
+    if pair.wish.is_streamed and asked:
+        deltas = KINDS[pair.wish.kind](pair.wish.number).deltas
+        yield from comparison.delays(_seen(pair, side), asked[0], deltas)
+
+
+def timed_name(kind: str, way: str, figure: str) -> str:
+    """Name a figure of a kind that was asked for in one way."""
+    return f"{kind} ({way}): {figure}"
+
+
+def counted_name(policy: str, kind: str, figure: str) -> str:
+    """Name a figure of a kind under a policy."""
+    return f"{policy}: {kind}: {figure}"
+
+
+def worst(figures: Figures) -> Figures:
+    """Sum up: the slowest and dearest kind for each figure, and all that was changed."""
+    found: Figures = {}
+    for figure in TIMED:
+        names = (timed_name(kind, way, figure) for kind in KINDS for way in WAYS)
+        values = [figures[name] for name in names if name in figures]
+        if values:
+            found[figure] = sum(values) if figure in _SUMMED else max(values)
+    return found

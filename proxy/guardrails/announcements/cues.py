@@ -1,0 +1,88 @@
+"""The words by which one language announces an act, as data, and the notation they are written in.
+
+Phrases are separated by commas and lower case. `*` stands for any letters of one word, or, in a
+script without spaces, for a few characters. `,` and `:` cannot be part of a phrase.
+"""
+
+# ruff: noqa: RUF001 - marks of many scripts look alike
+
+import unicodedata
+from dataclasses import dataclass
+from enum import Enum
+
+# Arabic vowel marks may be left out; a Hindi nasal is written with either of two marks.
+_FOLDED = str.maketrans(
+    {"’": "'", "ʼ": "'", "ँ": "ं", "İ": "i", **dict.fromkeys(map(chr, range(0x64B, 0x653)), "")}
+)
+
+
+class Script(Enum):
+    """What a language is written in; only tables of the script of a sentence are asked."""
+
+    LATIN = "latin"
+    CYRILLIC = "cyrillic"
+    ARABIC = "arabic"
+    DEVANAGARI = "devanagari"
+    HAN = "han"
+    KANA = "kana"
+    HANGUL = "hangul"
+
+
+@dataclass(frozen=True, slots=True)
+class Cues:
+    """One language. A sentence announces if it has a cue and nothing that bars it."""
+
+    language: str
+    script: Script
+    # "I will", "let me": a cue together with one of `acts` behind it. Between the two may stand
+    # any of `fillers`, and up to `gap` words of any kind where the verb comes last.
+    openings: str = ""
+    fillers: str = ""
+    gap: int = 0
+    acts: str = ""
+    # The first person of verbs of acting, with a subject (or fillers) before it or behind it.
+    subjects: str = ""
+    verbs: str = ""
+    # Cues by themselves: anywhere; where the sentence begins (behind any of `leads`), and there
+    # only if it ends in an ellipsis; where it ends (before any of `particles`), as a stem and a
+    # suffix or whole; and as the whole sentence.
+    forms: str = ""
+    starts: str = ""
+    trailing: str = ""
+    leads: str = ""
+    stems: str = ""
+    suffixes: str = ""
+    endings: str = ""
+    wholes: str = ""
+    particles: str = ""
+    # What makes it an answer: anywhere; what asks the user for something, shortly before it too;
+    # before the cue; directly before or behind it; within the `gap`; and, for `starts` that may be
+    # the subject of a sentence, the verbs which show that they are.
+    bars: str = ""
+    requests: str = ""
+    bars_before: str = ""
+    bars_beside: str = ""
+    bars_after: str = ""
+    bars_inside: str = ""
+    finites: str = ""
+    # Words behind which a clause of its own begins: `finites` there mean nothing.
+    clauses: str = ""
+    # Words like "now" at the very end. They, and a colon there, make an act of any verb behind an
+    # opening but `sayings`; behind a comma `starts` count with one of them only.
+    urgencies: str = ""
+    sayings: str = ""
+    # How a sentence begins that only tells what comes after the act; the one before it is judged.
+    afterthoughts: str = ""
+    # Whether words are separated by spaces.
+    is_spaced: bool = True
+
+
+def folded(text: str) -> str:
+    """Return a text with what is only another way to write the same letters made equal."""
+    return unicodedata.normalize("NFC", text).translate(_FOLDED).casefold()
+
+
+def phrases(written: str) -> tuple[str, ...]:
+    """Return the phrases of a field, the longest first."""
+    found = {" ".join(one.split()) for one in folded(written).split(",")}
+    return tuple(sorted(found - {""}, key=lambda one: (-len(one), one)))

@@ -1,0 +1,233 @@
+"""Looks for the cues of one language in one sentence; knows nothing about replies."""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from proxy.guardrails.announcements.cues import Cues, phrases
+
+_NEVER = re.compile(r"(?!)")
+_COLON, _ELLIPSIS = ":", "…"
+_END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
+# What follows a colon was said rather than announced, unless it is a quotation or code.
+_SAID = re.compile(r" : .*[^\W\d_]")
+_SIGHT = 60  # of the end of a sentence, where the verb may stand last
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words and marks with one space before and behind each, folded; see `endings.py`."""
+
+    text: str
+    words: frozenset[str]
+
+
+class Finding(Enum):
+    """What a table says about a sentence: nothing, that it announces, or that it only seems to."""
+
+    NOTHING = "nothing"
+    ANNOUNCED = "announced"
+    BARRED = "barred"
+
+
+class Matcher:
+    """The table of one language; patterns are compiled when they are first needed."""
+
+    def __init__(self, cues: Cues) -> None:
+        self._cues = cues
+        self.language = cues.language
+        self._space = " " if cues.is_spaced else ""
+        self._first_words = _first_words(cues)
+        self._words_of_afterthoughts = _first_words_of(cues.afterthoughts)
+        self._last_words = tuple(one.rpartition(" ")[2] for one in phrases(cues.suffixes))
+
+    def find(self, sentence: Sentence, tool_words: Collection[str]) -> Finding:
+        """Judge a sentence; a word of a tool's name counts as an act."""
+        if not self._may_have_cue(sentence.words):
+            return Finding.NOTHING
+        spans = list(self._spans(sentence.text, tool_words))
+        if not spans:
+            return Finding.NOTHING
+        if self._bar.search(sentence.text.replace(" ,", "")) or self.is_request(sentence):
+            return Finding.BARRED
+        counts = any(self._counts(sentence.text, start, end) for start, end in spans)
+        return Finding.ANNOUNCED if counts else Finding.BARRED
+
+    def is_request(self, sentence: Sentence) -> bool:
+        """Tell whether a sentence asks the user for something."""
+        return self._request.search(sentence.text) is not None
+
+    def is_afterthought(self, sentence: Sentence) -> bool:
+        """Tell whether a sentence only says what follows the act that was announced before it."""
+        if self._words_of_afterthoughts.isdisjoint(sentence.words) and self._cues.is_spaced:
+            return False
+        return self._afterthought.match(sentence.text) is not None
+
+    def _may_have_cue(self, words: Collection[str]) -> bool:
+        """Tell cheaply whether it is worth to look, which it is for few tables."""
+        if not self._cues.is_spaced or not self._first_words.isdisjoint(words):
+            return True
+        last_words = self._last_words
+        return bool(last_words) and any(word.endswith(last_words) for word in words)
+
+    def _spans(self, text: str, tool_words: Collection[str]) -> Iterator[tuple[int, int]]:
+        for found in self._cue.finditer(text):
+            yield found.span()
+        for found in self._last.finditer(text, max(0, len(text) - _SIGHT)):
+            yield found.span()
+        for found in self._start.finditer(text):
+            if not self._is_subject(text[found.end() :]):
+                yield found.span()
+        for found in self._opened.finditer(text):
+            if self._is_act(found[1], text, tool_words):
+                yield found.span()
+
+    def _is_act(self, word: str, text: str, tool_words: Collection[str]) -> bool:
+        """Judge a word behind an opening."""
+        if word in self._sayings or not word.isalpha():
+            return False
+        if word in tool_words:
+            return True
+        is_urgent = text.endswith(f" {_COLON} ") or self._urgency.search(text) is not None
+        return is_urgent and bool(self._sayings)
+
+    def _is_subject(self, rest: str) -> bool:
+        """Tell whether what began a clause is what the clause is about."""
+        clause = self._clause.search(rest)
+        return self._finite.search(rest[: clause.start() + 1] if clause else rest) is not None
+
+    def _counts(self, text: str, start: int, end: int) -> bool:
+        before, cue, behind = text[:start], text[start:end], text[end:]
+        if self._before.search(before) or self._beside.search(before):
+            return False
+        if self._inside.search(f" {cue} "):
+            return False
+        return not (self._behind.match(behind) or _SAID.search(behind))
+
+    @cached_property
+    def _cue(self) -> re.Pattern[str]:
+        cues, fillers = self._cues, self._fillers
+        gap = f"(?:{'[^ ,]+ ' if cues.is_spaced else '[^,]'}){{0,{cues.gap}}}?"
+        subjects, verbs = _any(cues.subjects), _any(cues.verbs)
+        return re.compile(
+            "|".join(
+                self._bounded(one)
+                for one in (
+                    f"(?:{_any(cues.openings)}){self._space}{fillers}{gap}(?:{_any(cues.acts)})",
+                    f"(?:{subjects}) {fillers}(?:{verbs})",
+                    f"(?:{verbs}) (?:{subjects})",
+                    f"(?:{_any(cues.forms)})",
+                )
+            )
+        )
+
+    @cached_property
+    def _last(self) -> re.Pattern[str]:
+        """Return what the sentence may end with: a stem and its ending, or the whole of it."""
+        cues = self._cues
+        particles = _repeated(f" ?(?:{_any(cues.particles)})")
+        stem = f"(?:{_any(cues.stems)}) ?(?:{_any(cues.suffixes)})"
+        last = self._bounded(f"(?:{stem}|(?:{_any(cues.endings)})){particles}(?={_END})")
+        whole = _any(cues.wholes).replace(" ", "(?: ,)? ")
+        return re.compile(rf"{last}|(?<=\A ){self._leads}(?:{whole}){particles}(?={_END})")
+
+    @cached_property
+    def _start(self) -> re.Pattern[str]:
+        urgent = rf"(?=.* (?:{_any(self._cues.urgencies)}){_END})"
+        begins = rf"(?:(?<=\A )|(?<=: )|(?<=, ){urgent}){self._leads}"
+        trailing = rf"(?:{_any(self._cues.trailing)})(?=.* {_ELLIPSIS} \Z)"
+        starts = f"(?:{_any(self._cues.starts)})"
+        return re.compile(self._bounded(f"{begins}(?:{starts}|{trailing})"))
+
+    @cached_property
+    def _opened(self) -> re.Pattern[str]:
+        if self._cues.gap:
+            return _NEVER
+        return re.compile(rf"(?<= )(?:{_any(self._cues.openings)}) {self._fillers}([^ ]+)")
+
+    @cached_property
+    def _urgency(self) -> re.Pattern[str]:
+        return re.compile(f" (?:{_any(self._cues.urgencies)}){_END}")
+
+    @cached_property
+    def _sayings(self) -> frozenset[str]:
+        return frozenset(phrases(self._cues.sayings))
+
+    @cached_property
+    def _bar(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.bars)
+
+    @cached_property
+    def _request(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.requests)
+
+    @cached_property
+    def _afterthought(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.afterthoughts, f"{self._leads}", at=" ")
+
+    @cached_property
+    def _before(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.bars_before)
+
+    @cached_property
+    def _beside(self) -> re.Pattern[str]:
+        return re.compile(
+            f"{'(?<= )' if self._cues.is_spaced else ''}"
+            rf"(?:{_any(self._cues.bars_beside)}){self._space}\Z"
+        )
+
+    @cached_property
+    def _inside(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.bars_inside)
+
+    @cached_property
+    def _behind(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.bars_after, at=self._space)
+
+    @cached_property
+    def _finite(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.finites)
+
+    @cached_property
+    def _clause(self) -> re.Pattern[str]:
+        return self._pattern(self._cues.clauses)
+
+    @property
+    def _fillers(self) -> str:
+        return _repeated(f"(?:{_any(self._cues.fillers)}){self._space}")
+
+    @property
+    def _leads(self) -> str:
+        return _repeated(f"(?:{_any(self._cues.leads)}) (?:, )?")
+
+    def _pattern(self, written: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
+        return re.compile(at + self._bounded(f"{prefix}(?:{_any(written)})"))
+
+    def _bounded(self, pattern: str) -> str:
+        return f"(?<= )(?:{pattern})(?= )" if self._cues.is_spaced else pattern
+
+
+def _any(written: str) -> str:
+    """Return a pattern for any of these phrases; for none it never matches."""
+    return "|".join(map(_phrase, phrases(written))) or "(?!)"
+
+
+def _repeated(pattern: str) -> str:
+    """Return a pattern for any number of these: only one way to read them, or time explodes."""
+    return f"(?>{pattern})*"
+
+
+def _phrase(phrase: str) -> str:
+    return "[^ ]*".join(map(re.escape, phrase.split("*"))).replace(r"\ ", " ")
+
+
+def _first_words(cues: Cues) -> frozenset[str]:
+    """Return the words that any cue begins with."""
+    fields = (cues.openings, cues.subjects, cues.forms, cues.starts, cues.trailing, cues.endings)
+    return _first_words_of(",".join((*fields, cues.wholes)))
+
+
+def _first_words_of(written: str) -> frozenset[str]:
+    return frozenset(one.partition(" ")[0] for one in phrases(written))

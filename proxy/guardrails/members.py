@@ -1,0 +1,100 @@
+"""One member of a call's arguments at a time: whether it is fit for a client before the rest is.
+
+A member is judged as the whole will be, so that what was shown of a call stays right. Where that
+is not certain the answer is no, and the member waits for the verdict on the whole.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.coercion import coerce
+from proxy.guardrails.schemas import Schema, TooLargeToExplain, UnusableSchema, compiled
+
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
+# Keywords of a whole schema that judge its members one by one, or only that they are there.
+_ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
+_STRING = _ANNOTATIONS | {"type", "anyOf"}
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A member's value as it will be in the end; `is_changed` where it had to be coerced."""
+
+    value: JsonValue
+    is_changed: bool = False
+
+
+class Members:
+    """The members that a tool declares; none where its schema judges them in combination."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        self._properties = _properties(schema)
+
+    def declares(self, name: str) -> bool:
+        """Tell whether the tool has a parameter of this name."""
+        return name in self._properties
+
+    def takes_any_string(self, name: str) -> bool:
+        """Tell whether every string is valid for a parameter, so that the first half of one is."""
+        return _takes_any_string(self._properties[name])
+
+    def settle(self, name: str, value: JsonValue) -> Settled | None:
+        """Check the whole value of a parameter, coerced where needed; None where it is not sure."""
+        try:
+            schema = compiled(self._schema)
+            part = schema.part(("properties", name))
+            if part is not None and part.is_valid(value):
+                return Settled(value)
+            return _coerced(schema, name, value)
+        except (TooLargeToExplain, UnusableSchema, ValueError):
+            return None
+
+
+def _coerced(schema: Schema, name: str, value: JsonValue) -> Settled | None:
+    """Coerce a member within its object, where only others may be missing."""
+    coercion = coerce(schema, {name: value})
+    is_alone_wrong = any(
+        error.instance_path or not isinstance(error.kind, Kind.Required)
+        for error in coercion.errors
+    )
+    whole = coercion.value
+    if is_alone_wrong or not isinstance(whole, dict) or name not in whole:
+        return None
+    return Settled(whole[name], is_changed=True)
+
+
+def pinned(tool: Tool, members: Mapping[str, JsonValue]) -> Tool:
+    """Return the tool with these members fixed to the values that a client has seen."""
+    if not members or not isinstance(tool.parameters, dict):
+        return tool
+    parameters = tool.parameters
+    declared, required = parameters.get("properties"), parameters.get("required")
+    fixed: JsonObject = {name: {"const": value} for name, value in members.items()}
+    properties: JsonObject = {**(declared if isinstance(declared, dict) else {}), **fixed}
+    names = [*(required if isinstance(required, list) else ()), *members]
+    kept: list[JsonValue] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
+    return Tool(tool.name, {**parameters, "properties": properties, "required": kept}, tool.source)
+
+
+def _properties(schema: JsonSchema) -> Mapping[str, JsonValue]:
+    if not isinstance(schema, dict) or not schema.keys() <= _ROOT:
+        return {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _takes_any_string(schema: JsonValue) -> bool:
+    if not isinstance(schema, dict):
+        return schema is True
+    kinds, branches = schema.get("type", "string"), schema.get("anyOf", [True])
+    return (
+        schema.keys() <= _STRING
+        and "string" in (kinds if isinstance(kinds, list) else [kinds])
+        and isinstance(branches, list)
+        and any(map(_takes_any_string, branches))
+    )

@@ -1,0 +1,148 @@
+"""What of a reply counts and what is prose: decided by the scanner, written down here in order.
+
+It also remembers what every decision means for those to come.
+"""
+
+from collections.abc import Callable, Collection
+
+from proxy.guardrails.rescue.findings import Finding, Found, Refused, Thought
+from proxy.guardrails.rescue.modes import Beginning, Joined
+from proxy.guardrails.rescue.report import Report
+from proxy.guardrails.rescue.siblings import Siblings
+from proxy.guardrails.rescue.surroundings import Surroundings
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
+
+_SPACE = " \t\r\n"
+
+
+class Record:
+    """The decisions about one reply; `begun` is the place of the last opening."""
+
+    def __init__(self, offered: Collection[str]) -> None:
+        self.surroundings = Surroundings()
+        self.siblings = Siblings(offered)
+        self.begun = Beginning()
+        self.room = MOST_CALLS
+        self._report = Report()
+        self._row: list[Joined] = []
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether what is being read will hardly count, or not before others do."""
+        return self.begun.is_example or self.siblings.is_settled or bool(self._row)
+
+    def begin(self, literal: str, *, is_first: bool) -> None:
+        """Take note of the place of an opening."""
+        around = self.surroundings
+        self.begun = Beginning(
+            literal,
+            is_first=is_first,
+            begins_reply=not (self.siblings.has_spoken or self._row),
+            words=around.last_words,
+            is_sentence_start=around.is_sentence_start,
+            is_apart=around.is_apart or literal[0].isspace(),
+        )
+
+    def begin_anew(self) -> None:
+        """Begin anew behind the end of thoughts, unless it may belong to a broken call."""
+        self.drop()
+        siblings = self.siblings.end_thoughts()
+        self.siblings = siblings or self.siblings
+        self.surroundings = Surroundings()
+        self.emit(Thought(is_over=siblings is not None))
+
+    # Calls.
+
+    def accept(self, found: Found) -> None:
+        """Let a call count, and those that waited for it; plain ones that it repeats do not."""
+        waits = [one.found for one in self._row if not one.found.is_marked]
+        if waits and waits[0].calls == found.calls:
+            self.drop()
+        self.siblings.accept(found, self.begun.opening)
+        self.join(found)
+        if not self.siblings.must_end_reply:
+            self.release()
+
+    def join(self, found: Found, gap: str = "", joint: str = "") -> None:
+        """Let a call wait for what becomes of the next one; `joint` is the end of the `gap`."""
+        self._row.append(Joined(found, gap, joint.strip()))
+        self.surroundings.pass_call()
+
+    def widen_gap(self, gap: str) -> None:
+        """Take note of what stands behind the last of the calls that wait."""
+        if self._row:
+            self._row[-1].gap += gap
+
+    def release(self) -> None:
+        """Let the calls count that waited."""
+        for one in self._row:
+            self._report.drop_held()
+            self.room -= len(one.found.calls)
+            self.emit(one.found)
+            self._report.say(one.joint)
+        self._row.clear()
+
+    def drop(self) -> None:
+        """Refuse the calls that waited."""
+        row, self._row = self._row, []
+        reason = Reason.NESTED if self.siblings.must_end_reply else Reason.IN_SENTENCE
+        for one in row:
+            self.refuse_call(reason, one.found, one.gap)
+
+    def refuse_call(self, reason: Reason | None, found: Found, gap: str = "") -> None:
+        """Let a call be prose; those behind it will not count alone.
+
+        Of an unmarked one nobody needs to know that it was looked at.
+        """
+        self.refuse(reason if found.is_marked else None, found.source + gap)
+        self.siblings.refuse(reason, found)
+
+    # Prose.
+
+    def refuse(self, reason: Reason | None, text: str) -> None:
+        """Let `text` be prose, and say why if there is a reason."""
+        self.drop()
+        if reason is not None:
+            self.emit(Refused(reason))
+        self.say(text)
+        self._report.flush()
+
+    def show(self, source: str) -> None:
+        """Let an example be prose."""
+        self.drop()
+        self.emit(Refused(Reason.QUOTED))
+        self.say(source, self.surroundings.pass_example)
+        self._report.flush()
+
+    def say(self, text: str, take_note: Callable[[str], None] | None = None) -> None:
+        """Report prose, but hold the white space at its end."""
+        if text.strip(_SPACE):
+            self.drop()
+            self.siblings.hear(text)
+        body, space = self._report.say(text)
+        (take_note or self.surroundings.pass_prose)(body)
+        if space:
+            self.surroundings.pass_prose(space)
+
+    def say_blindly(self, text: str) -> None:
+        """Report prose behind which nothing is looked for."""
+        self.drop()
+        self._report.say(text)
+
+    def hold(self, token: str) -> None:
+        """Hold back a token that leaked, and so is no part of the line."""
+        self._report.hold(token)
+
+    def emit(self, finding: Finding) -> None:
+        """Report what is no prose."""
+        self._report.add(finding)
+
+    def take(self) -> list[Finding]:
+        """Return what was reported since the last time."""
+        return self._report.take()
+
+    def end(self) -> list[Finding]:
+        """Return the rest: nothing follows any more."""
+        self.release()
+        self._report.keep_held()
+        return self._report.take()

@@ -1,0 +1,229 @@
+"""A schema as a graph: which schemas check a value, and which what stands within it.
+
+It knows JSON schema's keywords and no values.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.references import References, UnknownTarget
+
+Kind: TypeAlias = Literal["member", "item"]
+Label: TypeAlias = str | int  # the name of a member, or the number of an item
+# What the nodes that follow check: the value itself, its keys, or what stands within it, either
+# each member or item, or only those without a label.
+Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
+
+_MOST_NODES = 20_000  # 0.2 s
+_ENOUGH = 10**9  # nothing is counted beyond
+_BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
+_LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
+
+_LINKS: MappingProxyType[str, Link] = MappingProxyType(
+    {
+        "allOf": "value",
+        "anyOf": "value",
+        "oneOf": "value",
+        "not": "value",
+        "if": "value",
+        "then": "value",
+        "else": "value",
+        "dependentSchemas": "value",
+        "dependencies": "value",
+        "propertyNames": "keys",
+        "patternProperties": "each member",
+        "unevaluatedProperties": "each member",
+        "additionalProperties": "other member",
+        "contains": "each item",
+        "unevaluatedItems": "each item",
+        "items": "other item",
+    }
+)
+_BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
+_UNIONS = frozenset(["anyOf", "oneOf"])
+_UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
+_WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum", "const"])
+
+
+class TooManySchemas(ValueError):
+    """A schema is out of proportion, whatever the value."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A schema, and the nodes that a value and all within it is checked by with it.
+
+    Those of `labelled` check one member or item. Branches are looked at so many times, and it can
+    have so many `errors` of its own.
+    """
+
+    errors: int = 1
+    is_union: bool = False
+    looks: int = 1
+    labelled: dict[Label, int] = field(default_factory=dict)
+    links: dict[Link, list[int]] = field(default_factory=dict)
+
+    def within(self, kind: Kind, label: Label | None) -> list[int]:
+        """Return what checks a member or item, by the label that it has here."""
+        known = None if label is None else self.labelled.get(label)
+        others = self.at("other member" if kind == "member" else "other item")
+        each = self.at("each member" if kind == "member" else "each item")
+        return (others if known is None else [known]) + each
+
+    def at(self, link: Link) -> list[int]:
+        """Return the nodes that follow over a link."""
+        return self.links.get(link, [])
+
+    def followers(self) -> Iterator[int]:
+        """Yield all nodes that follow."""
+        return chain(self.labelled.values(), *self.links.values())
+
+
+class Graph:
+    """The nodes of a document, those that its root leads to; raises TooManySchemas.
+
+    `ranks` order them so that links to the value itself lead downwards, circles aside. Of each node
+    `checks` tells how many checks it takes, for a value and for one place within each place, and
+    `lengths` how long the longest chain of nodes is that begins there; circles are followed once.
+    """
+
+    def __init__(self, document: JsonValue) -> None:
+        self.document = document
+        self.is_whole = True
+        self.nodes: list[Node] = []
+        self._numbers: dict[int, int] = {}
+        self._references = References(document)
+        self._follow(document)
+        self.ranks = _ranks([node.at("value") for node in self.nodes])
+        followers = [list(node.followers()) for node in self.nodes]
+        ranks = _ranks(followers)
+        self.checks = [1] * len(self.nodes)
+        self.lengths = [1] * len(self.nodes)
+        for number in sorted(range(len(ranks)), key=ranks.__getitem__):
+            if followers[number]:
+                later = {one for one in followers[number] if ranks[one] < ranks[number]}
+                self.lengths[number] += max((self.lengths[one] for one in later), default=0)
+                self._sum_up(number, later)
+
+    def number_of(self, schema: JsonValue) -> int:
+        """Return the number of the node of a schema; raises LookupError where nothing leads."""
+        return self._numbers[_key(schema)]
+
+    def _follow(self, document: JsonValue) -> None:
+        """Make the nodes of all that a document leads to."""
+        rest: list[JsonValue] = []
+
+        def number_of(schema: JsonValue) -> int:
+            key = _key(schema)
+            if key not in self._numbers:
+                self._numbers[key] = len(self.nodes)
+                self.nodes.append(Node())
+                rest.append(schema)
+            return self._numbers[key]
+
+        number_of(document)
+        while rest:
+            schema = rest.pop()
+            if isinstance(schema, dict):
+                node = self.nodes[number_of(schema)]
+                if targets := self._targets(schema):
+                    node.links["value"] = [number_of(target) for target in targets]
+                for keyword, value in schema.items():
+                    _describe(node, keyword, value, number_of)
+            if len(self.nodes) > _MOST_NODES:
+                raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
+
+    def _targets(self, schema: JsonObject) -> list[JsonValue]:
+        """Return what a schema refers to."""
+        targets: list[JsonValue] = []
+        try:
+            if isinstance(fixed := schema.get("$ref"), str):
+                targets.append(self._references.target(schema, fixed))
+            if isinstance(dynamic := schema.get("$dynamicRef"), str):
+                targets += self._references.dynamic_targets(schema, dynamic)
+        except UnknownTarget:
+            self.is_whole = False
+        return targets
+
+    def _sum_up(self, number: int, later: set[int]) -> None:
+        """Add up the checks of a node; a follower that is not `later` closes a circle."""
+        node, checks = self.nodes[number], self.checks
+
+        def over(*links: Link) -> int:
+            return sum(
+                checks[one] if one in later else 1 for link in links for one in node.at(link)
+            )
+
+        labelled = max((checks[one] for one in node.labelled.values() if one in later), default=0)
+        inner = over("each member", "other member"), over("each item", "other item")
+        total = node.looks * over("value") + over("keys") + labelled + max(inner)
+        self.checks[number] = min(1 + total, _ENOUGH)
+
+
+def _key(schema: JsonValue) -> int:
+    """Identify a schema by itself; what is no object has no keywords and is all the same."""
+    return id(schema) if isinstance(schema, dict) else 0
+
+
+def _describe(
+    node: Node, keyword: str, value: JsonValue, number_of: Callable[[JsonValue], int]
+) -> None:
+    """Note what a keyword of a schema says, references aside."""
+    if keyword in _WITH_ERRORS:
+        node.errors = max(node.errors, _errors(keyword, value))
+    if keyword == "properties" or keyword == "prefixItems":
+        for label, schema in _labelled(value):
+            node.labelled[label] = number_of(schema)
+    elif (link := _LINKS.get(keyword)) is not None:
+        node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
+        node.is_union |= keyword in _UNIONS
+        node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
+
+
+def _labelled(value: JsonValue) -> Iterable[tuple[Label, JsonValue]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
+def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and keyword in _BY_NAME:
+        return value.values()
+    return (value,)
+
+
+def _errors(keyword: str, value: JsonValue) -> int:
+    """Count the errors of a keyword; those of long options count for several."""
+    if keyword in ("enum", "const"):
+        return len(json.dump(value)) // _BYTES_A_COPY
+    lists = value.values() if isinstance(value, dict) else [value]
+    return sum(len(one) for one in lists if isinstance(one, list))
+
+
+def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
+    """Give nodes numbers, so that they lead to lower ones only, circles aside."""
+    ranks = [-1] * len(followers)
+    seen = [False] * len(followers)
+    count = 0
+    for start in range(len(followers)):
+        path = [] if seen[start] else [(start, iter(followers[start]))]
+        seen[start] = True
+        while path:
+            node, rest = path[-1]
+            for follower in rest:
+                if not seen[follower]:
+                    seen[follower] = True
+                    path.append((follower, iter(followers[follower])))
+                    break
+            else:
+                path.pop()
+                ranks[node] = count
+                count += 1
+    return ranks

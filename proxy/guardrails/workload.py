@@ -1,0 +1,212 @@
+"""How much work a schema makes for the validator, told beforehand by following the schema.
+
+It knows JSON schema's keywords and no validator, and judges no value.
+"""
+
+# Branches multiply. A definition that refers to another one twice, which refers to a third one
+# twice, and so on, is a few hundred bytes that are checked 2^n times, and `unevaluatedProperties`
+# looks at its branches again without any reference. So a schema is made a graph, and a value walks
+# through it: each place is checked by certain nodes, each so and so often. What the validator
+# remembers and skips is not counted on.
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import TypeAlias
+
+from proxy.conversation.json import JsonValue
+from proxy.guardrails.references import follow
+from proxy.guardrails.schema_graph import Graph, Kind, Label, TooManySchemas
+
+Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
+
+_LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
+_UNSUSPICIOUS = 1_000  # checks of a value, of one place within it, of one within that, and so on
+_SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more than it looks
+_MOST_CHECKS = 2_000_000
+# The validator lists all errors at once, each with a copy of what it is about, and for each union
+# around it there is one more copy. A copy takes 0.3 to 1 microseconds, an error itself ten times
+# that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
+_MOST_COPIES = 200_000
+_COPIES_AN_ERROR = 10
+_ENOUGH = 10**9  # nothing is counted beyond
+
+
+@dataclass(slots=True, eq=False)
+class _Checks:
+    """What checks the values at some place: nodes, how often, and within so many unions.
+
+    `total` checks can have `errors`. `labels` are those that matter for what stands within.
+    """
+
+    counts: Counts
+    unions: int
+    total: int
+    errors: int
+    labels: frozenset[Label]
+    names: "_Checks | None" = None
+    inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A schema that becomes a graph as soon as one is needed."""
+
+    root: JsonValue
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Follow it; raises TooManySchemas."""
+        return Graph(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a schema, or the part of it at `start`, demands of a validator."""
+
+    document: _Document
+    start: JsonValue
+    is_suspicious: bool
+
+    @classmethod
+    def of(cls, schema: JsonValue, source: bytes) -> "Workload":
+        """Look at a schema that was written as `source`; raises ValueError if it is of no use.
+
+        Only one that may be more than it looks is followed before there is something to explain.
+        """
+        document = _Document(schema)
+        if not any(mark in source for mark in _SUSPICIOUS):
+            return cls(document, schema, is_suspicious=False)
+        graph, start = document.graph, document.graph.number_of(schema)
+        if graph.lengths[start] > _LONGEST_CHAIN:
+            raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
+        if not graph.is_whole:
+            raise ValueError("a reference leads nowhere, or elsewhere")
+        return cls(document, schema, graph.checks[start] > _UNSUSPICIOUS)
+
+    def part(self, path: Iterable[str | int]) -> "Workload":
+        """Return that of a sub-schema; raises LookupError where there is none."""
+        start = follow(self.document.root, [str(step) for step in path])
+        self.document.graph.number_of(start)
+        return replace(self, start=start)
+
+    def is_bearable(self, value: JsonValue) -> bool:
+        """Tell whether a value can be checked in little time, whatever it is."""
+        return not self.is_suspicious or self._walk(_MOST_CHECKS).counts(value, self._number)
+
+    def is_listable(self, value: JsonValue) -> bool:
+        """Tell whether the errors of a value take little time to list, whatever they are."""
+        try:
+            return self._walk(_MOST_COPIES).lists(value, self._number)
+        except TooManySchemas:
+            return False
+
+    @property
+    def _number(self) -> int:
+        return self.document.graph.number_of(self.start)
+
+    def _walk(self, left: int) -> "_Walk":
+        return _Walk(self.document.graph, left)
+
+
+class _Walk:
+    """A value's way through a graph, with so much `left` to spend."""
+
+    def __init__(self, graph: Graph, left: int) -> None:
+        self._graph = graph
+        self._left = left
+        self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
+
+    def counts(self, value: JsonValue, start: int) -> bool:
+        """Tell whether there is enough for all checks of a value and of what is within it."""
+        rest = [(value, self._checks({start: 1}, 0))]
+        while rest and self._left >= 0:
+            item, checks = rest.pop()
+            self._left -= checks.total
+            if checks.names is not None:
+                self._left -= checks.names.total * _size(item)
+            if checks.counts:
+                rest += [(one, self._inner(checks, kind, at)) for kind, at, one in _parts(item)]
+        return self._left >= 0
+
+    def lists(self, value: JsonValue, start: int) -> bool:
+        """Tell whether there is enough for a copy of each place for each error at and around it."""
+        rest = [(value, self._checks({start: 1}, 0), 0)]
+        while rest and self._left >= 0:
+            item, checks, copies = rest.pop()
+            errors = checks.errors
+            if checks.names is not None:
+                errors += checks.names.errors * _size(item)
+            copies += errors * (1 + checks.unions)
+            self._left -= copies + errors * _COPIES_AN_ERROR
+            if self._left >= 0:
+                for kind, at, one in _parts(item):
+                    rest.append((one, self._inner(checks, kind, at), copies))
+        return self._left >= 0
+
+    def _inner(self, checks: _Checks, kind: Kind, at: Label) -> _Checks:
+        """Return what checks a part of a value."""
+        label = at if at in checks.labels else None
+        found = checks.inner.get((kind, label))
+        if found is None:
+            self._left -= len(checks.counts)
+            counts: dict[int, int] = defaultdict(int)
+            for number, times in checks.counts.items():
+                for one in self._graph.nodes[number].within(kind, label):
+                    counts[one] += times
+            found = checks.inner[kind, label] = self._checks(counts, checks.unions)
+        return found
+
+    def _checks(self, starts: Counts, unions: int) -> _Checks:
+        """Return what checks a value, where each of `starts` does so many times."""
+        key = (frozenset(starts.items()), unions)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._followed(starts, unions)
+        return found
+
+    def _followed(self, starts: Counts, unions: int) -> _Checks:
+        """Follow the branches and references of `starts`."""
+        ranks = self._graph.ranks
+        counts, depths = dict(starts), dict.fromkeys(starts, unions)
+        names: dict[int, int] = defaultdict(int)
+        rest = [(-ranks[number], number) for number in starts]
+        heapify(rest)
+        while rest:
+            _, number = heappop(rest)
+            node, times = self._graph.nodes[number], counts[number]
+            depths[number] += node.is_union
+            for one in node.at("keys"):
+                names[one] += times
+            for one in node.at("value"):
+                if ranks[one] < ranks[number]:
+                    if one not in counts:
+                        counts[one], depths[one] = 0, unions
+                        heappush(rest, (-ranks[one], one))
+                    counts[one] = min(counts[one] + times * node.looks, _ENOUGH)
+                    depths[one] = max(depths[one], depths[number])
+        nodes = [(self._graph.nodes[number], times) for number, times in counts.items()]
+        return _Checks(
+            counts,
+            max(depths.values(), default=unions),
+            sum(counts.values()),
+            sum(node.errors * times for node, times in nodes),
+            frozenset(chain.from_iterable(node.labelled for node, _ in nodes)),
+            self._checks(names, unions) if names else None,
+        )
+
+
+def _parts(value: JsonValue) -> list[tuple[Kind, Label, JsonValue]]:
+    """Return what stands within a value, each with its label."""
+    if isinstance(value, dict):
+        return [("member", name, one) for name, one in value.items()]
+    if isinstance(value, list):
+        return [("item", number, one) for number, one in enumerate(value)]
+    return []
+
+
+def _size(value: JsonValue) -> int:
+    return len(value) if isinstance(value, dict) else 0

@@ -1,0 +1,61 @@
+"""A request made ready: all that stays the same for every attempt at it, and how one is worded."""
+
+import msgspec
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import ToolChoice, ToolUse
+from proxy.facts import Fact
+from proxy.guardrails.offer import Offer
+from proxy.guardrails.retry import Attempt, Rung
+from proxy.guardrails.traits import GENERIC, Traits
+from proxy.inference.wording import Wording
+
+ANSWER_FORM = "response_format"
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A request made ready: what is really sent, on which terms, and what was done to it.
+
+    `wording` says how messages and tools are put, `traits` what else the model needs. Without an
+    `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged for
+    the record. Questions leave out the fields that `omits` names. With `streams_calls` the client
+    sees calls while they are written.
+    """
+
+    request: Request
+    messages: tuple[Message, ...]
+    wording: Wording
+    offer: Offer | None
+    tool_choice: ToolChoice = ToolUse.AUTO
+    facts: tuple[Fact, ...] = ()
+    omits: frozenset[str] = frozenset()
+    traits: Traits = GENERIC
+    is_observed: bool = False
+    streams_calls: bool = False
+
+    def question(
+        self,
+        attempt: Attempt,
+        nudges: tuple[Message, ...],
+        schema: JsonObject | None,
+        most_tokens: int | None = None,
+    ) -> Question:
+        """Word an attempt; an answer in the client's own form is asked for with its own words.
+
+        The reply may have `most_tokens`; None leaves that to the client.
+        """
+        omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
+        worded = self.wording.word(self.messages + nudges)
+        return Question(
+            self.request if most_tokens is None else self.request.bounded(most_tokens),
+            worded.messages,
+            worded.tools,
+            self.tool_choice,
+            attempt.parsing,
+            schema,
+            omits | worded.omits,
+            resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
+            calls_singly=not self.traits.calls_in_parallel,
+        )

@@ -1,0 +1,44 @@
+"""What Ctrl-C and SIGTERM do while no event loop runs: they end the process at once.
+
+Nothing has been started then that would have to be stopped. Imports next to nothing, because it
+is the first of all.
+"""
+
+# Python's own answer to Ctrl-C is an exception wherever the program happens to be. Amid an import
+# that leaves a traceback, and in a destructor, a callback of a weak reference or whatever catches
+# everything, it is lost. Ending needs no such luck.
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """Return the signals that mean the end: in the background, shells have SIGINT ignored."""
+    return tuple(one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN)
+
+
+def leave_when_signalled() -> None:
+    """Let a signal end this process at once, from now on."""
+    for number in heeded():
+        signal.signal(number, _leave)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Put back what answered signals before the block: an event loop leaves Python's own."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)

@@ -1,0 +1,17 @@
+"""Started by what closes the standard streams, as some supervisors do."""
+
+import subprocess
+import sys
+
+import pytest
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_command_ends_as_ever_although_its_streams_are_closed(closing: str) -> None:
+    temper = [sys.executable, "-m", "proxy", "models", "--backend-url", NOBODY]
+    shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]
+    ended = subprocess.run(shell, check=False, timeout=60, capture_output=True)
+    assert ended.returncode == 1
+    assert b"Assertion" not in ended.stderr

@@ -1,0 +1,135 @@
+"""An agent's loop as users of the OpenAI SDK write it, with Temper's default settings.
+
+Nothing goes wrong in it, so every generation is one that the client asked for.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+import openai
+import pytest
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessageParam,
+    ChatCompletionMessageToolCallUnion,
+    ChatCompletionToolUnionParam,
+)
+from pydantic import BaseModel
+
+from benchmarks.load.workloads import described
+from proxy.conversation import json
+from tests.fakes.tool_loops import (
+    FACTS,
+    MODEL,
+    TRIP,
+    TRIP_ANSWER,
+    TRIP_CALLS,
+    TRIP_GENERATIONS,
+    Served,
+    Tools,
+    awaits_free_prose,
+    before_llama_server,
+    before_mock,
+)
+
+OFFERED = cast(
+    "list[ChatCompletionToolUnionParam]",
+    [
+        described("get_weather", {"city": {"type": "string"}}, required=("city",)),
+        described("get_time", {}, required=()),
+    ],
+)
+
+
+class Fact(BaseModel):
+    """An answer in a form."""
+
+    city: str
+    country: str
+
+
+@pytest.fixture(scope="module", params=["mock", "llama-server"])
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Temper in front of each backend."""
+    folder = tmp_path_factory.mktemp("loops")
+    with before_mock() if request.param == "mock" else before_llama_server(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    """The SDK as it comes."""
+    with openai.OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@awaits_free_prose
+@pytest.mark.parametrize("way", ["whole", "streamed", "parsed"])
+def test_a_loop_with_tools_ends_in_the_answer(
+    served: Served, client: openai.OpenAI, way: str
+) -> None:
+    before, tools = served.generations(), Tools([])
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": TRIP}]
+    choice = answer(client, messages, way).choices[0]
+    while choice.message.tool_calls and len(tools.called) < 2 * len(TRIP_CALLS):
+        assert choice.finish_reason == "tool_calls"
+        messages.append(cast("ChatCompletionMessageParam", choice.message))
+        messages += results(tools, choice.message.tool_calls)
+        choice = answer(client, messages, way).choices[0]
+    assert choice.message.content == TRIP_ANSWER
+    assert choice.finish_reason == "stop"
+    assert tuple(tools.called) == TRIP_CALLS
+    assert served.generations() - before == TRIP_GENERATIONS
+
+
+def answer(
+    client: openai.OpenAI, messages: Iterable[ChatCompletionMessageParam], way: str
+) -> ChatCompletion:
+    """Ask once, in one of the ways that the SDK has."""
+    if way == "whole":
+        return client.chat.completions.create(model=MODEL, messages=messages, tools=OFFERED)
+    options = {"include_usage": True} if way == "streamed" else {}
+    with client.chat.completions.stream(
+        model=MODEL,
+        messages=messages,
+        tools=OFFERED,
+        stream_options=cast("openai.types.chat.ChatCompletionStreamOptionsParam", options),
+    ) as stream:
+        for _ in stream:
+            pass
+        return stream.get_final_completion()
+
+
+def results(
+    tools: Tools, calls: Iterable[ChatCompletionMessageToolCallUnion]
+) -> Iterator[ChatCompletionMessageParam]:
+    """Run the tools that were called."""
+    for call in calls:
+        assert call.type == "function"
+        arguments = json.parse(call.function.arguments)
+        assert isinstance(arguments, dict)
+        is_weather = call.function.name == "get_weather"
+        result = tools.get_weather(str(arguments["city"])) if is_weather else tools.get_time()
+        yield {"role": "tool", "tool_call_id": call.id, "content": result}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_has_the_form_of_a_class(
+    served: Served, client: openai.OpenAI, is_streamed: bool
+) -> None:
+    before = served.generations()
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": FACTS}]
+    if is_streamed:
+        with client.chat.completions.stream(
+            model=MODEL, messages=messages, response_format=Fact
+        ) as stream:
+            parsed = stream.get_final_completion().choices[0].message.parsed
+    else:
+        completion = client.chat.completions.parse(
+            model=MODEL, messages=messages, response_format=Fact
+        )
+        parsed = completion.choices[0].message.parsed
+    assert parsed == Fact(city="Paris", country="France")
+    assert served.generations() - before == 1

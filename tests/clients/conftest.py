@@ -1,0 +1,41 @@
+"""Agents' frameworks, as their users have them, against Temper as it comes.
+
+They need the extra `clients` (litellm its own, `clients-litellm`); without it they are left out.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes.tool_loops import Served, before_llama_server, before_mock
+
+# nobody is told what is done here, and nothing is fetched
+os.environ |= {
+    "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OPENAI_API_KEY": "none",
+}
+
+
+@pytest.fixture(scope="session", params=["mock", "llama-server"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Temper in front of each backend."""
+    folder = tmp_path_factory.mktemp("loops")
+    with before_mock() if request.param == "mock" else before_llama_server(folder) as served:
+        yield served
+
+
+@pytest.fixture
+def served(running: Served) -> Served:
+    """Temper, with a count that begins with the test."""
+    before = running.generations()
+    return Served(running.url, lambda: running.generations() - before)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,113 @@
+"""langchain's agents, and a graph of langgraph that is built by hand."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.clients.forms import FACT, Fact
+from tests.fakes.tool_loops import (
+    FACTS,
+    MODEL,
+    TRIP,
+    TRIP_ANSWER,
+    TRIP_CALLS,
+    TRIP_GENERATIONS,
+    Served,
+    Tools,
+    awaits_free_prose,
+)
+
+pytest.importorskip("langchain_openai", reason="needs the extra `clients`")
+
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def model(served: Served) -> AsyncIterator[ChatOpenAI]:
+    with DefaultHttpxClient() as client:
+        async with DefaultAsyncHttpxClient() as async_client:
+            yield ChatOpenAI(
+                model=MODEL,
+                base_url=served.url,
+                api_key="none",
+                max_retries=0,
+                http_client=client,
+                http_async_client=async_client,
+            )
+
+
+def asked(prompt: str) -> dict[str, list[tuple[str, str]]]:
+    return {"messages": [("user", prompt)]}
+
+
+def check_trip(served: Served, tools: Tools, answer: object) -> None:
+    assert answer == TRIP_ANSWER
+    assert tuple(tools.called[:2]) == TRIP_CALLS[:2] or set(tools.called[:2]) == set(TRIP_CALLS[:2])
+    assert tools.called[2:] == list(TRIP_CALLS[2:])
+    assert served.generations() == TRIP_GENERATIONS
+
+
+@awaits_free_prose
+async def test_an_agent_runs_its_tools_and_answers(served: Served, model: ChatOpenAI) -> None:
+    tools = Tools([])
+    agent = create_agent(model, [tools.get_weather, tools.get_time])
+    messages: list[BaseMessage] = agent.invoke(asked(TRIP))["messages"]
+    check_trip(served, tools, messages[-1].content)
+
+
+@awaits_free_prose
+async def test_an_agent_streams_its_answer(served: Served, model: ChatOpenAI) -> None:
+    tools = Tools([])
+    agent = create_agent(model, [tools.get_weather, tools.get_time])
+    pieces: list[str] = []
+    async for message, _ in agent.astream(asked(TRIP), stream_mode="messages"):
+        if isinstance(message, AIMessageChunk) and isinstance(message.content, str):
+            pieces.append(message.content)
+    assert "".join(pieces).endswith(TRIP_ANSWER)
+    assert sum(map(bool, pieces)) > 2, "the answer came in one piece"
+    check_trip(served, tools, TRIP_ANSWER)
+
+
+@awaits_free_prose
+async def test_a_graph_goes_from_the_model_to_the_tools_and_back(
+    served: Served, model: ChatOpenAI
+) -> None:
+    tools = Tools([])
+    offered = [tools.get_weather, tools.get_time]
+    bound = model.bind_tools(offered)
+
+    def think(state: MessagesState) -> dict[str, list[AIMessage]]:
+        return {"messages": [bound.invoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("think", think)
+    graph.add_node("tools", ToolNode(offered))
+    graph.add_edge(START, "think")
+    graph.add_conditional_edges("think", tools_condition)
+    graph.add_edge("tools", "think")
+    messages: list[BaseMessage] = graph.compile().invoke(asked(TRIP))["messages"]
+    check_trip(served, tools, messages[-1].content)
+
+
+async def test_an_answer_has_the_form_of_a_class(served: Served, model: ChatOpenAI) -> None:
+    assert model.with_structured_output(Fact).invoke(FACTS) == FACT
+    called = model.with_structured_output(Fact, method="function_calling")
+    assert called.invoke("File it. [[call Fact]]") == FACT
+    assert served.generations() == 2
+
+
+async def test_an_agent_answers_in_a_form_by_calling_it(served: Served, model: ChatOpenAI) -> None:
+    tools = Tools([])
+    agent = create_agent(
+        model, [tools.get_weather], response_format=ToolStrategy(Fact, handle_errors=False)
+    )
+    assert agent.invoke(asked("File it. [[call Fact]]"))["structured_response"] == FACT
+    assert served.generations() == 1

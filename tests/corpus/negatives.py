@@ -1,0 +1,36 @@
+"""Hard negatives, one file for each way in which a call that nobody meant gets into a reply.
+
+A reply stands below a line of its own with its title. Behind an arrow the title names the calls
+that are meant; the client may get these, or the first of them, and nothing else. Where a call is
+broken around another one, it is not judged here what becomes of the outer one, of `OUTER`.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from proxy.guardrails.offer import TextPolicy
+from tests.corpus.cases import Case, ask
+from tests.corpus.spellings import Call
+
+OUTER = "write_note"
+FOLDER = Path(__file__).with_name("negatives")
+_MARK = "=== "
+_ARROW = " => "
+
+
+@cache
+def negatives() -> dict[str, list[Case]]:
+    """Return the cases of every file."""
+    return {path.stem: _cases_in(path) for path in sorted(FOLDER.glob("*.txt"))}
+
+
+def _cases_in(path: Path) -> list[Case]:
+    first, *entries = f"\n{path.read_text(encoding='utf-8')}".split(f"\n{_MARK}")
+    assert not first, f"{path} begins with something else than a title"
+    return [_case(*entry.partition("\n")) for entry in entries]
+
+
+def _case(head: str, _: str, reply: str) -> Case:
+    title, _, meant = head.partition(_ARROW)
+    calls: tuple[Call, ...] = tuple((name, {}) for name in meant.split())
+    return Case(title, reply.removesuffix("\n"), ask(), calls, TextPolicy.ACCEPT)

@@ -1,0 +1,45 @@
+"""Hard negatives: none of them is handed out, whatever prose is worth and however it arrives."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.facts import Dropped, Rescued
+from proxy.guardrails.offer import TextPolicy
+from tests.corpus.cases import Case, outcomes
+from tests.corpus.negatives import OUTER, negatives
+
+LEAST_COUNT = 200
+THOUGHTS = "thoughts"
+WITHIN = "within_broken_calls"
+
+CASES = [case for cases in negatives().values() for case in cases]
+
+
+@pytest.mark.parametrize("policy", TextPolicy)
+@pytest.mark.parametrize("title", negatives())
+def test_no_hard_negative_is_handed_out(title: str, policy: TextPolicy) -> None:
+    for case in negatives()[title]:
+        whole, *in_pieces = outcomes(replace(case, policy=policy))
+        calls = tuple(one for one in whole.calls if title != WITHIN or one[0] != OUTER)
+        assert calls == case.calls[: len(calls)], case
+        assert all(other == whole for other in in_pieces), case
+
+
+@pytest.mark.parametrize("title", sorted(negatives().keys() - {THOUGHTS}))
+def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
+    for case in negatives()[title]:
+        whole, *_ = outcomes(case)
+        is_read = any(isinstance(fact, Rescued | Dropped) for fact in whole.facts)
+        assert is_read or whole.text == case.reply, case
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)
+def test_what_is_meant_among_them_is_handed_out_or_asked_for_again(case: Case) -> None:
+    whole, *_ = outcomes(case)
+    assert whole.calls == case.calls
+
+
+def test_there_are_enough_of_them_and_none_is_there_twice() -> None:
+    assert len(CASES) >= LEAST_COUNT
+    assert len({case.reply for case in CASES}) == len(CASES)

@@ -1,0 +1,171 @@
+"""A model that does everything right in an agent's loop, as a mock backend and as a real server.
+
+What it says is chosen by the last trigger in the prompt: words in the user's message, or in the
+result of a tool. So a loop that ends as it should has carried every call and every result.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from anyio.from_thread import start_blocking_portal
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from benchmarks.healthy.replies import Call, Reply, streamed, whole
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.demo.chat_template import chat_template
+from proxy.demo.scripted_model import build_scripted_model
+from tests.fakes import scripts
+from tests.fakes.command import running_temper
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.sockets import listening
+
+MODEL = "scripted"
+
+awaits_free_prose = pytest.mark.xfail(
+    reason="an answer in prose is asked for again until text_policy auto is the default"
+)
+WEATHER = {
+    "Paris": "30 degrees in Paris",
+    "Oslo": "21 degrees in Oslo",
+    "Bern": "9 degrees in Bern",
+    "Graz": "4 degrees in Graz",
+}
+TIME = "The clock says 12:40"
+
+TRIP = "Compare Paris with Oslo, and tell the time. [[trip]]"
+FACTS = "What is known about Paris? [[facts]]"
+TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. Paris is warmer."
+TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
+TRIP_GENERATIONS = 3
+_FACTS = '{"city": "Paris", "country": "France"}'
+
+
+def _call(name: str, **arguments: JsonValue) -> Call:
+    return Call(name, json.dump_text(arguments).replace('":"', '": "').replace('","', '", "'))
+
+
+SAID: dict[str, Reply] = {
+    "[[trip]]": Reply(
+        calls=(_call("get_weather", city="Paris"), _call("get_weather", city="Oslo"))
+    ),
+    WEATHER["Oslo"]: Reply("Both are known now. One moment, the time.", (_call("get_time"),)),
+    TIME: Reply(TRIP_ANSWER),
+    # an answer in a form
+    "[[facts]]": Reply(_FACTS),
+    "[[call Fact]]": Reply(calls=(Call("Fact", _FACTS),)),
+    "[[call final_result]]": Reply(calls=(Call("final_result", _FACTS),)),
+    # tools first, then an answer in a form: by a call, or as text
+    "[[Bern]]": Reply(calls=(_call("get_weather", city="Bern"),)),
+    WEATHER["Bern"]: Reply(calls=(Call("final_result", _FACTS),)),
+    "[[Graz]]": Reply(calls=(_call("get_weather", city="Graz"),)),
+    WEATHER["Graz"]: Reply(_FACTS),
+}
+_NOTHING = Reply("There is nothing to say about that.")
+_OBEDIENT = Reply(calls=(_call("get_time"),))  # what a good model does when it is told to call
+
+
+@dataclass
+class Tools:
+    """The tools of a client, and what they were called with."""
+
+    called: list[tuple[str, str]]
+
+    def get_weather(self, city: str) -> str:
+        """Tell the weather in a city."""
+        self.called.append(("get_weather", city))
+        return WEATHER[city]
+
+    def get_time(self) -> str:
+        """Tell the time."""
+        self.called.append(("get_time", ""))
+        return TIME
+
+
+@dataclass(frozen=True)
+class Served:
+    """Temper with its default settings before a backend; `generations` counts what it asked for."""
+
+    url: str
+    generations: Callable[[], int]
+
+
+@contextmanager
+def before_mock() -> Iterator[Served]:
+    """Run Temper before a backend of our own."""
+    backend = _RightBackend()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(listening(backend.app)) as server,
+        running_temper("--backend-url", server.url, environment={}) as url,
+    ):
+        yield Served(f"{url}/v1", lambda: backend.generations)
+
+
+@contextmanager
+def before_llama_server(folder: Path) -> Iterator[Served]:
+    """Run Temper before a real llama-server, whose model is written into a folder."""
+    model = folder / "loops.gguf"
+    build_scripted_model(model, _scripts(), template=chat_template())
+    with serving(plan_for(model)) as server:
+        key = {"TEMPER_BACKEND__API_KEY": server.api_key}
+        with running_temper("--backend-url", server.base_url, environment=key) as url:
+            yield Served(f"{url}/v1", lambda: _attempts(url))
+
+
+def _attempts(url: str) -> int:
+    """Read from Temper's metrics how many generations there were."""
+    text = httpx.get(f"{url}/metrics", trust_env=False).text
+    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
+    return sum(int(one.value) for one in samples if one.name == "temper_attempts_total")
+
+
+def _scripts() -> dict[str, str | Sequence[str]]:
+    """Write what is said as a model writes it."""
+    return {"default": _NOTHING.text, **{word: _written(said) for word, said in SAID.items()}}
+
+
+def _written(reply: Reply) -> str:
+    calls = (scripts.call(call.arguments, call.name) for call in reply.calls)
+    return "\n".join(filter(None, (reply.text, *calls)))
+
+
+class _RightBackend:
+    """An OpenAI-compatible server whose model does everything right, and obeys."""
+
+    def __init__(self) -> None:
+        self.generations = 0
+        chat = Route("/v1/chat/completions", self._chat, methods=["POST"])
+        self.app = Starlette(routes=[chat, Route("/v1/models", self._models)])
+
+    async def _models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    async def _chat(self, request: Request) -> Response:
+        self.generations += 1
+        body = json.parse(await request.body())
+        assert isinstance(body, dict)
+        reply = _reply_to(body["messages"], f"{self.generations}")
+        if not body.get("stream"):
+            return Response(whole(reply), media_type="application/json")
+        rendered = streamed(reply, has_usage=bool(body.get("stream_options")))
+        events = (*rendered.start, *(event.before for event in rendered.tokens), *rendered.end)
+        return StreamingResponse(iter(events), media_type="text/event-stream")
+
+
+def _reply_to(messages: JsonValue, number: str) -> Reply:
+    prompt = json.dump_text(messages)
+    place, trigger = max((prompt.rfind(trigger), trigger) for trigger in SAID)
+    reply = SAID[trigger] if place >= 0 else _NOTHING
+    # the model has said so already, and was not content with it
+    is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[place:]
+    said = _OBEDIENT if is_again and not reply.calls else reply
+    return Reply(said.text, said.calls, number)

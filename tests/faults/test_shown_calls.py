@@ -1,0 +1,107 @@
+"""F60: calls that go wrong when the client has seen a part of them."""
+
+from typing import cast
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes import spoken
+from tests.fakes.answers import Answer
+from tests.fakes.scripted_backend import Ending, Script
+from tests.fakes.spoken import calls, says
+from tests.faults.asked import asks
+from tests.faults.fronts import before
+
+pytestmark = [pytest.mark.anyio, pytest.mark.fault("F60")]
+
+BEGUN = spoken.START + spoken.call_delta("get_weather", '{"city": "Par')
+GOOD = spoken.call_delta("get_weather", '{"city": "Paris"}')
+WRONG = calls("get_weather", '{"city": "Paris"', ', "days": "soon"}')
+ELSEWHERE = calls("get_time", "{}")
+ENOUGH = 4  # times a reply is played: more often nobody asks
+
+
+def arguments(answer: Answer) -> list[str]:
+    return [str(cast("JsonObject", call["function"])["arguments"]) for call in answer.calls]
+
+
+def is_half(text: str) -> bool:
+    try:
+        json.parse(text)
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script((BEGUN, Ending.BREAKS)),
+        Script((BEGUN,)),
+        Script((BEGUN, spoken.event({"error": {"message": "out of memory"}}))),
+        Script((BEGUN, b"data: {]\n\n")),
+    ],
+    ids=["the connection breaks", "no end", "an error", "nonsense"],
+)
+async def test_a_backend_that_dies_in_a_call_is_an_error_event(
+    *, subject: str, script: Script
+) -> None:
+    async with before(subject, *[script] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    assert answer.error is not None
+    assert answer.reason is None
+    assert all(map(is_half, arguments(answer)))
+
+
+@pytest.mark.parametrize("end", ["length", "content_filter"])
+async def test_a_call_that_is_cut_ends_as_the_reply_did(*, subject: str, end: str) -> None:
+    async with before(subject, *[BEGUN + spoken.end(end)] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    assert answer.reason == end
+    assert all(map(is_half, arguments(answer)))
+
+
+async def test_a_second_call_that_is_cut_does_not_run_the_first_in_its_place(
+    *, subject: str
+) -> None:
+    second = spoken.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
+    reply = spoken.START + GOOD + second + spoken.end("length")
+    async with before(subject, *[reply] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    assert answer.reason == "length"
+
+
+async def test_wrong_later_members_are_asked_for_again_and_the_call_goes_on(
+    *, subject: str
+) -> None:
+    right = calls("get_weather", '{"city": "Paris", "days": 3}')
+    async with before(subject, WRONG, *[right] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    assert answer.reason == "tool_calls"
+    assert [json.parse(text) for text in arguments(answer)] == [{"city": "Paris", "days": 3}]
+
+
+@pytest.mark.parametrize(
+    "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
+)
+async def test_what_no_attempt_completes_is_an_error_and_no_call(
+    *, subject: str, retry: bytes
+) -> None:
+    async with before(subject, WRONG, *[retry] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    if subject != "temper" and answer.error is None:  # who shows nothing early may do otherwise
+        assert not any(map(is_half, arguments(answer)))
+        return
+    assert answer.error is not None
+    assert answer.error["code"] == "call_broke_off"
+    assert answer.reason is None
+
+
+async def test_a_bad_second_call_costs_the_first_nothing(*, subject: str) -> None:
+    bad = spoken.call_delta("launch_rocket", "{}", index=1, call_id="b")
+    reply = spoken.START + GOOD + bad + spoken.end("tool_calls")
+    async with before(subject, *[reply] * ENOUGH) as front:
+        answer = await front.ask(asks(), stream=True)
+    assert answer.reason == "tool_calls"
+    assert [json.parse(text) for text in arguments(answer)] == [{"city": "Paris"}]

@@ -1,0 +1,49 @@
+"""Rules of order over HTTP: those of the operator, by any name of the model, and a client's own."""
+
+import pytest
+
+from proxy.api.app import Serving
+from proxy.api.assembly import serving_of
+from proxy.conversation.json import JsonObject
+from proxy.settings import load_settings
+from tests.fakes import spoken
+from tests.fakes.front import TOOLS, request, temper
+
+pytestmark = pytest.mark.anyio
+
+WEATHER = spoken.calls("get_weather", '{"city": "Paris"}')
+TIME = spoken.calls("get_time", "{}")
+
+
+ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}
+
+
+def ruled() -> Serving:
+    rules = {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
+    return serving_of(load_settings(None, {"workflows": {"default": rules}}))
+
+
+@pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
+async def test_the_operators_rules_hold_by_every_name(*, model: str, stream: bool) -> None:
+    async with temper(WEATHER, TIME, serving=ruled()) as front:
+        front.backend.properties = ALONE
+        answer = await front.ask(request(model=model), stream=stream)
+    assert answer.called == [("get_time", {})]
+    assert answer.report["outcome"] == "retried"
+
+
+async def test_a_step_that_is_not_offered_is_not_waited_for(*, stream: bool) -> None:
+    async with temper(WEATHER, serving=ruled()) as front:
+        front.backend.properties = ALONE
+        answer = await front.ask(request(tools=TOOLS[:1]), stream=stream)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    assert answer.report["repairs"] == "ruleskipped=1"
+
+
+async def test_a_clients_own_rules_have_to_be_such_that_can_be_kept(*, stream: bool) -> None:
+    rules: JsonObject = {"required_steps": ["gone"], "terminal_tools": ["get_weather"]}
+    async with temper() as front:
+        answer = await front.ask(request(temper={"workflow": rules}), stream=stream)
+    assert answer.status == 400
+    assert answer.error is not None
+    assert answer.error["param"] == "temper.workflow.required_steps.0"

@@ -1,0 +1,115 @@
+"""What a client gets when Temper itself fails: an answer that says so, and a log that says why."""
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.backends.client import ReplyEvents
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import TextDelta
+from proxy.conversation.requests import Question
+from tests.fakes import scripted_backend
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.front import in_front_of, request, temper
+from tests.fakes.spoken import calls, says
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = request(tools=None)
+PRICES: JsonObject = {
+    "type": "object",
+    "properties": {
+        "prices": {
+            "type": "object",
+            "propertyNames": {"enum": ["small", "large"]},
+            "additionalProperties": {"type": "integer"},
+        }
+    },
+}
+NODE: JsonObject = {"$ref": "#/$defs/node"}
+SUM: JsonObject = {"properties": {"left": NODE, "right": NODE}, "required": ["left", "right"]}
+TREE: JsonObject = {
+    "properties": {"tree": NODE},
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "object", **SUM},
+                {
+                    "type": "object",
+                    "properties": {"left": NODE, "args": NODE},
+                    "required": ["args"],
+                },
+            ]
+        }
+    },
+}
+LEAF = '{"left":"x","right":"x"}'
+BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
+
+
+class Buggy(ScriptedBackend):
+    """Fails amid its answer in a way that nobody foresaw."""
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        del question, headers
+        yield [TextDelta("It is")]
+        raise RuntimeError("a bug of our own")
+
+
+def tracebacks(records: Sequence[logging.LogRecord]) -> list[str]:
+    return [str(record.exc_info[1]) for record in records if record.exc_info]
+
+
+async def test_a_bug_amid_a_stream_ends_it_with_an_error_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unused = scripted_backend.ScriptedBackend()
+    async with in_front_of(Buggy(), None, unused) as front:
+        answer = await front.ask(PLAIN, stream=True)
+    assert (answer.status, answer.text) == (200, "It is")
+    assert answer.error is not None
+    assert answer.error["message"] == "Internal error; see the server's log."
+    assert "a bug of our own" in tracebacks(caplog.records)
+
+
+async def test_a_bug_amid_a_whole_answer_is_an_internal_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unused = scripted_backend.ScriptedBackend()
+    async with in_front_of(Buggy(), None, unused) as front:
+        answer = await front.ask(PLAIN)
+    assert answer.status == 500
+    assert "a bug of our own" in tracebacks(caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong", "right"),
+    [
+        (PRICES, '{"prices":{"medium":3}}', '{"prices":{"small":3}}'),
+        (TREE, f'{{"tree":{{"left":{BRANCH},"right":{LEAF}}}}}', '{"tree":{"left":1,"right":2}}'),
+    ],
+    ids=["names", "a tree"],
+)
+async def test_whatever_a_call_violates_it_is_asked_for_again(
+    *, schema: JsonObject, wrong: str, right: str, stream: bool
+) -> None:
+    function: JsonObject = {"name": "f", "parameters": schema}
+    asked = request(tools=[{"type": "function", "function": function}])
+    async with temper(calls("f", wrong), calls("f", right)) as front:
+        answer = await front.ask(asked, stream=stream)
+        assert len(front.backend.questions) == 2
+    assert answer.status == 200
+    assert answer.called == [("f", json.parse(right))]
+
+
+@pytest.mark.parametrize("mode", ["on", "observe"])
+async def test_whatever_an_answer_violates_it_is_answered(*, mode: str, stream: bool) -> None:
+    wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'
+    form: JsonObject = {"type": "json_schema", "json_schema": {"name": "p", "schema": PRICES}}
+    asked = request(response_format=form)
+    async with temper(says(wrong), says(right)) as front:
+        answer = await front.ask(asked, stream=stream, headers={"x-temper-guardrails": mode})
+    assert (answer.status, answer.text) == (200, right if mode == "on" else wrong)

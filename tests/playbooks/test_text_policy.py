@@ -1,0 +1,315 @@
+"""What prose is worth while tools are offered: every row of the table of text policies."""
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.conversation.messages import assistant_message, tool_result, user_message
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyFinished,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import ToolCall, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.traits import Traits
+from proxy.inference.preparation import Policy
+from tests.fakes.playbook import Playbook, call, make_request, write
+
+ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
+RESPOND = Policy(text_policy=TextPolicy.RESPOND)
+REQUIRE = Policy(text_policy=TextPolicy.REQUIRE)
+WITHOUT_RESPOND = Policy(traits=Traits(offers_respond=False))
+PARIS = '{"city": "Paris"}'
+ANSWER = "It is sunny in Paris, 20 degrees."
+ANNOUNCED = "I'll check the weather in Paris."
+RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
+STEPS = Workflow(("get_time",), (), ("get_weather",))
+
+
+def offered(book: Playbook) -> list[str]:
+    assert book.question is not None
+    return [tool.name for tool in book.question.tools]
+
+
+def nudge(book: Playbook) -> str:
+    assert book.last_message["role"] == "user"
+    return str(book.last_message["content"])
+
+
+def text(book: Playbook) -> str:
+    return "".join(event.text for event in book.shown if isinstance(event, TextDelta))
+
+
+def announced(policy: Policy | None = None) -> Playbook:
+    """A turn whose model has announced a call, and was asked for it."""
+    book = Playbook.of(make_request(), policy).ask()
+    write(book, ANNOUNCED)
+    assert text(book) == ANNOUNCED
+    book.shown.clear()
+    return book.ask()
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_offered"),
+    [
+        (Policy(), True),
+        (WITHOUT_RESPOND, False),
+        (ACCEPT, False),
+        (RESPOND, True),
+        (REQUIRE, False),
+    ],
+)
+def test_the_tool_for_answers_is_offered_where_it_may_help(
+    policy: Policy, is_offered: bool
+) -> None:
+    assert ("respond" in offered(Playbook.of(make_request(), policy).ask())) is is_offered
+
+
+@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, ACCEPT])
+def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> None:
+    book = Playbook.of(make_request(), policy).ask()
+    book >> TextDelta("It is ") << TextDelta("It is")
+    book >> TextDelta("sunny.") << TextDelta(" sunny.")
+    book >> UsageReported({"total_tokens": 9})
+    book >> ReplyFinished("stop")
+    book << UsageReported({"total_tokens": 9}) << ReplyFinished("stop")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+    assert attempts(book.turn.facts) == 1
+
+
+def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    write(book, ANNOUNCED)
+    assert text(book) == ANNOUNCED
+    assert book.shown[-1] == ReplyFinished("stop")
+
+
+def test_an_announcement_is_resumed_and_its_call_appended() -> None:
+    book = announced()
+    assert book.question is not None
+    said, asked = book.question.messages[-2:]
+    assert (said.role, said.text) == ("assistant", ANNOUNCED)
+    assert "call it now (get_weather, get_time)" in asked.text
+    assert "call respond with an empty message" in asked.text
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert repairs(book.turn.facts) == "announced"
+
+
+def test_what_is_said_when_resumed_is_shown_behind_a_blank_line() -> None:
+    book = announced()
+    write(book, ANSWER)
+    book << TextDelta(f"\n\n{ANSWER}") << ReplyFinished("stop")
+    book.end()
+
+
+def test_what_is_said_beside_the_resumed_call_is_kept() -> None:
+    book = announced()
+    book >> TextDelta("Paris it is.")
+    call(book, "get_weather", PARIS)
+    book << TextDelta("\n\nParis it is.")
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+
+
+@pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
+def test_there_is_never_a_second_resumption(repeated: str) -> None:
+    book = announced()
+    write(book, repeated)
+    book << ReplyFinished("stop")
+    book.end()
+    assert attempts(book.turn.facts) == 2
+
+
+def test_a_model_that_only_announces_is_reported_as_such() -> None:
+    book = announced()
+    write(book, ANNOUNCED)
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+    book = Playbook.of(make_request()).ask()
+    book >> ReplyFinished("stop")
+    book.ask()
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
+def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
+    book = announced()
+    call(book, "respond", '{"message": ""}')
+    book << ReplyFinished("stop")
+    book.end()
+
+
+@pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
+def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(word: str) -> None:
+    book = announced(WITHOUT_RESPOND)
+    assert "write DONE" in nudge(book)
+    write(book, word)
+    book << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_message_that_says_more_is_added() -> None:
+    book = announced()
+    call(book, "respond", '{"message": "No need, it is sunny."}')
+    book << TextDelta("\n\nNo need, it is sunny.") << ReplyFinished("stop")
+
+
+def test_a_bad_call_after_an_announcement_is_asked_for_once_more() -> None:
+    book = announced()
+    call(book, "get_weather", "{}")
+    book.ask()
+    assert book.schema() is not None
+    write(book, '{"name": "get_weather", "arguments": {"city": "Paris"}}')
+    book << ToolCalled(0, ToolCall("made_1", "get_weather", PARIS.replace(": ", ":")))
+    book << ReplyFinished("tool_calls")
+
+
+def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
+    book = Playbook.of(make_request(), Policy(attempts=1, is_strict=True)).ask()
+    write(book, ANNOUNCED)
+    assert book.shown[-1] == ReplyFinished("stop")
+    book.shown.clear()
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+
+
+def test_an_announcement_with_its_call_is_no_announcement() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> TextDelta(ANNOUNCED)
+    call(book, "get_weather", PARIS)
+    assert text(book) == ANNOUNCED
+    assert book.shown[-1] == ReplyFinished("tool_calls")
+    assert attempts(book.turn.facts) == 1
+
+
+def test_the_explicit_answer_is_one_whatever_it_says() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
+    assert text(book) == ANNOUNCED
+    assert attempts(book.turn.facts) == 1
+
+
+def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
+    book = Playbook.of(make_request()).ask()
+    write(book, ANNOUNCED, "length")
+    assert book.shown[-1] == ReplyFinished("length")
+
+
+@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND, RESPOND, REQUIRE])
+def test_an_empty_reply_is_asked_for_again(policy: Policy) -> None:
+    book = Playbook.of(make_request(), policy).ask()
+    book >> ReplyFinished("stop")
+    book.ask()
+    assert "empty" in nudge(book)
+
+
+def test_an_accepted_empty_reply_is_an_answer() -> None:
+    book = Playbook.of(make_request(), ACCEPT).ask()
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+
+
+def test_prose_of_a_model_that_should_respond_is_asked_about_with_a_way_out() -> None:
+    book = Playbook.of(make_request(), RESPOND).ask()
+    write(book, ANSWER)
+    book.ask()
+    assert "call it now (get_weather, get_time)" in nudge(book)
+    assert "call respond with an empty message" in nudge(book)
+    call(book, "respond", '{"message": ""}')
+    book << TextDelta(ANSWER) << ReplyFinished("stop")
+    book.end()
+
+
+def test_a_required_call_leaves_no_way_out() -> None:
+    book = Playbook.of(make_request(), REQUIRE).ask()
+    write(book, ANSWER)
+    book.ask()
+    assert "complete" not in nudge(book)
+    write(book, "DONE")
+    book.ask()
+    assert book.schema() is not None
+
+
+@pytest.mark.parametrize("policy", [Policy(), ACCEPT, RESPOND])
+def test_while_a_step_is_missing_prose_is_held_and_no_answer(policy: Policy) -> None:
+    for rules in (STEPS, Workflow(("get_time",))):
+        book = Playbook.of(replace(make_request(), workflow=rules), policy).ask()
+        write(book, ANSWER)
+        book.ask()
+        assert nudge(book) == "An answer comes too early. First call: get_time."
+        call(book, "get_time", "{}")
+        book << ToolCalled(0, ToolCall("backend_id", "get_time", "{}"))
+        book << ReplyFinished("tool_calls")
+        book.end()
+        assert RejectedReply("step_missing") in book.turn.facts
+
+
+def test_while_a_step_is_missing_a_message_is_no_answer_either() -> None:
+    book = Playbook.of(replace(make_request(), workflow=STEPS)).ask()
+    call(book, "respond", '{"message": "Done."}')
+    book.ask()
+    write(book, "Really done.")
+    book.ask()
+    schema = str(book.schema())
+    assert "get_time" in schema
+    assert "respond" not in schema
+    assert "get_weather" not in schema
+    write(book, '{"name": "get_time", "arguments": {}}')
+    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+
+
+def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
+    book = Playbook.of(replace(make_request(), workflow=STEPS)).ask()
+    for _ in range(2):
+        write(book, ANSWER)
+        book.ask()
+    write(book, "No.")
+    assert text(book) == ANSWER
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
+def test_after_the_steps_prose_is_an_answer() -> None:
+    request = replace(make_request(user_message("Hi"), *RAN), workflow=STEPS)
+    book = Playbook.of(request).ask()
+    book >> TextDelta("Noon.") << TextDelta("Noon.")
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+
+
+def test_thoughts_of_two_attempts_are_set_apart() -> None:
+    book = Playbook.of(make_request()).ask()
+    book >> ReasoningDelta("One.") << ReasoningDelta("One.")
+    write(book, ANNOUNCED)
+    book.shown.clear()
+    book.ask()
+    book >> ReasoningDelta("Two.") << ReasoningDelta("\n\nTwo.")
+
+
+def streamed(request: Request, policy: Policy | None = None) -> Playbook:
+    return Playbook.of(replace(request, stream=True), policy).ask()
+
+
+def test_a_preamble_goes_out_before_its_call() -> None:
+    for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
+        book = streamed(make_request(), policy)
+        book >> TextDelta("Let me see.") >> ToolCallStarted(0, "x", "get_weather")
+        book >> ToolCallArgumentsDelta(0, PARIS) >> ReplyFinished("tool_calls")
+        assert book.shown[0] == TextDelta("Let me see.")
+        assert book.shown[1] == ToolCallStarted(0, "x", "get_weather")
+        assert book.shown[-1] == ReplyFinished("tool_calls")
+
+
+def test_with_a_required_choice_a_call_streams_as_well() -> None:
+    book = streamed(make_request(choice=ToolUse.REQUIRED))
+    book >> ToolCallStarted(0, "x", "get_time") << ToolCallStarted(0, "x", "get_time")

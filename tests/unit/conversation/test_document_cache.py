@@ -1,0 +1,55 @@
+import pytest
+
+from proxy.conversation.document_cache import DocumentCache
+
+KB = 1024
+
+
+class Made:
+    """Whatever was made; every one is another."""
+
+
+def made(_: bytes) -> Made:
+    return Made()
+
+
+def test_the_same_document_gives_the_same_thing() -> None:
+    cache = DocumentCache(made)
+    assert cache(b"a") is cache(b"a")
+    assert cache(b"a") is not cache(b"b")
+
+
+def test_a_huge_document_is_not_kept() -> None:
+    cache = DocumentCache(made, largest=10)
+    assert cache(b"x" * 10) is cache(b"x" * 10)
+    assert cache(b"x" * 11) is not cache(b"x" * 11)
+
+
+def test_what_was_used_longest_ago_makes_room_for_the_bytes_of_another() -> None:
+    cache = DocumentCache(made, most=25 * KB)
+    first, second = cache(b"a" * 10 * KB), cache(b"b" * 10 * KB)
+    assert cache(b"a" * 10 * KB) is first
+    cache(b"c" * 10 * KB)
+    assert cache(b"a" * 10 * KB) is first
+    assert cache(b"b" * 10 * KB) is not second
+
+
+def test_small_documents_take_room_as_well() -> None:
+    cache = DocumentCache(made, most=10 * KB)
+    kept = [cache(b"%d" % number) for number in range(100)]
+    assert cache(b"99") is kept[99]
+    assert cache(b"89") is not kept[89]
+
+
+def test_what_could_not_be_made_is_tried_again() -> None:
+    asked: list[bytes] = []
+
+    def refused(document: bytes) -> Made:
+        asked.append(document)
+        raise KeyError(document)
+
+    cache = DocumentCache(refused)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            cache(b"a")
+    assert asked == [b"a", b"a"]

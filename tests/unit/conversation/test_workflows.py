@@ -1,0 +1,47 @@
+import pytest
+
+from proxy.conversation.workflows import Prerequisite, Workflow, contradictions
+
+RULES = Workflow(("read",), (Prerequisite("edit", "read", "path"),), ("finish",))
+
+
+def test_rules_that_can_be_kept_are_left_alone() -> None:
+    assert list(contradictions(RULES)) == []
+    both = (Prerequisite("edit", "read"), Prerequisite("edit", "ask"), Prerequisite("ask", "read"))
+    assert list(contradictions(Workflow((), both))) == []
+
+
+def test_every_tool_is_named_with_its_place() -> None:
+    assert list(RULES.tools()) == [
+        ("required_steps.0", "read"),
+        ("prerequisites.0.tool", "edit"),
+        ("prerequisites.0.needs", "read"),
+        ("terminal_tools.0", "finish"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "place", "problem"),
+    [
+        (Workflow(("a", "b", "a")), "required_steps.2", "listed twice"),
+        (Workflow((), (Prerequisite("a", "b"),) * 2), "prerequisites.1", "listed twice"),
+        (Workflow((), (), ("a", "a")), "terminal_tools.1", "listed twice"),
+        (Workflow(("a", "b"), (), ("b",)), "required_steps.1", "'b': b needs b"),
+        (Workflow((), (Prerequisite("a", "a"),)), "prerequisites.0.tool", "'a': a needs a"),
+        (
+            Workflow((), (Prerequisite("x", "a"), Prerequisite("a", "b"), Prerequisite("b", "a"))),
+            "prerequisites.1.tool",
+            "'a': a needs b needs a",
+        ),
+        (
+            Workflow(("step",), (Prerequisite("step", "end"),), ("end",)),
+            "required_steps.0",
+            "'step': step needs end needs step",
+        ),
+    ],
+)
+def test_rules_that_nobody_can_keep_are_found_with_their_place(
+    rules: Workflow, place: str, problem: str
+) -> None:
+    ((where, what),) = contradictions(rules)
+    assert (where, problem in what) == (place, True)

@@ -1,0 +1,135 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.guardrails.announcements.cues import Cues, Script
+from proxy.guardrails.announcements.endings import made_ready
+from proxy.guardrails.announcements.matching import Finding, Matcher
+
+# A language of its own, so that each field is seen at work.
+CUES = Cues(
+    language="test",
+    script=Script.LATIN,
+    openings="ego will",
+    fillers="now, now then",
+    acts="look, run the test*",
+    subjects="ego",
+    verbs="digs",
+    forms="looketh",
+    starts="looking",
+    trailing="search",
+    leads="well",
+    stems="bak",
+    suffixes="iyorum",
+    endings="do it",
+    wholes="one moment, hold on now",
+    particles="please",
+    bars="tomorrow, dont think",
+    requests="tell me",
+    bars_before="says",
+    bars_beside="never",
+    bars_after="forward, * forward",
+    finites="helps",
+    clauses="what",
+    urgencies="at once",
+    sayings="explain",
+    afterthoughts="this takes",
+)
+GAP = replace(CUES, gap=3, acts="prove", bars_inside="not")
+UNSPACED = Cues(
+    language="unspaced", script=Script.HAN, is_spaced=False, openings="ab", acts="xy", gap=2
+)
+
+
+def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> Finding:
+    return Matcher(cues).find(made_ready(sentence), tool_words)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Ego will look.",
+        "Ego will now then now look at it.",
+        "Ego will run the tests.",
+        "Ego will grep.",
+        "Ego will frobnicate:",
+        "Ego will frobnicate it at once.",
+        "Ego now digs.",
+        "Digs ego.",
+        "Today it looketh.",
+        "Looking at it.",
+        "Well, looking at what helps.",
+        "It is up, looking at once.",
+        "Search for it…",
+        "Today bakiyorum.",
+        "Today do it please:",
+        "Well, one moment please…",
+        "Hold on, now.",
+        'Ego will look: "',
+    ],
+)
+def test_a_cue_announces(sentence: str) -> None:
+    assert found(sentence) is Finding.ANNOUNCED
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Ego will look tomorrow.",
+        "Ego will look, dont, think.",
+        "Tell me and ego will look.",
+        "He says ego will look.",
+        "Never ego digs.",
+        "Ego will look forward.",
+        "Ego will look very forward.",
+        "Ego will look: it is blue.",
+    ],
+)
+def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
+    assert found(sentence) is Finding.BARRED
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Nothing here.",
+        "Ego will frobnicate.",
+        "Ego will explain:",
+        "Ego will 42:",
+        "Looking helps.",
+        "It is up, looking.",
+        "Search for it.",
+        "Bakiyorum today.",
+        "One moment of it.",
+        "Egos will look.",
+    ],
+)
+def test_words_that_are_no_cue_say_nothing(sentence: str) -> None:
+    assert found(sentence) is Finding.NOTHING
+
+
+def test_a_verb_that_stands_last_may_be_some_words_away() -> None:
+    assert found("Ego will this old file prove.", GAP) is Finding.ANNOUNCED
+    assert found("Ego will this very old file prove.", GAP) is Finding.NOTHING
+    assert found("Ego will this, prove.", GAP) is Finding.NOTHING
+    assert found("Ego will this not prove.", GAP) is Finding.BARRED
+    assert found("Ego will grep.", GAP) is Finding.NOTHING
+
+
+def test_a_script_without_spaces_has_no_edges_of_words() -> None:
+    assert found("__ab--xy__", UNSPACED) is Finding.ANNOUNCED
+    assert found("__ab---xy__", UNSPACED) is Finding.NOTHING
+
+
+def test_a_colon_makes_no_act_where_no_verbs_of_saying_are_known() -> None:
+    assert found("Ego will frobnicate:", replace(CUES, sayings="")) is Finding.NOTHING
+
+
+def test_requests_and_afterthoughts_are_told() -> None:
+    matcher = Matcher(CUES)
+
+    assert matcher.is_request(made_ready("Just tell me."))
+    assert not matcher.is_request(made_ready("Just tell him."))
+    assert matcher.is_afterthought(made_ready("Well, this takes a while."))
+    assert not matcher.is_afterthought(made_ready("All this takes a while."))
+    assert not matcher.is_afterthought(made_ready("A while."))

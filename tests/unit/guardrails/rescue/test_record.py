@@ -1,0 +1,68 @@
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.findings import Found, Prose, Refused, Thought
+from proxy.guardrails.rescue.record import Record
+from proxy.guardrails.rescue.syntax import Reason
+
+
+def found(name: str, source: str = "", *, is_marked: bool = True) -> Found:
+    """Make what is found for one call."""
+    call = WrittenCall(name, {})
+    return Found("hermes", (call,), source or f"<{name}>", is_marked, closed=True)
+
+
+def test_calls_that_wait_count_with_the_next_one() -> None:
+    record = Record(("look", "now"))
+    record.say("So: ")
+    record.join(found("look"), " and ", "and ")
+    assert record.is_doubtful
+    assert record.take() == [Prose("So:")]
+    record.accept(found("now"))
+    assert record.take() == [found("look"), Prose("and"), found("now")]
+    assert not record.is_doubtful
+
+
+def test_calls_that_wait_are_refused_with_the_next_one() -> None:
+    record = Record(("look", "now"))
+    record.join(found("look"), " and ", "and ")
+    record.refuse_call(Reason.IN_SENTENCE, found("now"), " so")
+    assert record.take() == [
+        Refused(Reason.IN_SENTENCE),
+        Prose("<look> and"),
+        Refused(Reason.IN_SENTENCE),
+        Prose(" <now> so"),
+    ]
+
+
+def test_a_call_that_is_repeated_counts_once() -> None:
+    record = Record(("look",))
+    record.join(found("look", is_marked=False), "\n")
+    record.accept(found("look"))
+    assert record.end() == [Prose("<look>"), found("look")]
+
+
+def test_prose_ends_the_waiting() -> None:
+    record = Record(("look",))
+    record.join(found("look"), " and ", "and ")
+    record.say("more")
+    assert record.end() == [Refused(Reason.IN_SENTENCE), Prose("<look> and"), Prose(" more")]
+
+
+def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
+    record = Record(("look",))
+    record.siblings.break_off("", is_marked=True)
+    record.say("</tool_call></think>")
+    record.begin_anew()
+    record.accept(found("look"))
+    assert record.take() == [Prose("</tool_call></think>"), Thought()]
+    record.widen_gap("\n")
+    assert record.end() == [found("look")]
+
+
+def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
+    record = Record(("look",))
+    record.siblings.break_off("", is_marked=True)
+    record.say("</think>")
+    record.widen_gap("\n")
+    record.begin_anew()
+    assert record.end() == [Prose("</think>"), Thought(is_over=False)]
+    assert record.siblings.objection(found("look"), "") is Reason.NESTED

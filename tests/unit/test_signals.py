@@ -1,0 +1,55 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.signals import ENDING, INTERRUPTED, handlers_kept, heeded, leave_when_signalled
+
+SWALLOWING = """
+import os, signal
+from proxy.signals import leave_when_signalled
+
+leave_when_signalled()
+try:
+    os.kill(os.getpid(), signal.SIG{0})
+    print("still here")
+except BaseException:
+    print("caught")
+"""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    with handlers_kept():
+        yield
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWING.format(name)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")
+
+
+def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert heeded() == (signal.SIGTERM,)
+    leave_when_signalled()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+def test_handlers_are_put_back_behind_a_block() -> None:
+    before = [signal.getsignal(number) for number in ENDING]
+    with handlers_kept():
+        leave_when_signalled()
+        assert [signal.getsignal(number) for number in ENDING] != before
+    assert [signal.getsignal(number) for number in ENDING] == before
