@@ -53,7 +53,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class Unchecked(msgspec.Struct, frozen=True):
-    """A tool's schema could not be compiled, so its arguments were not checked."""
+    """A tool's schema, or a type in it, is unusable, so its arguments were not checked for it."""
 
     tool: str
     problem: str

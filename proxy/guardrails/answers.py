@@ -38,15 +38,16 @@ def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
     except ValueError as error:
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
-        checked = compiled(schema)
-        errors = () if checked.is_valid(value) else tuple(checked.errors(value))
+        usable = compiled(schema)
+        errors = () if usable.is_valid(value) else tuple(usable.errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:
         return InvalidAnswer((TOO_LARGE.about("the answer"),))
     if errors:
         return InvalidAnswer(tuple(one.about("the answer") for one in complaints(errors)))
-    return ValidAnswer(text if facts else written, facts)
+    unchecked = (Unchecked("the answer", usable.problem),) if usable.problem else ()
+    return ValidAnswer(text if facts else written, (*facts, *unchecked))
 
 
 def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:

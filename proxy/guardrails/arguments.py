@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
-from proxy.guardrails.coercion import coerce, copied
+from proxy.guardrails.coercion import coerce, copied, unwrapped
 from proxy.guardrails.complaints import TOO_LARGE, Complaint, complaints
 from proxy.guardrails.rescue.values import Unreadable, read_whole
 from proxy.guardrails.schemas import (
@@ -77,13 +77,25 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if isinstance(read, BrokenArguments):
         return read
     try:
-        schema = compiled(tool.parameters)
-        is_valid = schema.is_valid(read.value)
+        return _checked(tool, compiled(tool.parameters), read)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
-    if is_valid:
-        return _valid(read, read.facts)
-    return _coerced(tool.name, schema, read)
+
+
+def _checked(tool: Tool, schema: Schema, read: _Written) -> CheckedArguments:
+    if schema.problem:
+        read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
+    inner = unwrapped(tool.parameters, read.value)
+    if inner is not None:
+        meant = _Written(inner, facts=(*read.facts, Coerced(tool.name, "")))
+        checked = _judged(tool.name, schema, meant)
+        if isinstance(checked, ValidArguments):
+            return checked
+    return _judged(tool.name, schema, read)
+
+
+def _judged(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
+    return _valid(read, read.facts) if schema.is_valid(read.value) else _coerced(tool, schema, read)
 
 
 def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:

@@ -14,7 +14,7 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.guardrails import conversions
 from proxy.guardrails.schemas import Path, Schema, allowed, forbids_members
 
@@ -72,6 +72,22 @@ def copied(value: JsonValue) -> JsonValue:
     if copy != value:
         raise ValueError("not a JSON value")
     return copy
+
+
+def unwrapped(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
+    """Return the arguments that stand in a parameter that the schema does not know, all of them.
+
+    A schema without required members would accept the wrapper; one that allows any member means it.
+    """
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    if not isinstance(parameters, dict) or not isinstance(properties, dict):
+        return None
+    is_open = bool(parameters.get("additionalProperties")) or "patternProperties" in parameters
+    match list(arguments.items()):
+        case [(name, dict() as inner)] if inner and name not in properties and not is_open:
+            return inner if inner.keys() <= properties.keys() else None
+        case _:
+            return None
 
 
 class _Piece:

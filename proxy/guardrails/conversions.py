@@ -6,14 +6,17 @@ It sees single values. Which of them are wrong, and whether the result will do, 
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
+from math import isinf
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.rescue.values import Value, read_whole
 
-_INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,14}))(?:\.0+)?")
-_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
-_DECIMAL_LENGTH = 16  # no more than 15 digits, which a double keeps
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_CODE = re.compile(r"0[0-9]+")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
+_LONGEST_NUMBER = 100  # in digits
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
@@ -55,12 +58,23 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
 
 
 def _number(text: str, types: Sequence[str]) -> JsonValue:
-    whole = _INTEGER.fullmatch(text)
-    if whole and ("integer" in types or ("number" in types and whole[1] == text)):
-        return int(whole[1])
-    if "number" in types and len(text) <= _DECIMAL_LENGTH and _DECIMAL.fullmatch(text):
-        return float(text)
-    return None
+    """Read a number of which no digit gets lost; one with a zero in front may be a code."""
+    if len(text) > _LONGEST_NUMBER:
+        return None
+    if _WHOLE.fullmatch(text) and not {"integer", "number"}.isdisjoint(types):
+        return int(text)
+    if "integer" in types and _CODE.fullmatch(text):
+        return int(text)
+    return _decimal(Decimal(text), types) if _DECIMAL.fullmatch(text) else None
+
+
+def _decimal(exact: Decimal, types: Sequence[str]) -> JsonValue:
+    is_whole = exact.adjusted() < _LONGEST_NUMBER and exact == exact.to_integral_value()
+    if "integer" in types and is_whole:
+        return int(exact)
+    number = float(exact)
+    is_kept = not isinf(number) and Decimal(repr(number)) == exact
+    return number if "number" in types and is_kept else None
 
 
 def _container(text: str, types: Sequence[str]) -> JsonValue:

@@ -37,6 +37,8 @@ _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LEFT_OUT_AT_THE_ROOT = frozenset(["$id", "$schema"])
 
+_DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
+
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
 
@@ -54,6 +56,7 @@ class Schema:
     def __init__(
         self, validator: Draft202012Validator, registry: Registry, workload: Workload
     ) -> None:
+        self.problem = ""  # with what was left out of it, as no type has that name
         self._validator = validator
         self._registry = registry
         self._workload = workload
@@ -103,6 +106,42 @@ def compiled(schema: JsonSchema) -> Schema:
 @DocumentCache
 def _compiled(document: bytes) -> Schema:
     schema = json.parse(document)
+    try:
+        return _compile_root(schema, document)
+    except ValueError as error:
+        usable = _without_unknown_types(schema)
+        if usable == schema:
+            raise
+        rest = _compile_root(usable, json.dump(usable))
+        rest.problem = str(error).partition("\n")[0][:_PROBLEM_LIMIT]
+        return rest
+
+
+def _without_unknown_types(schema: JsonValue) -> JsonValue:
+    """Leave out the keyword `type` where it names what is no type, such as `float`."""
+    match schema:
+        case dict():
+            return {
+                keyword: value if keyword in _DATA else _without_unknown_types(value)
+                for keyword, value in schema.items()
+                if not (keyword == "type" and _names_unknown_type(value))
+            }
+        case list():
+            return [_without_unknown_types(one) for one in schema]
+        case _:
+            return schema
+
+
+def _names_unknown_type(value: JsonValue) -> bool:
+    """Tell whether this names no type; a dictionary is the schema of a property called `type`."""
+    names = value if isinstance(value, list) else [value]
+    is_schema = isinstance(value, dict | bool)
+    return not is_schema and any(
+        not isinstance(name, str) or name not in _KNOWN_TYPES for name in names
+    )
+
+
+def _compile_root(schema: JsonValue, document: bytes) -> Schema:
     workload = Workload.of(schema, document)
     return _compile(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
 

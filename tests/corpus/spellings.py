@@ -156,6 +156,18 @@ def argument_pairs(prefix: str = "") -> Writer:
     return write
 
 
+def suffixed(suffix: str) -> ListWriter:
+    """Make a writer of the same with a suffix in every tag."""
+
+    def several(calls: Sequence[Call]) -> str:
+        text = lines(argument_pairs())(calls)
+        for tag in ("tool_call", "arg_key", "arg_value"):
+            text = text.replace(f"{tag}>", f"{tag}:{suffix}>")
+        return text
+
+    return several
+
+
 def gemma(name: str, arguments: JsonObject) -> str:
     """Write a call as Gemma 4 does, without its marks."""
     return f"call:{name}{_gemma_value(arguments)}"
@@ -224,6 +236,12 @@ def attributed_tags(name: str, arguments: JsonObject) -> str:
         f'<parameter name="{key}">{plain(value)}</parameter>\n' for key, value in arguments.items()
     )
     return f'<tool_call name="{name}">\n{"".join(pairs)}</tool_call>'
+
+
+def line_blocks(name: str, arguments: JsonObject) -> str:
+    """Write a block of lines for every argument, as Continue has models write them."""
+    pairs = (f"BEGIN_ARG: {key}\n{plain(value)}\nEND_ARG\n" for key, value in arguments.items())
+    return f"```tool\nTOOL_NAME: {name}\n{''.join(pairs)}```"
 
 
 JSON = envelope()
@@ -324,6 +342,31 @@ SINGLE: tuple[Spelling, ...] = (
     spell("named_tags", lines(named_tags), "</tool_call>"),
     spell("attributed_tags", lines(attributed_tags), "</tool_call>"),
     spell("plamo", lines(_PLAMO, ""), "<|plamo:end_tool_request:plamo|>"),
+    spell(
+        "suffixed_pairs",
+        around("<tool_calls:x1>\n", suffixed("x1"), "\n</tool_calls:x1>"),
+        "</tool_calls:x1>",
+    ),
+    Spelling("suffixed_pairs_at_start", suffixed("x1"), "</tool_call:x1>", follows_prose=False),
+    spell(
+        "dots",
+        lines(within("<dots_function_call>", JSON, "</dots_function_call>")),
+        "</dots_function_call>",
+    ),
+    spell(
+        "invoke",
+        lines(within("<dots_function_call>", invocation(), "</dots_function_call>")),
+        "</dots_function_call>",
+    ),
+    spell(
+        "k2_horizon",
+        lines(within("<ifm|tool_call>", JSON, "</ifm|tool_call>")),
+        "</ifm|tool_call>",
+    ),
+    spell(
+        "functionary_header",
+        lines(named("<|from|>assistant\n<|recipient|>", "\n<|content|>", ""), ""),
+    ),
     spell("granite", around("<|tool_call|>", listed(JSON), "")),
     spell("tool_calls", wrapped("tool_calls", JSON), "</tool_calls>"),
     spell(
@@ -406,6 +449,7 @@ UNMARKED: tuple[Spelling, ...] = (
     spell_ending("bare_gemma_in_text", around("\n", lines(gemma), "")),
     spell_reply("functionary", lines(named(">>>", "\n", ""), "")),
     spell_ending("functionary_in_text", around("\n", lines(named(">>>", "\n", "")), "")),
+    spell_plain("line_blocks", lines(line_blocks)),
     spell_plain("react", lines(named("Action: ", "\nAction Input: ", ""))),
 )
 

@@ -1,12 +1,16 @@
 """`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 
-GLM writes it; LongCat, Hunyuan and others use the same grammar with other words.
+GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words.
 """
 
 import re
+from dataclasses import dataclass
+from functools import cache
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.call_marks import holds_mark
+from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
@@ -17,11 +21,14 @@ from proxy.guardrails.rescue.values import Value, read_whole
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
+_KEY = r"[^<>]{1,100}"
+_NO_KEY = frozenset('<>{}[]"\n')
+_ANY_SPACE = r"(?:\s|\\n)*"
 _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
-_SEPARATOR = "<tool_sep>"
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
+_SIGHT = 240  # how far to look for what makes a mark one
 _OTHER = "call:"  # Gemma's
 PAIRS_BEGIN = "<arg_key>"
 
@@ -36,12 +43,38 @@ class ArgumentPairs:
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read one call."""
-        return (yield from _Call(cursor, opening).read())
+        return (yield from read_call(cursor, Tags(opening[1:].removesuffix("tool_call>"))))
+
+
+def read_call(cursor: Cursor, tags: "Tags") -> Reading:
+    """Read one call from behind its opening tag, in a family that spells its tags so."""
+    return (yield from _Call(cursor, tags).read())
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
     """Read the pairs of a call to `name` whose opening mark is missing."""
-    return (yield from _Call(cursor, ArgumentPairs.openings[0]).read_arguments(name))
+    return (yield from _Call(cursor, Tags("")).read_arguments(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a family spells its tags."""
+
+    prefix: str
+    suffix: str = ""
+
+    def pair(self, word: str) -> tuple[str, str]:
+        """Return an opening tag and the closing one."""
+        tag = f"{self.prefix}{word}{self.suffix}>"
+        return f"<{tag}", f"</{tag}"
+
+
+@cache
+def _pair_of(tags: Tags) -> re.Pattern[str]:
+    """Write a pattern for a key up to the beginning of its value; its end may be missing."""
+    (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
+    end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
+    return re.compile(f"{re.escape(key)}{_ANY_SPACE}{_KEY}{end}")
 
 
 class _Call:
@@ -51,23 +84,25 @@ class _Call:
     for a line end there. Its values are read as escaped too.
     """
 
-    def __init__(self, cursor: Cursor, opening: str) -> None:
-        prefix = opening.removeprefix("<").removesuffix("tool_call>")
+    def __init__(self, cursor: Cursor, tags: Tags) -> None:
         self._cursor = cursor
-        self._opening = opening
-        self._closer = f"</{opening[1:]}"
-        self._key, self._key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
-        self._value, self._value_end = f"<{prefix}arg_value>", f"</{prefix}arg_value>"
-        self._type, self._type_end = f"<{prefix}arg_type>", f"</{prefix}arg_type>"
+        self._opening, self._closer = tags.pair("tool_call")
+        self._key, self._key_end = tags.pair("arg_key")
+        self._value, self._value_end = tags.pair("arg_value")
+        self._type, self._type_end = tags.pair("arg_type")
+        self._separator = f"<tool_sep{tags.suffix}>"
         self._arguments: JsonObject = {}
         self._is_escaped = False
+        self._begins_pair = _pair_of(tags)
+        self._lacks_mark = False
+        self._has_inner_mark = False
 
     def read(self) -> Reading:
         cursor = self._cursor
         yield from cursor.whitespace()
         name = yield from cursor.take(_NAME)
         yield from self._space()
-        if name and (yield from cursor.literal(_SEPARATOR)):
+        if name and (yield from cursor.literal(self._separator)):
             yield from self._space()
         if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
             return (yield from self._json(name))
@@ -82,6 +117,8 @@ class _Call:
                 return NotACall(Reason.BROKEN)
             yield from self._space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
+        if self._lacks_mark and self._has_inner_mark:
+            return NotACall(Reason.BROKEN)
         if not is_closed and not self._arguments:
             return NotACall(Reason.NOT_A_CALL)
         return Calls((WrittenCall(name, self._arguments),), is_closed)
@@ -106,7 +143,7 @@ class _Call:
         if (yield from self._cursor.literal(self._type)):
             yield from self._until(self._type_end, self._value)
             yield from self._space()
-        if not key or not (yield from self._cursor.literal(self._value)):
+        if not key or set(key) & _NO_KEY or not (yield from self._cursor.literal(self._value)):
             return False
         text = yield from self._text()
         value = self._meant(text) if text is not None else None
@@ -131,23 +168,48 @@ class _Call:
 
     def _text(self) -> Waiting[str | None]:
         """Read a value; a mark in it ends it only if something follows that fits."""
-        marks = literals_of(self._value_end, self._key, self._closer)
+        marks = (self._value_end, self._key, self._closer)
         pieces: list[str] = []
         while True:
-            pieces.append((yield from self._cursor.take_until(marks)))
-            if (yield from self._cursor.is_next(self._key)):
-                return "".join(pieces)
-            if (yield from self._cursor.is_next(self._closer)):
-                return "".join(pieces)
-            if not (yield from self._cursor.literal(self._value_end)):
-                return None
-            space = yield from self._cursor.take(_ESCAPED_SPACE if self._is_escaped else _SPACE)
-            if (yield from self._fits()):
-                return "".join(pieces)
-            pieces += (self._value_end, space)
+            pieces.append((yield from self._cursor.take_until(literals_of(*marks))))
+            mark = next((one for one in marks if self._cursor.stands_at(one)), "")
+            if mark == self._value_end:
+                self._cursor.advance(len(mark))
+                mark += yield from self._cursor.take(_ESCAPED_SPACE if self._is_escaped else _SPACE)
+                if (yield from self._fits()):
+                    return "".join(pieces)
+                self._has_inner_mark = True
+            elif not mark or (yield from self._ends_at(mark)):
+                return self._unended("".join(pieces)) if mark else None
+            else:
+                self._cursor.advance(len(mark))
+            pieces.append(mark)
+
+    def _ends_at(self, mark: str) -> Waiting[bool]:
+        """Tell whether the value ends at the mark that comes next, its own being missing."""
+        if mark == self._key:
+            return (yield from self._is_key())
+        return not (yield from is_surplus(self._cursor, self._value, self._value_end))
+
+    def _unended(self, text: str) -> str | None:
+        """Return a value without closing mark, unless it runs into another call."""
+        self._lacks_mark = True
+        return None if holds_mark(text) else text.removesuffix("\n")
 
     def _fits(self) -> Waiting[bool]:
-        for mark in (self._key, self._closer, self._opening):
-            if (yield from self._cursor.is_next(mark)):
-                return True
-        return (yield from ends_here(self._cursor))
+        """Tell whether what comes next shows that the value is over."""
+        if (yield from self._cursor.is_next(self._closer)):
+            return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
+        if (yield from self._cursor.is_next(self._key)):
+            return (yield from self._is_key())
+        is_next = yield from self._cursor.is_next(self._opening)
+        return is_next or (yield from ends_here(self._cursor))
+
+    def _is_key(self) -> Waiting[bool]:
+        """Tell whether a key and its value begin here, and no text that mentions the mark."""
+        while True:
+            text, is_all = self._cursor.glimpse(_SIGHT)
+            is_key = self._begins_pair.match(text) is not None
+            if is_key or is_all:
+                return is_key
+            yield

@@ -183,7 +183,7 @@ def _without_repetition(name: str, arguments: JsonValue) -> JsonValue:
 def _name_in(item: JsonObject) -> str:
     for key in NAME_KEYS:
         name = item.get(key)
-        if isinstance(name, dict):
+        if isinstance(name, dict) and (key == "function" or len(name) == 1):
             name = name.get("name")
         if isinstance(name, str) and name.strip():
             return name.strip()

@@ -1,4 +1,7 @@
-"""`>>>NAME` and a JSON object of arguments on the next line, as Functionary 3.2 writes it."""
+"""`>>>NAME` and a JSON object of arguments on the next line, as Functionary 3.2 writes it.
+
+Its version 2 wrote messages with a header: `<|recipient|>NAME`, a line end and `<|content|>`.
+"""
 
 import re
 
@@ -9,6 +12,8 @@ from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
 
 _NAME = re.compile(r"[\w.-]+")
 MARK = ">>>"
+CONTENT = "<|content|>"
+_NOBODY = "all"
 
 
 class Functionary:
@@ -41,3 +46,24 @@ def _named(cursor: Cursor) -> Reading:
     if not name or not is_line or not (yield from cursor.is_next("{")):
         return NotACall(Reason.NOT_A_CALL)
     return (yield from read_arguments(cursor, name))
+
+
+class FunctionaryHeader:
+    """A message to a tool; messages to `all` are for the user."""
+
+    name = "functionary_header"
+    openings: tuple[str, ...] = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read the recipient and what is meant for it."""
+        yield from cursor.whitespace()
+        name = yield from cursor.take(_NAME)
+        yield from cursor.whitespace()
+        has_content = yield from cursor.literal(CONTENT)
+        yield from cursor.whitespace()
+        is_call = has_content and (yield from cursor.is_next("{"))
+        if name in ("", _NOBODY) or not is_call:
+            return NotACall(Reason.NOT_A_CALL)
+        return (yield from read_arguments(cursor, name))

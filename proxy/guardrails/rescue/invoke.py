@@ -1,6 +1,6 @@
 """`<invoke name="NAME"><parameter name="KEY">value</parameter></invoke>`, in any namespace.
 
-DeepSeek (DSML), MiniMax, Step 3, Muse and models that imitate Claude write it.
+DeepSeek (DSML), MiniMax, Step 3, Muse, dots and models that imitate Claude write it.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -15,7 +15,8 @@ _MINIMAX = "]<]minimax[>["  # one token before every tag
 _WRAPPING = (
     *(f"{namespace}function_calls" for namespace in _NAMESPACES),
     *("tool_call", "tool_calls", "minimax:tool_call", "｜DSML｜tool_calls", "｜DSML｜ calls"),
-    *("|DSML|tool_calls", "minimax:tool_calls"),
+    *("|DSML|tool_calls", "minimax:tool_calls", "｜DSML｜calls", "|DSML|calls"),
+    "dots_function_call",
 )
 _WRAPPERS = {
     **{f"<{tag}>": f"</{tag}>" for tag in _WRAPPING},

@@ -5,6 +5,7 @@ import re
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Value, read_whole
@@ -13,7 +14,7 @@ _SEPARATOR = Literals(("<|sep|>",))
 _ARGUMENT = '<|open|>argument key="'
 _ARGUMENT_END = Literals(("<|close|>argument<|sep|>",))
 _CALL_END = "<|close|>call<|sep|>"
-_HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>[^<]*)')
+_HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>(?:\s+[\w:-]+="[^"]*")*)\s*')
 
 
 class KimiK3:
@@ -31,7 +32,8 @@ class KimiK3:
         while name and (yield from cursor.literal(_ARGUMENT)):
             key, attributes = yield from _head(cursor)
             text = yield from cursor.take_until(_ARGUMENT_END)
-            if not key or not (yield from cursor.one_of(_ARGUMENT_END)):
+            is_ended = yield from cursor.one_of(_ARGUMENT_END)
+            if not key or not is_ended or _begins_element(text):
                 return NotACall(Reason.BROKEN)
             arguments[key] = _typed(text, attributes)
             yield from cursor.whitespace()
@@ -46,7 +48,12 @@ def _head(cursor: Cursor) -> Waiting[tuple[str, str]]:
     yield from cursor.one_of(_SEPARATOR)
     yield from cursor.whitespace()
     match = _HEAD.fullmatch(text)
-    return (match["name"], match["attributes"]) if match else ("", "")
+    return (unescaped(match["name"]), match["attributes"]) if match else ("", "")
+
+
+def _begins_element(text: str) -> bool:
+    """Tell whether a value runs into another argument or call: its own closing mark is missing."""
+    return _ARGUMENT in text or KimiK3.openings[0] in text
 
 
 def _typed(text: str, attributes: str) -> JsonValue:

@@ -84,6 +84,8 @@ FAMILIES = (
     MarkedJson("tool_call_brackets", ("[TOOL_CALL]",), ("[/TOOL_CALL]",)),
     MarkedJson("tool_use", ("<tool_use>", "<tool>"), ("</tool_use>", "</tool>")),
     MarkedJson("longcat", ("<longcat_tool_call>",), ("</longcat_tool_call>",)),
+    MarkedJson("dots", ("<dots_function_call>",), ("</dots_function_call>",)),
+    MarkedJson("k2_horizon", ("<ifm|tool_call>",), ("</ifm|tool_call>",)),
     MarkedJson("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
     MarkedJson("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
     MarkedJson(

@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.pythonic import (
     begins_list,
@@ -11,12 +11,18 @@ from proxy.guardrails.rescue.pythonic import (
 )
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 
+ARGUMENTS = "[ARGS]"
 _NAME = re.compile(r"[\w./:-]+", re.ASCII)
+_ID = "[CALL_ID]"
+_NEXT = re.compile(r"[\s,;]*(?=[\w./:-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
+_NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
+_SIGHT = 200
 
 
 class Mistral:
     """`[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
+    Behind the second form more of them may stand without the first mark.
     There is no closing mark: the brackets of the JSON are all there is.
     """
 
@@ -38,12 +44,10 @@ class Mistral:
         return (yield from self._named(cursor))
 
     def _named(self, cursor: Cursor) -> Reading:
-        name = yield from cursor.take(_NAME)
-        if name and (yield from cursor.literal("[CALL_ID]")):
-            yield from cursor.take(_NAME)
+        name = yield from _name(cursor)
         yield from cursor.whitespace()
-        if name and (yield from cursor.literal("[ARGS]")):
-            yield from cursor.whitespace()
+        if name and (yield from cursor.literal(ARGUMENTS)):
+            return (yield from read_named(cursor, name))
         char = yield from cursor.peek()
         if name and char == "[":  # a word between the mark and the list
             return (yield from _json(cursor))
@@ -52,6 +56,47 @@ class Mistral:
         if not name or char != "{":
             return NotACall(Reason.NOT_A_CALL)
         return (yield from read_arguments(cursor, name))
+
+
+def read_named(cursor: Cursor, name: str) -> Reading:
+    """Read the arguments of a call to `name`, and the calls behind it that have the same mark."""
+    found = Calls(())
+    while len(found.calls) <= MOST_CALLS:
+        yield from cursor.whitespace()
+        char = yield from cursor.peek()
+        if char == "[" and not found.calls:  # a word between the mark and the list
+            return (yield from _json(cursor))
+        if char != "{":
+            return NotACall(Reason.NOT_A_CALL)
+        more = yield from read_arguments(cursor, name)
+        if isinstance(more, NotACall):
+            return more
+        found = Calls(found.calls + more.calls, more.closed)
+        if not (yield from _passes_to_next(cursor)):
+            break
+        name = yield from _name(cursor)
+        yield from cursor.literal(ARGUMENTS)
+    return found
+
+
+def _name(cursor: Cursor) -> Waiting[str]:
+    """Read a name, and the id of the call that may stand behind it."""
+    name = yield from cursor.take(_NAME)
+    if name and (yield from cursor.literal(_ID)):
+        yield from cursor.take(_NAME)
+    return name
+
+
+def _passes_to_next(cursor: Cursor) -> Waiting[bool]:
+    """Pass what stands before another name and its mark; tell whether they come next."""
+    while True:
+        text, is_all = cursor.glimpse(_SIGHT)
+        between = _NEXT.match(text)
+        if between or is_all or not _NEXT_BEGINS.fullmatch(text):
+            break
+        yield
+    cursor.advance(len(between[0]) if between else 0)
+    return between is not None
 
 
 def _json(cursor: Cursor) -> Reading:
@@ -69,5 +114,6 @@ def _json(cursor: Cursor) -> Reading:
 
 
 def _python(cursor: Cursor, name: str) -> Reading:
-    call = yield from read_python_arguments(cursor, name)
-    return call if isinstance(call, NotACall) else Calls((call,))
+    found = yield from read_python_arguments(cursor, name)
+    is_whole = isinstance(found, NotACall) or found.closed
+    return found if is_whole else NotACall(Reason.BROKEN)

@@ -127,6 +127,7 @@ def _deepseek(bar: str) -> NamedJson:
         (
             f"<{bar}tool▁call▁begin{bar}>",
             f"<{bar}tool▁calls▁begin{bar}>function{separator}",
+            f"<{bar}tool▁calls{bar}>function{separator}",
         ),
         Marks(
             (separator, "```json"),
@@ -164,15 +165,21 @@ _HARMONY = Marks(
     ("<|call|>", "<|end|>", "<|channel|>final", _HEADER_END),
     optional=(
         *("<|channel|>commentary", "<|channel|>analysis", "<|channel|>"),
-        *("<|constrain|>json", "<|constrain|>", "json", "code"),
+        *("<|constrain|>json", "<|constrain|>", "json", "code", "commentary", "analysis"),
     ),
 )
 _RECIPIENT = "to=functions."
-_BEFORE_RECIPIENT = ("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " ")
+_BEFORE_RECIPIENT = (
+    *("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " "),
+    *("<|start|> assistant ", "<|channel|> commentary ", "<|channel|> analysis "),
+)
 # A reply can begin within the header; elsewhere "to" would hold back too many words.
 HARMONY = NamedJson(
     "harmony",
-    (*(before + _RECIPIENT for before in _BEFORE_RECIPIENT), "<|channel|>commentary to="),
+    (
+        *(before + _RECIPIENT for before in _BEFORE_RECIPIENT),
+        *("<|channel|>commentary to=", "<|channel|> commentary to="),
+    ),
     _HARMONY,
 )
 HARMONY_START = NamedJson("harmony_start", (_RECIPIENT,), _HARMONY, Place.REPLY_START)

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.written import Problem, Unreadable
 
 _TAG_NAME = re.compile(r"[\w.-]+")
 _DEPTH_LIMIT = 64
+_WRAPPER = "tool_call"  # behind a token it is never an element
+_MISFIT = Unreadable(Problem.UNEXPECTED)
 
 
 @dataclass(slots=True)
@@ -35,12 +38,12 @@ class _Open:
         self.members[name] = [*known, value] if isinstance(known, list) else [known, value]
 
 
-def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue | None]:
+def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue | Unreadable]:
     """Read what stands in the element `name`, from behind its tag to behind its closing tag.
 
     `token` stands before every tag. The closing tag may be missing before another element and
-    before `end`, which closes what stands around, if the element holds text only. None means
-    that the tags do not fit.
+    before `end`, which closes what stands around, if the element holds text only. Where the tags
+    do not fit, nothing can be read.
     """
     stack = [_Open(name)]
     while len(stack) <= _DEPTH_LIMIT:
@@ -51,21 +54,21 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
             is_over = is_over or (yield from _is_opening(cursor, token))
         if is_over or not (yield from cursor.literal(f"{token}<")):
             is_whole = is_over and len(stack) == 1 and not innermost.members
-            return innermost.text if is_whole else None
+            return innermost.text if is_whole else _MISFIT
         is_closing = yield from cursor.literal("/")
         tag = yield from cursor.take(_TAG_NAME)
-        if not tag or not (yield from cursor.literal(">")):
-            return None
+        if tag in ("", _WRAPPER) or not (yield from cursor.literal(">")):
+            return _MISFIT
         if not is_closing:
             stack.append(_Open(tag))
         elif tag != innermost.name or (innermost.members and innermost.is_text):
-            return None
+            return _MISFIT
         elif len(stack) == 1:
             return innermost.members or innermost.text
         else:
             stack.pop()
             stack[-1].put(tag, innermost.members or innermost.text)
-    return None
+    return _MISFIT
 
 
 def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:

@@ -21,7 +21,9 @@ SPECIAL_TOKENS = frozenset(
         *("<|start_header_id|>assistant<|end_header_id|>", "<start_of_turn>model"),
         *("<|turn>model", "<|assistant|>", "<｜Assistant｜>"),
         *("<ifm|tool_calls>", "<|plamo:begin_tool_requests:plamo|>"),
-        *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>"),
+        *("<|plamo:begin_tool_request:plamo|>", "<|open|>tools<|sep|>", "<|stop|>"),
+        *("<|channel|> commentary", "<|channel|> analysis", "<|start|> assistant"),
+        *("<｜tool▁calls｜>", "<|tool▁calls|>", "<|from|>assistant"),
     )
 )
 # Closing marks that models write once too often, or without the opening one.
@@ -39,6 +41,7 @@ STRAY_CLOSERS = frozenset(
         *("<|plamo:end_tool_request:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
         *("<|plamo:end_tool_arguments:plamo|>", "<|end_message|>", "<|close|>tools<|sep|>"),
         *("<|close|>message<|sep|>", "<|python_end|>", "<|action_end|>", "[/TOOL_CALLS]"),
+        "</dots_function_call>",
         *("]<]minimax[>[</tool_call>", "<|tools_suffix|>", "<｜tool▁call▁end｜>"),
     )
 )
@@ -53,6 +56,7 @@ THOUGHT_ENDS = frozenset(
 # How control tokens begin: nobody can write them into a sentence by accident.
 CONTROL_BEGINNINGS = (
     *("<|", "<｜", "[TOOL_CALLS]", "]<]", "to=functions", " to=functions", "<ifm|"),
+    *("<tool_call:", "<tool_calls:", "<dots_function_call>"),
     *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
 )
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))

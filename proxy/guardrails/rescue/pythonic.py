@@ -4,10 +4,9 @@ import re
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import literals_of
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import PYTHON, Style, Unreadable, Value, read_value
+from proxy.guardrails.rescue.values import PYTHON, Style, Unreadable, read_value
 
 _NAME = re.compile(r"[\w.-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")
@@ -22,34 +21,41 @@ _LIST = re.compile(r"\[\s*[A-Za-z_][\w.-]*\(")
 _LIST_BEGINS = re.compile(r"\[\s*(?:[A-Za-z_][\w.-]*)?")
 
 
-def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Waiting[WrittenCall | NotACall]:
+def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Waiting[Calls | NotACall]:
     """Read one call with keyword arguments, or with one object of arguments."""
     name = yield from cursor.take(_NAME)
     if name.removeprefix("-")[:1].isdigit() or not (yield from cursor.is_next("(")):
         return NotACall(Reason.NOT_A_CALL)
-    if name == _PRINT and style is PYTHON:
+    if name == _PRINT and not style.outer:
         return (yield from _printed(cursor))
     return (yield from read_python_arguments(cursor, name, style))
 
 
 def read_python_arguments(
     cursor: Cursor, name: str, style: Style = PYTHON
-) -> Waiting[WrittenCall | NotACall]:
-    """Read arguments in parentheses, of which the first comes next."""
+) -> Waiting[Calls | NotACall]:
+    """Read arguments in parentheses, of which the first comes next.
+
+    The call is not closed where its last parenthesis is missing at the end of the reply.
+    """
     is_object = yield from _is_object(cursor)
     value = yield from read_value(cursor, None, style)
     if is_object:
         yield from cursor.whitespace()
-        is_closed = yield from cursor.literal(")")
-    else:
-        is_closed = isinstance(value, Value) and value.is_closed
-    if isinstance(value, Unreadable) or not isinstance(value.value, dict) or not is_closed:
+        if not (yield from cursor.literal(")")):
+            return NotACall(Reason.BROKEN)
+    if isinstance(value, Unreadable) or not isinstance(value.value, dict):
         return NotACall(Reason.BROKEN)
-    return WrittenCall(name.removesuffix(".call"), value.value)
+    return Calls((WrittenCall(name.removesuffix(".call"), value.value),), value.is_closed)
 
 
-def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
-    """Read a list of calls, or calls one behind the other, and the white space behind them."""
+def read_python_calls(
+    cursor: Cursor, style: Style = PYTHON, *, may_be_open: bool = False
+) -> Waiting[Calls | NotACall]:
+    """Read a list of calls, or calls one behind the other, and the white space behind them.
+
+    `may_be_open` allows the last parenthesis to be missing at the end of the reply.
+    """
     yield from cursor.whitespace()
     is_list = yield from begins_list(cursor)
     calls: list[WrittenCall] = []
@@ -57,10 +63,12 @@ def read_python_calls(cursor: Cursor) -> Waiting[Calls | NotACall]:
         cursor.advance(1)
         yield from cursor.whitespace()
     while len(calls) <= MOST_CALLS and (yield from _begins(cursor, _CALL, _CALL_BEGINS)):
-        call = yield from read_python_call(cursor)
+        call = yield from read_python_call(cursor, style)
         if isinstance(call, NotACall):
             return call
-        calls.append(call)
+        calls += call.calls
+        if not call.closed:
+            return Calls(tuple(calls), closed=False) if may_be_open else NotACall(Reason.BROKEN)
         yield from cursor.take(_SEPARATORS)
     if not calls:
         return NotACall(Reason.NOT_A_CALL)
@@ -83,10 +91,10 @@ def _begins(cursor: Cursor, pattern: re.Pattern[str], beginning: re.Pattern[str]
         yield
 
 
-def _printed(cursor: Cursor) -> Waiting[WrittenCall | NotACall]:
+def _printed(cursor: Cursor) -> Waiting[Calls | NotACall]:
     cursor.advance(1)
     call = yield from read_python_call(cursor, _PRINTED)
-    if isinstance(call, WrittenCall) and not (yield from cursor.literal(")")):
+    if isinstance(call, Calls) and not (yield from cursor.literal(")")):
         return NotACall(Reason.BROKEN)
     return call
 
@@ -124,14 +132,15 @@ class MarkedPython:
         is_fenced = yield from cursor.literal(_FENCE)
         if is_fenced:
             yield from cursor.take(_LANGUAGE)
-        found = yield from read_python_calls(cursor)
+        closer = _CLOSERS[opening]
+        style = Style((closer,) if closer else (), is_python=True)
+        found = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
         if is_fenced and (yield from cursor.literal(_FENCE)):
             yield from cursor.whitespace()
-        closer = _CLOSERS[opening]
         if isinstance(found, NotACall) or not closer:
             return found
-        is_closed = yield from cursor.one_of(literals_of(closer))
-        return Calls(found.calls, bool(is_closed))
+        is_closed = yield from cursor.literal(closer)
+        return Calls(found.calls, is_closed)
 
 
 class PythonList:

@@ -9,11 +9,12 @@ from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
 from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
 from proxy.guardrails.rescue.fenced_json import FencedJson
 from proxy.guardrails.rescue.function_tags import AttributedTags, FunctionTags
-from proxy.guardrails.rescue.functionary import Functionary, FunctionaryInText
+from proxy.guardrails.rescue.functionary import Functionary, FunctionaryHeader, FunctionaryInText
 from proxy.guardrails.rescue.gemma import BareGemma, BareGemmaInText, Gemma
 from proxy.guardrails.rescue.hermes import Hermes
 from proxy.guardrails.rescue.invoke import Invoke
 from proxy.guardrails.rescue.kimi_k3 import KimiK3
+from proxy.guardrails.rescue.line_blocks import LineBlocks
 from proxy.guardrails.rescue.marked_json import FAMILIES
 from proxy.guardrails.rescue.mistral import Mistral
 from proxy.guardrails.rescue.named_json import (
@@ -30,6 +31,7 @@ from proxy.guardrails.rescue.named_tags import NamedTags
 from proxy.guardrails.rescue.pythonic import MarkedPython, PythonList, PythonReply
 from proxy.guardrails.rescue.qwen_coder import QwenCoder
 from proxy.guardrails.rescue.react import ReAct
+from proxy.guardrails.rescue.suffixed_pairs import SuffixedPairs, SuffixedPairsAtStart
 from proxy.guardrails.rescue.syntax import Syntax
 
 _MARKED: tuple[Syntax, ...] = (
@@ -53,6 +55,8 @@ _MARKED: tuple[Syntax, ...] = (
     Apertus(),
     NamedTags(),
     AttributedTags(),
+    FunctionaryHeader(),
+    SuffixedPairs(),
 )
 SYNTAXES: tuple[Syntax, ...] = (
     *_MARKED,
@@ -60,6 +64,7 @@ SYNTAXES: tuple[Syntax, ...] = (
     AddressedAtStart(),
     RepeatedResult(),
     KIMI_START,
+    SuffixedPairsAtStart(),
     FencedJson(_MARKED),
     BareJson(),
     UnopenedJson(),
@@ -70,6 +75,7 @@ SYNTAXES: tuple[Syntax, ...] = (
     Functionary(),
     FunctionaryInText(),
     ReAct(),
+    LineBlocks(),
 )
 
 

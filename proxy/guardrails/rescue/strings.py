@@ -4,9 +4,11 @@ It knows how a string is written; which quotation mark ends it is decided next d
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from proxy.guardrails.rescue.call_marks import holds_call
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.doubts import Doubt, doubt_about, is_last
 from proxy.guardrails.rescue.endings import (
     CURLY_QUOTES,
     QUOTES,
@@ -31,6 +33,7 @@ __all__ = [
 
 _BACKSLASH = "\\"
 _ESCAPED_QUOTE = '\\"'
+_SOME_ESCAPE = r"\_"  # stands for the one that was read
 # What begins a string beyond Python's quotation marks: typesetters' ones, and escaped ones where
 # all of the JSON was escaped once more.
 FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
@@ -53,6 +56,7 @@ class Quoted:
     text: str
     is_whole: bool = True
     is_strict: bool = True
+    doubt: Doubt = field(default=Doubt.NONE, compare=False)
 
 
 def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
@@ -76,38 +80,75 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
     if quote in QUOTES and (yield from cursor.literal(quote * 3)):
         return (yield from read_between(cursor, quote * 3))
     yield from cursor.literal(quote)
-    is_correct, is_doubtful = quote == '"', False
-    quote = _ENDS[quote]
-    undoubted = _ESCAPED[quote]
+    return (yield from _Unescaped(cursor, quote, around).read())
+
+
+class _Unescaped:
+    """Reads a string in which quotation marks may not be escaped, from behind the first one."""
+
+    def __init__(self, cursor: Cursor, quote: str, around: Around) -> None:
+        self._cursor = cursor
+        self._opening = quote
+        self._quote = _ENDS[quote]
+        self._around = around
+        self._is_correct = quote == '"'
+        self._is_doubtful = False
+        self._pieces: list[str] = []
+        self._written: list[str] = []
+
+    def read(self) -> Waiting[Quoted]:
+        cursor, quote = self._cursor, self._quote
+        undoubted = _ESCAPED[quote]
+        while True:
+            if run := cursor.pass_run(undoubted):
+                self._add(run, decoded(run, quote))
+            plain = yield from cursor.take(_PLAIN[quote])
+            self._add(plain, (plain, not _CONTROL.search(plain)))
+            char = yield from cursor.peek()
+            if not char or (self._is_doubtful and any(end in plain for end in self._around.ends)):
+                return Quoted("".join(self._pieces), is_whole=False)
+            cursor.advance(1)
+            if char != quote:
+                self._add(_SOME_ESCAPE, (yield from read_escape(cursor, quote)))
+            elif (yield from is_end(cursor, self._around)):
+                return self._whole()
+            else:
+                self._add(quote, (quote, False))
+                self._is_doubtful = True
+                undoubted = still_inside(quote, self._around)
+
+    def _add(self, written: str, meaning: tuple[str, bool]) -> None:
+        meant, is_correct = meaning
+        self._written.append(written)
+        self._pieces.append(meant)
+        self._is_correct = self._is_correct and is_correct
+
+    def _whole(self) -> Quoted:
+        doubt = Doubt.NONE
+        if self._is_doubtful:
+            doubt = doubt_about("".join(self._written), self._opening, self._quote)
+        return Quoted("".join(self._pieces), is_strict=self._is_correct, doubt=doubt)
+
+
+def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
+    """Read literal text up to the next `mark`, and the mark.
+
+    It may be missing where the bracket of the object that this is the last value of stands, and one
+    of `ends` behind it is the last thing in the reply. The bracket is passed, too.
+    """
+    marks = literals_of(mark, *ends)
     pieces: list[str] = []
     while True:
-        if run := cursor.pass_run(undoubted):
-            piece, is_known = decoded(run, quote)
-            is_correct = is_correct and is_known
-            pieces.append(piece)
-        plain = yield from cursor.take(_PLAIN[quote])
-        is_correct = is_correct and not _CONTROL.search(plain)
-        pieces.append(plain)
-        char = yield from cursor.peek()
-        if not char or (is_doubtful and any(end in plain for end in around.ends)):
-            return Quoted("".join(pieces), is_whole=False)
-        cursor.advance(1)
-        if char != quote:
-            piece, is_known = yield from read_escape(cursor, quote)
-            is_correct = is_correct and is_known
-        elif (yield from is_end(cursor, around)):
-            return Quoted("".join(pieces), is_strict=is_correct)
-        else:
-            piece, is_correct, is_doubtful = quote, False, True
-            undoubted = still_inside(quote, around)
-        pieces.append(piece)
-
-
-def read_between(cursor: Cursor, mark: str) -> Waiting[Quoted]:
-    """Read literal text up to the next `mark`, and the mark."""
-    text = yield from cursor.take_until(literals_of(mark))
-    is_whole = yield from cursor.literal(mark)
-    return Quoted(text, is_whole, is_strict=False)
+        pieces.append((yield from cursor.take_until(marks)))
+        if (yield from cursor.literal(mark)):
+            return Quoted("".join(pieces), is_strict=False)
+        end = next((one for one in ends if cursor.stands_at(one)), "")
+        is_over = pieces[-1].rstrip().endswith("}") and (yield from is_last(cursor, end))
+        if is_over or not end:
+            text = "".join(pieces).rstrip().removesuffix("}")
+            return Quoted(text, bool(end) and not holds_call(text), is_strict=False)
+        cursor.advance(len(end))
+        pieces.append(end)
 
 
 def _escaped(cursor: Cursor) -> Waiting[Quoted]:

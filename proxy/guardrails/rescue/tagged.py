@@ -12,24 +12,37 @@ from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.call_marks import TAGS, holds_mark
+from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.halves import ends_here
+from proxy.guardrails.rescue.line_ends import LineEnds
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.nested_tags import read_nested
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Style, Unreadable, Value, read_value, read_whole
+from proxy.guardrails.rescue.values import (
+    Problem,
+    Style,
+    Unreadable,
+    Value,
+    read_value,
+    read_whole,
+)
 
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
 _TAG_NAME = re.compile(r"[\w.-]+")
+_LONGEST_HEAD = 120
+_HEAD_ENDS = re.compile(r"[<>\n]")
+_KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
 _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; each is looked behind
 _ALL_ARGUMENTS = "arguments"
-_STRUCTURE = frozenset(("parameter", "param", "function", "invoke"))
+_NO_VALUE = Unreadable(Problem.UNEXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class Tagged:
         self.openings = (*wrappers, *self._elements)
         self._wrappers = wrappers
         self._wrapper_ends = tuple(dict.fromkeys(wrappers.values()))
+        self._around = _Around(self.openings, tuple(wrappers), self._wrapper_ends)
         self._noise = (*noise, *wrappers)
         self._is_empty_doubtful = is_empty_doubtful
 
@@ -93,7 +107,7 @@ class Tagged:
         yield from self._pass_noise(cursor)
         calls_begin = literals_of(*self._elements)
         while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(calls_begin))):
-            call = _Call(cursor, self._elements[mark], self._wrapper_ends, self._follow(mark))
+            call = _Call(cursor, self._elements[mark], self._around)
             written = yield from call.read()
             if isinstance(written, NotACall):
                 return written
@@ -107,7 +121,7 @@ class Tagged:
         return Calls(tuple(calls), bool(is_closed))
 
     def _bare(self, cursor: Cursor, opening: str) -> Reading:
-        call = _Call(cursor, self._elements[opening], self._wrapper_ends, self._follow(opening))
+        call = _Call(cursor, self._elements[opening], self._around)
         written = yield from call.read()
         if isinstance(written, NotACall):
             return written
@@ -115,10 +129,6 @@ class Tagged:
             return NotACall(Reason.BROKEN)
         is_empty = not written.arguments and not call.has_lines
         return Calls((written,), call.is_closed, is_doubtful=is_empty and self._is_empty_doubtful)
-
-    def _follow(self, call: str) -> tuple[str, ...]:
-        """Return the marks that can stand behind the call that begins with `call`."""
-        return (*self._wrapper_ends, *self._wrappers, call)
 
     def _pass_noise(self, cursor: Cursor) -> Waiting[None]:
         noise = literals_of(*self._noise)
@@ -129,12 +139,19 @@ class Tagged:
         yield from cursor.whitespace()
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What can stand around the calls of one syntax: all openings, and the marks of wrappers."""
+
+    openings: tuple[str, ...]
+    wrappers: tuple[str, ...]
+    wrapper_ends: tuple[str, ...]
+
+
 class _Call:
     """Reads one call from behind its first mark."""
 
-    def __init__(
-        self, cursor: Cursor, element: Element, ends: tuple[str, ...], follow: tuple[str, ...]
-    ) -> None:
+    def __init__(self, cursor: Cursor, element: Element, around: _Around) -> None:
         self._cursor = cursor
         self._element = element
         self._free = element.free
@@ -143,14 +160,18 @@ class _Call:
             **element.others,
         }
         self._marks = literals_of(*self._parameters)
+        self._tag = element.parameters[0]
         self._call_ends = tuple(
             end for end, meant in element.loose.items() if meant == element.call_end
         )
+        ends = around.wrapper_ends
         self._ends = (element.call_end, *self._call_ends, *ends)
         self._wrapper_ends = ends
-        self._follow = literals_of(*follow)
+        self._openings = around.openings
+        self._follow = literals_of(*ends, *around.wrappers, element.call)
         self._around: dict[str, Literals] = {}
         self._arguments: JsonObject = {}
+        self._lines = LineEnds(has_lines=element.has_lines)
         self._lacks_mark = False
         self._has_inner_mark = False
         self.is_closed = False
@@ -171,6 +192,7 @@ class _Call:
             return NotACall(self._reason)
         self.is_closed |= yield from self._close()
         if self.is_closed or is_object or (yield from self._is_over()):
+            self._lines.restore(self._arguments)
             return WrittenCall(name, _unwrapped(self._arguments))
         return NotACall(self._reason)
 
@@ -239,47 +261,50 @@ class _Call:
         key = yield from self._cursor.take(_TAG_NAME)
         is_tag = yield from self._cursor.literal(">")
         known = self._element.known
-        is_key = is_tag and key not in _STRUCTURE and (not known or key in known)
+        is_key = is_tag and (key in known if known else key not in TAGS)
         return (key if is_key else ""), ""
 
     def _argument(self, key: str, attributes: str, end: str) -> Waiting[bool]:
         token = self._element.token
-        value: JsonValue
+        value: JsonValue | Unreadable
         if (yield from self._cursor.literal(_CHARACTERS)):
             value = yield from self._characters(end)
         elif token and end == f"{token}</{key}>":
             value = yield from read_nested(self._cursor, token, key, self._element.call_end)
         else:
-            text = yield from self._value(end)
-            value = None if text is None else _typed(self._trimmed(text, key), attributes)
-        if value is None or self._arguments.get(key, value) != value:
+            value = yield from self._value(end)
+            if isinstance(value, str):
+                value = self._meant(key, value, attributes, is_free=end.endswith(f"</{key}>"))
+        if isinstance(value, Unreadable) or self._arguments.get(key, value) != value:
             return False  # cut off, or two values of which one would have to be guessed
         self._arguments[key] = value
         return True
 
-    def _trimmed(self, text: str, key: str) -> str:
-        """Return a value without line ends at its marks and without a closing tag of its name."""
-        closing = f"</{key}>"
-        if text.rstrip().endswith(closing) and f"<{key}" not in text:
-            text = text.rstrip().removesuffix(closing)
-        if self._element.has_lines or (text[:1] == "\n" and text[-1:] == "\n"):
-            return text.removeprefix("\n").removesuffix("\n")
-        return text
+    def _meant(
+        self, key: str, text: str, attributes: str, *, is_free: bool
+    ) -> JsonValue | Unreadable:
+        """Return what was written as a value, unless it holds the beginning of another call."""
+        if is_free and f"<{key}>" in text and self._begins_call(text):
+            return _NO_VALUE
+        return _typed(self._lines.trimmed(key, text), attributes)
 
-    def _characters(self, end: str) -> Waiting[str | None]:
+    def _begins_call(self, text: str) -> bool:
+        return holds_mark(text) or any(mark in text for mark in self._openings)
+
+    def _characters(self, end: str) -> Waiting[str | Unreadable]:
         text = yield from self._cursor.take_until(literals_of(_CHARACTERS_END))
         yield from self._cursor.literal(_CHARACTERS_END)
-        return text if (yield from self._cursor.literal(end)) else None
+        return text if (yield from self._cursor.literal(end)) else _NO_VALUE
 
-    def _value(self, end: str) -> Waiting[str | None]:
-        """Read a value and its closing mark, if it has one; None if it has no end."""
+    def _value(self, end: str) -> Waiting[str | Unreadable]:
+        """Read a value and its closing mark, if it has one, unless it has no end."""
         marks = self._marks_around(end)
         pieces: list[str] = []
         while len(pieces) < 2 * _INNER_MARK_LIMIT:
             pieces.append((yield from self._cursor.take_until(marks)))
-            if (yield from self._is_next(self._marks)):
+            if (yield from self._is_parameter()):
                 self._lacks_mark = True
-                return "".join(pieces)
+                return self._unended("".join(pieces))
             mark = yield from self._cursor.one_of(marks)
             if not mark:
                 break
@@ -287,10 +312,26 @@ class _Call:
             meant = self._element.loose.get(mark, mark)
             if (yield from self._fits(meant, end)):
                 self.is_closed = meant == self._element.call_end
-                return "".join(pieces)
+                text = "".join(pieces)
+                return text if mark == end else self._unended(text)
             self._has_inner_mark |= meant == end
             pieces.append(mark + space)
-        return None
+        return _NO_VALUE
+
+    def _unended(self, text: str) -> str | Unreadable:
+        """Return a value without closing mark, unless it runs into another call."""
+        is_torn = self._has_inner_mark or self._element.call_end in text or self._begins_call(text)
+        return _NO_VALUE if is_torn else text.removesuffix("\n")
+
+    def _is_parameter(self) -> Waiting[bool]:
+        """Tell whether the tag of a parameter comes next, and not only its first characters."""
+        mark = next((one for one in self._parameters if self._cursor.stands_at(one)), "")
+        while mark:
+            head, is_all = self._cursor.glimpse(_LONGEST_HEAD, len(mark))
+            if is_all or _HEAD_ENDS.search(head):
+                return _KEY_HEAD.match(head) is not None
+            yield
+        return False
 
     def _marks_around(self, end: str) -> Literals:
         """Return all that may end a value, and what may begin the next one."""
@@ -301,12 +342,16 @@ class _Call:
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
         """Tell whether what follows `mark` shows that it ended the value."""
-        if mark == self._element.call_end:
-            return (yield from self._ends_here())
+        call_end = self._element.call_end
+        if mark == call_end:
+            is_end = yield from self._ends_here()
+            return is_end and not (yield from is_surplus(self._cursor, self._tag, end))
         if mark in self._wrapper_ends and not self._has_inner_mark:
             return not (yield from self._cursor.peek())  # both marks before it are missing
         if mark != end:
             return False
+        if (yield from self._cursor.is_next(call_end)):
+            return not (yield from is_pair_text(self._cursor, end, call_end))
         free = (self._free,) if self._free else ()
         is_next = yield from self._is_next(literals_of(*self._parameters, *self._ends, *free))
         return is_next or (yield from self._ends_here())

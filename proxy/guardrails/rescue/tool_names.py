@@ -14,12 +14,19 @@ from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.fenced_json import FencedJson
-from proxy.guardrails.rescue.functionary import MARK
+from proxy.guardrails.rescue.functionary import CONTENT, MARK
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.pythonic import read_python_calls
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.tagged import Element, Tagged
+from proxy.guardrails.rescue.tool_marks import (
+    ToolArguments,
+    ToolArgumentsInText,
+    ToolPairs,
+    ToolRecipients,
+    ToolRecipientsAtStart,
+)
 
 _NAME = re.compile(r"[\w.-]+")
 _SPACE_AND_COLON = re.compile(r"[\s:]+")
@@ -107,7 +114,8 @@ def _attribute(cursor: Cursor) -> Waiting[str | None]:
 class ToolWords:
     """A whole reply of `NAME(...)` or of `NAME` and a JSON object, as GLM-4 wrote it.
 
-    Several may stand one behind the other. Functionary writes `>>>` before all but the first.
+    Several may stand one behind the other. Functionary writes `>>>` before all but the first, and
+    in older versions a mark behind the name.
     """
 
     name = "tool_words"
@@ -136,6 +144,8 @@ class ToolWords:
 
 def _behind_name(cursor: Cursor, name: str) -> Reading:
     yield from cursor.take(_SPACE_AND_COLON)
+    if (yield from cursor.literal(CONTENT)):
+        yield from cursor.whitespace()
     if (yield from cursor.is_next(PAIRS_BEGIN)):
         return (yield from read_pairs(cursor, name))
     if not (yield from cursor.is_next("{")):
@@ -154,8 +164,13 @@ def _syntaxes(tools: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Syntax, ..
     if not tools:
         return ()
     tags = ToolTags(tools)
-    words = ToolWords([name for name, _ in tools])
-    return (tags, ToolAttributes(tools), words, FencedJson((tags,), "fenced_tags"))
+    names = [name for name, _ in tools]
+    fenced = FencedJson((tags,), "fenced_tags")
+    return (
+        *(tags, ToolAttributes(tools), ToolWords(names), fenced),
+        *(ToolArguments(names), ToolArgumentsInText(names)),
+        *(ToolRecipients(names), ToolRecipientsAtStart(names), ToolPairs(dict(tools))),
+    )
 
 
 def _parameters(tool: Tool) -> frozenset[str]:

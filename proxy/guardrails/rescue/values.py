@@ -7,17 +7,26 @@ never completes or guesses a value.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from math import isinf
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.rescue.bare_text import read_bare
+from proxy.guardrails.rescue.call_marks import holds_mark
 from proxy.guardrails.rescue.comments import COMMENTS_BEGIN, pass_comments
+from proxy.guardrails.rescue.containers import CLOSERS, Open
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.doubts import Doubt, ends_behind
 from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
+from proxy.guardrails.rescue.scalars import (
+    NUMERIC,
+    STRICT_WORDS,
+    WORDS,
+    meaning_of,
+    number_in,
+)
 from proxy.guardrails.rescue.strings import (
     FOREIGN_QUOTES,
     QUOTES,
@@ -33,29 +42,15 @@ from proxy.guardrails.rescue.written import JSON, PYTHON, Problem, Style, Unread
 __all__ = ["JSON", "PYTHON", "Problem", "Style", "Unreadable", "Value", "read_value", "read_whole"]
 
 DEPTH_LIMIT = 64
-_DIGITS_LIMIT = 1000
 _SIZE_LIMIT = 100_000  # members and containers; no model means more, and each costs time
 _FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
-# A run is looked for behind so many members of a container. After a look in vain it is looked for
-# again later, the more text was looked at: what is short pays nothing for it, floods little.
-_FIRST_MEMBERS = 8
-_SLOW_MEMBERS = 2
-_FRUITLESS = 128  # characters looked at in vain, for which one more member is read without looking
-_WORTHWHILE = 8  # a run shorter than this part of the text that was looked at was in vain
 _around = lru_cache(maxsize=256)(Around)
-_NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.-]+", re.ASCII)
-_BARE = re.compile(r"[^,{}\[\]<>\"'\r\n]+")
 # What some models write instead of quotation marks; nothing is escaped between them.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
-_STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-_CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_STRICT_CLOSERS = {dict: "}", list: "]"}
-_PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
 
 
 def read_value(
@@ -86,20 +81,6 @@ class _Step(Enum):
     MEMBER = "member"
 
 
-@dataclass(slots=True)
-class _Open:
-    """A container whose end has not been reached; its bracket may stand twice.
-
-    `patience` is how many members are still to be read before a run is looked for.
-    """
-
-    container: JsonObject | list[JsonValue]
-    closer: str
-    key: str | None = None
-    is_doubled: bool = False
-    patience: int = _FIRST_MEMBERS
-
-
 _Outcome: TypeAlias = JsonValue | Unreadable | _Step
 
 
@@ -111,10 +92,11 @@ class _Reader:
         self._watcher = watcher
         self._style = style
         self._ends = literals_of(*style.ends)
-        self._open: list[_Open] = []
+        self._open: list[Open] = []
         self._size = 0
         self._is_strict = True
         self._is_closed = True
+        self._doubt = Doubt.NONE
 
     def read(self) -> Waiting[Value | Unreadable]:
         outcome: _Outcome = _Step.VALUE
@@ -130,7 +112,14 @@ class _Reader:
             elif self._open:
                 outcome = yield from self._behind(outcome)
             else:
-                return Value(outcome, self._is_strict, self._is_closed)
+                return (yield from self._whole(outcome))
+
+    def _whole(self, value: JsonValue) -> Waiting[Value | Unreadable]:
+        """Return the value, unless a string in it is doubtful and the text goes on behind it."""
+        doubt, ends = self._doubt, self._style.ends
+        if doubt and not (yield from ends_behind(self._cursor, doubt, ends)):
+            return Unreadable(Problem.UNEXPECTED)
+        return Value(value, self._is_strict, self._is_closed)
 
     def _broken_off(self, outcome: Unreadable) -> Unreadable:
         outermost = self._open[0].container if self._open else None
@@ -176,16 +165,16 @@ class _Reader:
             return (yield from self._string(char))
         if char in "<&":
             return (yield from self._marked())
-        if char in _NUMBER_BEGINS:
-            return (yield from self._number())
-        return (yield from self._word())
+        if self._style.has_bare_text:
+            return (yield from self._bare())
+        return (yield from (self._number() if char in _NUMBER_BEGINS else self._word()))
 
     def _container(self, char: str) -> _Outcome:
         if len(self._open) == DEPTH_LIMIT:
             return Unreadable(Problem.TOO_DEEP)
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
-        self._open.append(_Open({} if is_object else [], _CLOSERS[char]))
+        self._open.append(Open({} if is_object else [], CLOSERS[char]))
         return _Step.MEMBER
 
     def _member(self) -> Waiting[_Outcome]:
@@ -216,8 +205,7 @@ class _Reader:
     def _take_run(self) -> None:
         """Pass whole members that come next, if several do."""
         innermost = self._open[-1]
-        innermost.patience -= 1
-        if innermost.patience > 0 or len(self._open) + DEPTH > DEPTH_LIMIT:
+        if not innermost.looks_for_run() or len(self._open) + DEPTH > DEPTH_LIMIT:
             return
         text, _ = self._cursor.glimpse(WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
@@ -227,8 +215,7 @@ class _Reader:
         else:
             length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
         self._cursor.advance(length)
-        if length * _WORTHWHILE <= len(text):
-            innermost.patience = _SLOW_MEMBERS + len(text) // _FRUITLESS
+        innermost.has_looked(len(text), length)
 
     def _take_items(self, items: list[JsonValue], text: str) -> int:
         run = ITEMS.at_start_of(text)
@@ -241,7 +228,7 @@ class _Reader:
         items += run.members
         return run.length
 
-    def _take_members(self, innermost: _Open, members: JsonObject, text: str) -> int:
+    def _take_members(self, innermost: Open, members: JsonObject, text: str) -> int:
         run = (KEYWORDS if innermost.closer == ")" else MEMBERS).at_start_of(text)
         if run is None:
             return 0
@@ -250,9 +237,7 @@ class _Reader:
         members |= run.members
         return run.length
 
-    def _enter(
-        self, innermost: _Open, members: JsonObject, *, is_quoted: bool
-    ) -> Waiting[_Outcome]:
+    def _enter(self, innermost: Open, members: JsonObject, *, is_quoted: bool) -> Waiting[_Outcome]:
         char = self._visible() or (yield from self._space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
         self._cursor.advance(has_value)
@@ -265,7 +250,7 @@ class _Reader:
             return Unreadable(Problem.UNWANTED)
         return _Step.VALUE
 
-    def _set(self, innermost: _Open, *, is_quoted: bool) -> _Outcome:
+    def _set(self, innermost: Open, *, is_quoted: bool) -> _Outcome:
         """Take the string that was read as a key for the first item of one of Python's sets."""
         is_set = self._style.is_python and is_quoted and innermost.closer == "}"
         if innermost.container or not is_set:
@@ -278,7 +263,7 @@ class _Reader:
         innermost = self._open[-1]
         self._put(innermost, value)
         char = self._visible() or (yield from self._space())
-        if char == ",":
+        if char == "," and self._doubt is not Doubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
         if char == innermost.closer:
@@ -295,15 +280,16 @@ class _Reader:
             yield
         return bool(end) and len(self._open) == 1
 
-    def _without_comma(self, char: str, innermost: _Open, value: JsonValue) -> _Outcome:
+    def _without_comma(self, char: str, innermost: Open, value: JsonValue) -> _Outcome:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
-        if not is_next and not (char in QUOTES and isinstance(value, str)):
+        is_next = is_next or (char in QUOTES and isinstance(value, str))
+        if not is_next or self._doubt is Doubt.UNPAIRED:
             return Unreadable(Problem.UNEXPECTED)
         self._is_strict = False
         return _Step.MEMBER
 
-    def _put(self, innermost: _Open, value: JsonValue) -> None:
+    def _put(self, innermost: Open, value: JsonValue) -> None:
         if isinstance(innermost.container, list):
             innermost.container.append(value)
             return
@@ -317,20 +303,22 @@ class _Reader:
     def _close(self) -> JsonValue:
         self._cursor.advance(1)
         innermost = self._open.pop()
-        self._is_strict &= innermost.closer in _STRICT_CLOSERS[type(innermost.container)]
+        self._is_strict &= innermost.is_strict
         return innermost.container
 
     def _key(self, char: str) -> Waiting[str | Unreadable]:
         if char in QUOTES or self._is_foreign(char):
             text = plain_string(self._cursor, self._around(is_key=True)) if char == '"' else None
-            return (yield from self._string(char, is_key=True)) if text is None else text
+            key = (yield from self._string(char, is_key=True)) if text is None else text
+            is_torn = isinstance(key, str) and "<" in key and holds_mark(key)
+            return Unreadable(Problem.UNEXPECTED) if is_torn else key
         if char and char in "<&":
             return (yield from self._marked())
-        key = yield from self._letters()
-        if not key:
+        word = yield from self._letters()
+        if not word:
             return Unreadable(Problem.UNEXPECTED if char else Problem.CUT_OFF)
         self._is_strict = False
-        return key
+        return word
 
     def _is_foreign(self, char: str) -> bool:
         """Tell whether this is a quotation mark that JSON does not know."""
@@ -341,36 +329,36 @@ class _Reader:
         return (yield from self._cursor.take(_LETTERS)) if _FIRST_LETTER.match(char) else ""
 
     def _word(self) -> Waiting[_Outcome]:
-        if self._style.has_bare_text:
-            word = (yield from self._cursor.take(_BARE)).strip()
-        else:
-            word = yield from self._letters()
-        if word in _STRICT_WORDS:
-            return _STRICT_WORDS[word]
-        self._is_strict = False
-        if word in _PYTHON_WORDS:
-            return _PYTHON_WORDS[word]
-        char = yield from self._cursor.peek()
-        is_text = self._style.has_bare_text and word and char
-        return word if is_text else Unreadable(Problem.UNEXPECTED)
+        word = yield from self._letters()
+        if word not in WORDS:
+            return Unreadable(Problem.UNEXPECTED)
+        self._is_strict &= word in STRICT_WORDS
+        return WORDS[word]
 
     def _number(self) -> Waiting[_Outcome]:
-        text = yield from self._cursor.take(_NUMERIC)
-        if self._style.has_bare_text:
-            text = (text + (yield from self._cursor.take(_BARE))).strip()
+        text = yield from self._cursor.take(NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
             return Unreadable(Problem.CUT_OFF)  # more digits may be missing
-        if len(text) > _DIGITS_LIMIT:
-            return Unreadable(Problem.TOO_LONG)
-        match = _NUMBER.fullmatch(text)
-        if match is None:
-            self._is_strict = False
-            return text if self._style.has_bare_text else Unreadable(Problem.UNEXPECTED)
-        if match.lastindex is None:
-            return int(text)
-        number = float(text)
-        return Unreadable(Problem.TOO_LONG) if isinf(number) else number
+        number = number_in(text, is_python=self._style.is_python)
+        self._is_strict &= not isinstance(number, str)
+        return number
+
+    def _bare(self) -> Waiting[_Outcome]:
+        """Read text without quotation marks; before a mark only if it is all there is."""
+        members = self._open[-1].container if self._open else {}
+        is_item = isinstance(members, list)
+        text = yield from read_bare(self._cursor, self._style.ends, is_item=is_item)
+        char = yield from self._cursor.peek()
+        if not char:
+            return Unreadable(Problem.CUT_OFF)
+        if text is None or (is_item and not text):
+            return Unreadable(Problem.UNEXPECTED)
+        self._is_strict = False
+        value = meaning_of(text)
+        is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
+        is_whole = char != "<" or is_alone or value != text
+        return value if is_whole else Unreadable(Problem.UNEXPECTED)
 
     def _string(self, quote: str, *, is_key: bool = False) -> Waiting[str | Unreadable]:
         if quote in FOREIGN_QUOTES:
@@ -393,8 +381,13 @@ class _Reader:
         mark = yield from self._cursor.one_of(_MARKS)
         if not mark:
             return Unreadable(Problem.UNEXPECTED)
-        return self._text((yield from read_between(self._cursor, mark)))
+        is_last = len(self._open) == 1 and self._open[0].closer == "}"
+        ends = self._style.ends if is_last and self._style.has_bare_text else ()
+        return self._text((yield from read_between(self._cursor, mark, ends)))
 
     def _text(self, quoted: Quoted) -> str | Unreadable:
         self._is_strict &= quoted.is_strict
+        self._doubt = max(self._doubt, quoted.doubt)
+        if quoted.doubt is Doubt.TORN:
+            return Unreadable(Problem.UNEXPECTED)
         return quoted.text if quoted.is_whole else Unreadable(Problem.CUT_OFF)

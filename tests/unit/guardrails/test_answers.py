@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.conversation.json import JsonSchema
+from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.facts import Dropped, Unchecked
 from proxy.guardrails.answers import InvalidAnswer, ValidAnswer, check_answer
 
@@ -49,10 +49,18 @@ def test_an_answer_in_the_wrong_form_is_told_what_is_wrong(text: str, problem: s
 
 
 def test_a_schema_that_cannot_be_compiled_demands_json_and_says_so() -> None:
-    checked = check_answer("[1]", {"type": "nonsense"})
+    checked = check_answer("[1]", {"pattern": "("})
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
-    assert isinstance(check_answer("one", {"type": "nonsense"}), InvalidAnswer)
+    assert isinstance(check_answer("one", {"pattern": "("}), InvalidAnswer)
+
+
+def test_an_unknown_type_is_left_out_of_the_schema_and_said_so() -> None:
+    schema: JsonObject = {"type": "nonsense", "minItems": 1}
+    checked = check_answer("[1]", schema)
+    assert isinstance(checked, ValidAnswer)
+    assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
+    assert isinstance(check_answer("[]", schema), InvalidAnswer)
 
 
 def test_an_answer_with_too_many_defects_is_told_so_in_one_sentence() -> None:

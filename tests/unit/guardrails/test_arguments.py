@@ -151,7 +151,12 @@ def test_what_still_fails_becomes_complaints_beside_what_could_be_coerced() -> N
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"type": "any"}, {"$ref": "http://127.0.0.1:9/x"}, {"properties": 5}, {"pattern": "("}],
+    [
+        {"type": "any", "pattern": "("},
+        {"$ref": "http://127.0.0.1:9/x"},
+        {"properties": 5},
+        {"pattern": "("},
+    ],
 )
 def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     parameters: JsonObject,
@@ -162,6 +167,18 @@ def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     (fact,) = checked.facts
     assert isinstance(fact, Unchecked)
     assert fact.tool == "odd"
+
+
+def test_an_unknown_type_loses_no_coercion_beside_it_and_is_said() -> None:
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {"a": {"type": "float"}, "n": {"type": "integer"}},
+    }
+    checked = check(Tool("odd", parameters, b""), '{"a": "1.5", "n": "5"}')
+    assert isinstance(checked, ValidArguments)
+    assert checked.value == {"a": "1.5", "n": 5}
+    assert [type(fact) for fact in checked.facts] == [Unchecked, Coerced]
+    assert isinstance(check(Tool("odd", parameters, b""), '{"n": "x"}'), InvalidArguments)
 
 
 def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_says_so() -> None:
@@ -261,3 +278,45 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
 def test_no_text_is_too_odd_to_be_judged(text: str) -> None:
     checked = check(WEATHER, text, may_close=True)
     assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)
+
+
+OPTIONAL: JsonObject = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}),
+        ('{"input": {"a": "1"}}', {"a": 1}),
+    ],
+)
+def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
+    written: str, value: JsonObject
+) -> None:
+    checked = check(Tool("t", OPTIONAL, b""), written)
+    assert isinstance(checked, ValidArguments)
+    assert checked.value == value
+    assert Coerced("t", "") in checked.facts
+
+
+@pytest.mark.parametrize(
+    ("others", "arguments"),
+    [
+        ({}, {"params": {"a": 1, "c": 2}}),
+        ({}, {"params": {}}),
+        ({}, {"params": [1]}),
+        ({}, {"params": {"a": 1}, "b": "x"}),
+        ({}, {"params": {"a": "many"}}),
+        ({"additionalProperties": True}, {"params": {"a": 1}}),
+        ({"patternProperties": {"^p": {}}}, {"params": {"a": 1}}),
+        ({"properties": {"params": {}}}, {"params": {"a": 1}}),
+        ({"properties": None}, {"params": {"a": 1}}),
+    ],
+)
+def test_what_may_be_meant_as_it_is_stays_so(others: JsonObject, arguments: JsonObject) -> None:
+    checked = check(Tool("t", {**OPTIONAL, **others}, b""), arguments)
+    assert not isinstance(checked, BrokenArguments)
+    assert checked.value == arguments

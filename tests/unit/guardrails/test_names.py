@@ -16,6 +16,11 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         (" Get_Weather ", "get_weather"),
         ("get_time", "get-time"),
         ("get_weather.get_weather", "get_weather"),
+        ("getWeather", "get_weather"),
+        ("GetWeather", "get_weather"),
+        ("get.weather", "get_weather"),
+        ("functions.getTime", "get-time"),
+        ("GETTime", "get-time"),
         ("send", "send"),
         ("Send", "Send"),
     ],
@@ -26,7 +31,10 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
     assert tool.name == meant
 
 
-@pytest.mark.parametrize("written", ["SEND", "launch_rocket", "", "get_weather_now", "x.send"])
+@pytest.mark.parametrize(
+    "written",
+    ["SEND", "launch_rocket", "", "get_weather_now", "x.send", "getweather", "_", "weather_get"],
+)
 def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
     assert resolve(written, TOOLS) is None
 
@@ -34,3 +42,9 @@ def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
 @pytest.mark.parametrize("written", ["functions:send", "function.Send", "tool/send", "tools:Send"])
 def test_further_prefixes_are_left_out(written: str) -> None:
     assert meant_by(written, ["get_weather", "send"]) == "send"
+
+
+def test_words_put_together_in_several_ways_mean_none_of_them() -> None:
+    assert meant_by("GetWeather", ["get_weather", "getWeather"]) is None
+    assert meant_by("getWeather", ["get_weather", "getWeather"]) == "getWeather"
+    assert meant_by("parse_http_url", ["parseHTTPUrl", "parse_url"]) == "parseHTTPUrl"

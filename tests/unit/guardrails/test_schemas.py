@@ -48,6 +48,41 @@ def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: Jso
     assert ours.is_valid(value) == (not list(ours.errors(value)))
 
 
+@pytest.mark.parametrize("unknown", ["float", "str", "", "any", 5, None, ["string", "float"], [1]])
+def test_a_type_that_is_none_checks_nothing_and_the_rest_of_the_schema_does(
+    unknown: JsonValue,
+) -> None:
+    schema = compiled(
+        {
+            "properties": {
+                "a": {"type": unknown, "enum": ["x"]},
+                "type": {"type": "string"},
+                "b": {"anyOf": [{"type": unknown, "minimum": 1}, {"type": "null"}]},
+                "c": {"const": {"type": "float"}},
+            },
+            "required": ["type"],
+        }
+    )
+    assert schema.problem
+    assert "\n" not in schema.problem
+    assert schema.is_valid({"type": "y", "a": "x", "b": 2, "c": {"type": "float"}})
+    wrong_ones: list[JsonValue] = [
+        {"type": 1},
+        {"type": "y", "a": "z"},
+        {"type": "y", "b": 0},
+        {"type": "y", "c": {}},
+    ]
+    for wrong in wrong_ones:
+        assert not schema.is_valid(wrong)
+    part = schema.part(("properties", "type"))
+    assert part is not None
+    assert not part.is_valid(1)
+
+
+def test_a_schema_without_unknown_types_has_no_problem() -> None:
+    assert not compiled({"type": ["string", "null"]}).problem
+
+
 def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
     assert compiled({"type": "object"}) is compiled({"type": "object"})
 
@@ -55,8 +90,6 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "any"},
-        {"type": 5},
         {"$ref": "http://127.0.0.1:9/schema"},
         {"$ref": "file:///etc/hostname"},
         {"$ref": "https://json-schema.org/not-there"},

@@ -5,7 +5,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from tests.fakes.arrivals import read_syntax, run
+from tests.fakes.arrivals import is_linear, read_syntax, run
 
 
 def fetch(*, closed: bool = True, **arguments: JsonValue) -> Calls:
@@ -99,3 +99,48 @@ def test_what_was_escaped_once_too_often_is_read_as_it_was_meant() -> None:
 def test_a_value_that_was_escaped_for_xml_is_read_as_it_was_meant() -> None:
     text = f"<tool_call>fetch{pair('a', '1 &lt; 2')}</tool_call>"
     assert read_syntax(ArgumentPairs(), text)[0] == fetch(a="1 < 2")
+
+
+def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
+    for value in (
+        "the <arg_key> mark",
+        "a <arg_key>b</arg_key> c",
+        "a </tool_call> b",
+        "a</arg_value></tool_call> b",
+        "a</tool_call><tool_call>g b",
+        "a</arg_value> <arg_key> b",
+    ):
+        text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
+        assert read_syntax(ArgumentPairs(), f"{text} x") == (fetch(a=value), " x")
+
+
+def test_a_whole_call_in_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
+    value = f"a</tool_call><tool_call>g{pair('k', 'v')}</tool_call> b"
+    text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_a_mark_too_few_and_one_too_many_make_the_call_unreadable() -> None:
+    text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1{pair('b', '2</arg_value> 3')}"
+    assert read_syntax(ArgumentPairs(), f"{text}</tool_call>")[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize("end", [pair("b", "2"), ""])
+def test_a_value_without_end_does_not_run_into_another_call(end: str) -> None:
+    text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1\n<tool_call>g{end}</tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_a_key_is_no_text() -> None:
+    text = '<tool_call>fetch<arg_key>{"a": 1}</arg_key><arg_value>1</arg_value></tool_call>'
+    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize("unit", ["<arg_key>", "</arg_value>", "</tool_call>", "</arg_value> "])
+def test_work_is_linear_for_floods(unit: str) -> None:
+    def whole(text: str) -> None:
+        cursor = Cursor(text, is_finished=True)
+        run(cursor, ArgumentPairs().read(cursor, "<tool_call>"), [])
+
+    start = "f<arg_key>a</arg_key><arg_value>"
+    assert is_linear(whole, lambda size: start + unit * (size // len(unit)), 40_000)

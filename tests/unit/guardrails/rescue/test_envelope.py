@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.envelope import calls_in, read_all_calls, read_calls
@@ -230,3 +230,10 @@ def test_the_definition_of_a_tool_is_no_call() -> None:
     schema: JsonValue = {"type": "object", "properties": {}}
     assert calls_in({"name": "add", "parameters": schema}, is_marked=False) == ()
     assert calls_in({"name": "add", "arguments": schema}, is_marked=False) != ()
+
+
+def test_an_object_in_place_of_the_name_holds_a_name_only() -> None:
+    inner: JsonObject = {"name": "g", "arguments": {"a": 1}}
+    assert calls_in({"name": inner}, is_marked=True) == ()
+    assert calls_in({"tool": {"name": "g"}, "args": {}}, is_marked=True) == (WrittenCall("g", {}),)
+    assert calls_in({"function": inner}, is_marked=True) == (WrittenCall("g", {"a": 1}),)

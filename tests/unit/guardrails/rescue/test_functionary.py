@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import Found, Prose
-from proxy.guardrails.rescue.functionary import Functionary, FunctionaryInText
+from proxy.guardrails.rescue.functionary import Functionary, FunctionaryHeader, FunctionaryInText
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from tests.fakes.arrivals import read_syntax
@@ -54,3 +54,16 @@ def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, c
 def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
     scanner = Scanner((Functionary(), FunctionaryInText()), ("ping",))
     assert scanner.feed("a ->") == [Prose("a ->")]
+
+
+@pytest.mark.parametrize("before", ["<|recipient|>", "<|from|>assistant\n<|recipient|>"])
+def test_version_2_addressed_messages_to_tools(before: str) -> None:
+    text = f'{before}look\n<|content|>{{"at": "x"}}'
+    found = Calls((WrittenCall("look", {"at": "x"}),))
+    assert read_syntax(FunctionaryHeader(), f"{text}<|stop|>") == (found, "<|stop|>")
+
+
+@pytest.mark.parametrize("text", ["all\n<|content|>{}", "look {}", "look\n<|content|>Hi", "\n"])
+def test_a_message_to_all_or_without_an_object_is_no_call(text: str) -> None:
+    found = read_syntax(FunctionaryHeader(), f"<|recipient|>{text}")[0]
+    assert found == NotACall(Reason.NOT_A_CALL)

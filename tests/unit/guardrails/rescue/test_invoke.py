@@ -7,6 +7,7 @@ from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from tests.fakes.arrivals import read_syntax
 
 BAR = "\uff5c"
+DSML = f"{BAR}DSML{BAR}"
 
 
 def pack(**arguments: JsonValue) -> WrittenCall:
@@ -145,3 +146,15 @@ def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
 def test_a_call_without_closing_mark_may_end_in_its_object() -> None:
     result = read_syntax(Invoke(), '<invoke name="pack">{"a": 1} x')
     assert result == (Calls((WrittenCall("pack", {"a": 1}),), closed=False), "x")
+
+
+def test_a_typed_value_may_be_null() -> None:
+    text = f'<{DSML}invoke name="f"><{DSML}parameter name="a" string="false">null'
+    text += f"</{DSML}parameter></{DSML}invoke>"
+    assert read_syntax(Invoke(), text)[0] == Calls((WrittenCall("f", {"a": None}),))
+
+
+def test_a_forgotten_namespace_does_not_end_the_value_of_another_call() -> None:
+    inner = '<invoke name="g"><parameter name="b">2</parameter></invoke>'
+    text = f'<{DSML}invoke name="f"><{DSML}parameter name="a">{inner}</{DSML}invoke>'
+    assert isinstance(read_syntax(Invoke(), text)[0], NotACall)

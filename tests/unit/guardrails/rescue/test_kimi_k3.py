@@ -37,3 +37,26 @@ def test_the_closing_mark_may_be_missing() -> None:
 )
 def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(KimiK3(), text)[0] == NotACall(reason)
+
+
+def test_attributes_may_be_escaped() -> None:
+    text = (
+        '<|open|>call tool="a&amp;b&quot;c" index="1"<|sep|><|open|>argument key="k&amp;q" '
+        'type="string"<|sep|>v<|close|>argument<|sep|><|close|>call<|sep|>'
+    )
+    assert read_syntax(KimiK3(), text)[0] == Calls((WrittenCall('a&b"c', {"k&q": "v"}),))
+
+
+@pytest.mark.parametrize(
+    "inner", ['<|open|>call tool="b"<|sep|>', '<|open|>argument key="b"<|sep|>']
+)
+def test_a_value_without_end_does_not_run_into_the_next_element(inner: str) -> None:
+    text = f'<|open|>call tool="a"<|sep|><|open|>argument key="a"<|sep|>1{inner}2'
+    text += "<|close|>argument<|sep|><|close|>call<|sep|>"
+    assert read_syntax(KimiK3(), text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_a_key_whose_quotation_mark_is_missing_is_none() -> None:
+    text = '<|open|>call tool="a"<|sep|><|open|>argument key="first type="string"<|sep|>1'
+    text += "<|close|>argument<|sep|><|close|>call<|sep|>"
+    assert read_syntax(KimiK3(), text)[0] == NotACall(Reason.BROKEN)

@@ -1,9 +1,10 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.mistral import Mistral
-from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from tests.fakes.arrivals import read_syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
+from tests.fakes.arrivals import read_syntax, run
 
 SEND = '{"name": "send", "arguments": {"text": "]["}}'
 CALL = WrittenCall("send", {"text": "]["})
@@ -69,4 +70,28 @@ def test_other_forms_stand_behind_the_mark_too(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["[TOOL_CALLS]send(text)", f"[TOOL_CALLS]{SEND}, {{oh}}"])
 def test_a_broken_other_form_is_no_call(text: str) -> None:
+    assert read_syntax(Mistral(), text)[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize("between", ["", "\n", ", "])
+def test_further_calls_need_no_first_mark(between: str) -> None:
+    one = 'send[ARGS]{"text": "]["}'
+    text = f"[TOOL_CALLS]{one}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
+    found = Calls((CALL, WrittenCall("send", {})))
+    assert read_syntax(Mistral(), text) == (found, " and so on")
+    broken = f"[TOOL_CALLS]{one}{between}send[ARGS]{{oh}}"
+    assert read_syntax(Mistral(), broken)[0] == NotACall(Reason.BROKEN)
+    again = f"[TOOL_CALLS]{one}{between}"
+    assert read_syntax(Mistral(), f"{again}[TOOL_CALLS]{one}")[0] == Calls((CALL,))
+
+
+def test_there_is_a_limit_to_the_calls_behind_one_mark() -> None:
+    cursor = Cursor("f[ARGS]{}" * 200, is_finished=True)
+    found = run(cursor, Mistral().read(cursor, "[TOOL_CALLS]"), [])[0]
+    assert isinstance(found, Calls)
+    assert len(found.calls) == MOST_CALLS + 1
+
+
+def test_a_parenthesis_missing_at_the_end_makes_the_call_broken() -> None:
+    text = '[TOOL_CALLS]send(text="]["'
     assert read_syntax(Mistral(), text)[0] == NotACall(Reason.BROKEN)

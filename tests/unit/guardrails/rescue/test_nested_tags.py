@@ -3,13 +3,14 @@ import pytest
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.nested_tags import read_nested
+from proxy.guardrails.rescue.written import Unreadable
 from tests.fakes.arrivals import is_linear, read
 
 END = "@</call>"
 
 
-def nested(text: str) -> tuple[JsonValue, str]:
-    def start(cursor: Cursor) -> Waiting[JsonValue]:
+def nested(text: str) -> tuple[JsonValue | Unreadable, str]:
+    def start(cursor: Cursor) -> Waiting[JsonValue | Unreadable]:
         return read_nested(cursor, "@", "a", END)
 
     return read(start, text)
@@ -47,11 +48,12 @@ def test_the_closing_tag_of_a_text_may_be_missing() -> None:
         "@<>1@</>@</a>",
         "@<b",
         "@<b>@<c>1",
+        "@<tool_call>1@</tool_call>@</a>",
         "@<b>" * 70 + "@</b>" * 70 + "@</a>",
     ],
 )
 def test_tags_that_do_not_fit_are_no_value(text: str) -> None:
-    assert nested(text)[0] is None
+    assert isinstance(nested(text)[0], Unreadable)
 
 
 def test_work_is_linear() -> None:

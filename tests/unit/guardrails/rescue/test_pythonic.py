@@ -80,3 +80,21 @@ def test_another_bracket_is_left_for_the_next_reading() -> None:
     outcome, rest = read_syntax(MarkedPython(), text)
     assert outcome == NotACall(Reason.NOT_A_CALL)
     assert rest == "[TOOL_CALLS][]"
+
+
+@pytest.mark.parametrize("text", ["[f(a='x'", "f(a='x'", "[g(), f(a='x'"])
+def test_the_last_parenthesis_may_be_missing_behind_a_mark(text: str) -> None:
+    marked = f"<|tool_call_start|>{text}"
+    found = read_syntax(MarkedPython(), marked)[0]
+    assert isinstance(found, Calls)
+    assert (found.calls[-1], found.closed) == (WrittenCall("f", {"a": "x"}), False)
+    ended = read_syntax(MarkedPython(), f"{marked}<|tool_call_end|>")[0]
+    assert ended == Calls(found.calls)
+    cut = read_syntax(MarkedPython(), marked.removesuffix("'"))[0]
+    assert cut == NotACall(Reason.BROKEN)
+    fenced = f"<|tool_call_start|>```python\n{text}"
+    assert read_syntax(MarkedPython(), fenced)[0] == NotACall(Reason.BROKEN)
+
+
+def test_without_a_mark_the_last_parenthesis_is_needed() -> None:
+    assert read_syntax(PythonReply(), "[f(a='x'")[0] == NotACall(Reason.BROKEN)

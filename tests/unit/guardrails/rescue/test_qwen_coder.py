@@ -174,3 +174,56 @@ def test_a_call_without_arguments_and_mark_counts_in_a_wrapper() -> None:
 def test_a_tag_of_the_grammar_is_no_argument() -> None:
     text = "<function=edit><parameter>a=1</parameter></function>"
     assert isinstance(read_syntax(QwenCoder(), text)[0], NotACall)
+
+
+@pytest.mark.parametrize(
+    "second", ["<function=now>", "<tool_call>", "<|tool_call>", "[TOOL_CALLS]"]
+)
+@pytest.mark.parametrize("end", ["<parameter=b>2</parameter></function>", "</function>"])
+def test_a_value_without_end_does_not_run_into_another_call(second: str, end: str) -> None:
+    text = f"<function=edit><parameter=a>1\n{second}{end}</tool_call>"
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize("tag", ["tool_call", "tool_calls", "function_call", "invoke", "param"])
+def test_a_tag_of_any_grammar_is_no_argument(tag: str) -> None:
+    text = f"<function=edit><{tag}>x</{tag}></function>"
+    assert isinstance(read_syntax(QwenCoder(), text)[0], NotACall)
+
+
+def test_a_tag_named_like_the_argument_does_not_swallow_another_call() -> None:
+    text = "<function=edit><a>1<function=edit><a>2</a></function>"
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+    nested = "<function=edit><a>1<a>2</a></function>"
+    assert read_syntax(QwenCoder(), nested)[0] == edit(a="1<a>2")
+
+
+def test_the_first_characters_of_a_tag_are_text() -> None:
+    value = "a <parameter= b <parameter\n=c"
+    text = f"<function=edit><parameter=a>{value}</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == edit(a=value)
+
+
+def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
+    value = "a</parameter></function> b"
+    text = f"<function=edit><parameter=a>{value}</parameter></function>"
+    assert read_syntax(QwenCoder(), text) == (edit(a=value), "")
+    cut = "<function=edit><parameter=a>a</parameter></function> b"
+    assert read_syntax(QwenCoder(), cut) == (edit(a="a"), " b")
+
+
+def test_a_call_end_is_text_if_more_values_end_behind_it_than_begin() -> None:
+    value = "a</function><function=b> c"
+    text = f"<function=edit><parameter=a>{value}</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == edit(a=value)
+    whole = "a</function><function=b><parameter=c>1</parameter></function> d"
+    text = f"<function=edit><parameter=a>{whole}</parameter></function>"
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_a_value_right_behind_its_tag_keeps_its_line_end() -> None:
+    path, body = "<parameter=path>a.py</parameter>", "<parameter=text>x\n</parameter>"
+    text = f"<seed:tool_call><function=edit>{path}{body}</function></seed:tool_call>"
+    assert read_syntax(QwenCoder(), text)[0] == edit(path="a.py", text="x\n")
+    several = "<function=edit><parameter=text>x\ny\n</parameter></function>"
+    assert read_syntax(QwenCoder(), several)[0] == edit(text="x\ny\n")

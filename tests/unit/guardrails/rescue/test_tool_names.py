@@ -11,7 +11,7 @@ from tests.fakes.playbook import make_tool
 
 SCHEMA: JsonObject = {"type": "object", "properties": {"at": {}, "text": {}}}
 TOOLS = (make_tool("look", SCHEMA), make_tool("now", {}), make_tool("no name", SCHEMA))
-TAGS, ATTRIBUTES, WORDS, FENCED = named_after(TOOLS)
+TAGS, ATTRIBUTES, WORDS, FENCED = named_after(TOOLS)[:4]
 CALL = WrittenCall("look", {"at": "x"})
 NOW = WrittenCall("now", {})
 

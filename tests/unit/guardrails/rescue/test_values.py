@@ -147,7 +147,7 @@ def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue)
         "[1,",
         "[1, [",
         '{"a": <escape>b',
-        '{"a": "b "c", d',
+        '{"a": "b "c" e", d',
         '{"a": "b",',
     ],
 )
@@ -300,7 +300,7 @@ def styled(text: str, style: Style) -> tuple[Value | Unreadable, str]:
     ],
 )
 def test_python_has_tuples_sets_and_keyword_arguments(text: str, value: JsonValue) -> None:
-    assert styled(text + " rest", PYTHON) == (Value(value, is_strict=False), " rest")
+    assert styled(text + "\nrest", PYTHON) == (Value(value, is_strict=False), "\nrest")
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
@@ -419,3 +419,34 @@ def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None
 )
 def test_work_is_linear_for_endless_lists(unit: str) -> None:
     assert is_linear(read_whole, lambda size: "[" + unit * (size // len(unit)), 40_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "a 5" disk", "b": 1}',
+        '{"a": "a 5" disk" "b": 1}',
+        '{"a": {"b": "a 5" disk"}, "c": 1}',
+        '{"a": "call it {"name": "f", "arguments": {"b": 1}} so"}',
+        '{"a": "see {"b": "c", "d": "e"} so"}',
+        '{"a": "it is "so", <tool_call>"}',
+        '{"<tool_call>": 1}',
+    ],
+)
+def test_a_string_that_may_go_on_behind_its_end_is_refused(text: str) -> None:
+    assert value_in(text) == Unreadable(Problem.UNEXPECTED)
+
+
+def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
+    text = '{"a": "a 5" disk"}'
+    good = Value({"a": 'a 5" disk'}, is_strict=False)
+    assert value_in(text) == good
+    assert styled(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
+    assert styled(f"{text} so", PYTHON) == (Unreadable(Problem.UNEXPECTED), " so")
+    paired = '{"a": "say "no""}'
+    assert styled(f'{paired} so"}}', PYTHON) == (Unreadable(Problem.UNEXPECTED), ' so"}')
+
+
+def test_digits_behind_a_zero_are_text_in_python() -> None:
+    value = Value({"code": "00501", "n": 5}, is_strict=False)
+    assert styled("(code=00501, n=5)", PYTHON) == (value, "")
