@@ -223,7 +223,8 @@ class _Learning(Delegating):
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""
-        length = ReplyLength(question.request.max_tokens or self._window)
+        most = question.request.max_tokens or self._window
+        length = ReplyLength(most, is_constrained=question.schema is not None)
         try:
             put = structs.replace(question, outlet=length.bounded(question.outlet))
             async with aclosing(self._backend.ask(put, headers)) as batches:

@@ -20,18 +20,27 @@ from proxy.conversation.replies import (
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 _ENDS = (ReplyFinished, ReplyUnreadable)
 _CHARACTERS = 8
+_MOST_BLANKS = 256
 
 
 class ReplyLength:
-    """Adds one reply up, which may have `most` tokens; None where nobody knows a bound."""
+    """Adds one reply up, which may have `most` tokens; None where nobody knows a bound.
 
-    def __init__(self, most: int | None) -> None:
+    One that `is_constrained` to be a call can no longer become one once it drifts off into white
+    space: a grammar allows that for ever.
+    """
+
+    def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
         self._most = most
+        self._is_constrained = is_constrained
+        self._blanks = 0
         self._pieces = 0
         self._characters = 0
 
     def exceeds(self, batch: Sequence[ReplyEvent]) -> bool:
         """Take what came next; tells whether it is too much and still not the end."""
+        if self._is_constrained and self._drifts_off(batch):
+            return not isinstance(batch[-1], _ENDS)
         if self._most is None:
             return False
         texts = [event.text for event in batch if isinstance(event, _CONTENT)]
@@ -43,9 +52,17 @@ class ReplyLength:
             and not isinstance(batch[-1], _ENDS)
         )
 
+    def _drifts_off(self, batch: Sequence[ReplyEvent]) -> bool:
+        text = "".join(event.text for event in batch if isinstance(event, TextDelta))
+        said = text.rstrip()
+        self._blanks = len(text) - len(said) + (0 if said else self._blanks)
+        return self._blanks > _MOST_BLANKS
+
     def bounded(self, outlet: Outlet | None) -> Outlet | None:
         """Return an outlet that takes the same but what may be too much."""
         most = self._most
+        if self._is_constrained:
+            return None
         if most is None or outlet is None:
             return outlet
 

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.facts import RejectedReply
+from proxy.facts import Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
@@ -163,34 +163,52 @@ class PassingOn:
 
 
 class Observing:
-    """Passes everything on and notes what the guardrails would have made of it."""
+    """Passes everything on and notes what the guardrails would have made of it.
+
+    A bug of theirs is noted as well, and costs the client nothing.
+    """
 
     def __init__(self, offer: Offer, new_id: NewId, *, streams_calls: bool = True) -> None:
         self._offer = offer
         self._new_id = new_id
         self._passing = PassingOn(new_id, streams_calls=streams_calls)
         self._reader = ReplyReader(offer)
+        self._bug: Unchecked | None = None
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event."""
-        self._reader.read(event)
-        return self._passing.hear(event)
+        return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together."""
-        for whole, _ in joined(events):
-            self._reader.read(whole)
+        try:
+            if self._bug is None:
+                for whole, _ in joined(events):
+                    self._reader.read(whole)
+        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+            self._bug = _told(bug)
         return self._passing.hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have got."""
+        facts: tuple[Fact, ...]
+        try:
+            facts = self._judged(reason) if self._bug is None else (self._bug,)
+        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+            facts = (_told(bug),)
+        return [], replace(self._passing.answer(reason), facts=facts)
+
+    def _judged(self, reason: str) -> tuple[Fact, ...]:
         _, reply = self._reader.finish(reason)
         verdict = review(reply, self._offer, self._new_id)
-        facts = verdict.facts
         if isinstance(verdict, Rejected):
-            facts += (RejectedReply(verdict.defect.value),)
-        return [], replace(self._passing.answer(reason), facts=facts)
+            return (*verdict.facts, RejectedReply(verdict.defect.value))
+        return verdict.facts
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the calls, unless they were shown."""
         return self._passing.complete(answer, is_own=is_own)
+
+
+def _told(bug: Exception) -> Unchecked:
+    return Unchecked("the reply", f"{type(bug).__name__}: {bug}")

@@ -30,7 +30,6 @@ from enum import Enum
 from itertools import groupby
 from typing import TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
@@ -62,6 +61,7 @@ from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.calls_release import CallsRelease
+from proxy.inference.candidates import BestCandidate, Candidate
 from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.prepared import Prepared
 from proxy.inference.release import Continuation, Release, is_content
@@ -108,14 +108,6 @@ _MOVES = {
 }
 
 
-class _Fallback(msgspec.Struct, frozen=True):
-    """The answer that a rejected reply would make, should nothing better come."""
-
-    answer: Accepted
-    listening: Listening
-    usage: UsageReported | None
-
-
 class Turn:
     """One request on its way to an answer; see the module's theory of operation."""
 
@@ -141,7 +133,7 @@ class Turn:
         self._started: ReplyStarted | None = None
         self._usage: UsageReported | None = None
         self._spent = Spending()
-        self._fallback: _Fallback | None = None
+        self._best = BestCandidate()
         self._shown = ShownAnswer()
         self._shown_by: Listening | None = None
         self._listening = self._listen()
@@ -210,7 +202,7 @@ class Turn:
         Returns the best answer that earlier attempts allow; nothing if there is none, or if the
         client has already seen a part of the reply that broke off.
         """
-        fallback = self._fallback
+        fallback = self._best.found
         if fallback is None or self._shown_by is self._listening or self._shown.open_call:
             return ()
         if not (fallback.answer.text.strip() or fallback.answer.calls):
@@ -230,7 +222,7 @@ class Turn:
             return ()
         self._facts += verdict.facts
         shown = self._show(events)
-        best = _Fallback(replace(answer, reason=CUT_OFF), self._listening, self._usage)
+        best = Candidate(replace(answer, reason=CUT_OFF), self._listening, self._usage)
         return [*shown, *self._complete(best)]
 
     def _move(self, move: Move) -> None:
@@ -307,7 +299,7 @@ class Turn:
         match verdict:
             case Accepted():
                 self._facts += verdict.facts
-                answer = _Fallback(verdict, self._listening, self._usage)
+                answer = Candidate(verdict, self._listening, self._usage)
                 return [*shown, *self._complete(self._confirmed(answer))]
             case Rejected():
                 return [*shown, *self._reject(verdict)]
@@ -321,14 +313,14 @@ class Turn:
         nudge = about_another_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
-    def _confirmed(self, answer: _Fallback) -> _Fallback:
+    def _confirmed(self, answer: Candidate) -> Candidate:
         """Return what was said before, where the model was asked about it and adds nothing."""
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or given.reason not in _WHOLE:
             return answer
-        if last is None or self._fallback is None or not is_an_answer(last, self._text_policy):
+        if last is None or self._best.found is None or not is_an_answer(last, self._text_policy):
             return answer
-        return self._fallback
+        return self._best.found
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self._facts += (*rejected.facts, RejectedReply(rejected.defect.value))
@@ -358,21 +350,13 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, answer: Accepted) -> None:
-        """Keep the most faithful answer so far: calls before text, later before earlier.
-
-        What the client has seen the beginning of is not replaced by what was rejected later, and
-        no text by that of a constrained attempt, which was not meant for anybody.
-        """
-        best, is_resumed = self._fallback, self._shown_by not in (None, self._listening)
-        is_meant = self._attempt.rung is not Rung.CONSTRAINED
-        is_said = bool(answer.text.strip()) and not is_resumed
-        is_better = (
-            best is None
-            or answer.calls
-            or (is_said and not best.answer.calls and (is_meant or not best.answer.text.strip()))
-        )
-        if is_better and self._shown.admits(answer.calls):
-            self._fallback = _Fallback(answer, self._listening, self._usage)
+        """Keep an answer in case nothing better comes; it has to go on where the client stands."""
+        if self._shown.admits(answer.calls):
+            self._best.offer(
+                Candidate(answer, self._listening, self._usage),
+                is_meant=self._attempt.rung is not Rung.CONSTRAINED,
+                is_resumed=self._shown_by not in (None, self._listening),
+            )
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         if self._is_narrated() or not is_an_answer(failure, self._text_policy):
@@ -380,7 +364,7 @@ class Turn:
         if self._is_strict and not is_an_answer(failure, self._text_policy):
             self._move(Move.FINISHED)
             raise GuardrailsExhausted(len(self._failures), failure.defect.value)
-        best, is_open = self._fallback, self._shown.open_call
+        best, is_open = self._best.found, self._shown.open_call
         if is_open and not (best and self._shown.admits(best.answer.calls)):
             self._facts.append(BrokeOff(is_open.name))
             self._move(Move.FINISHED)
@@ -393,7 +377,7 @@ class Turn:
         defects = [failure.defect for failure in self._failures]
         return any(defects.count(one) > 1 for one in (Defect.ANNOUNCED, Defect.EMPTY))
 
-    def _complete(self, best: _Fallback) -> Sequence[ReplyEvent]:
+    def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""
         is_own = self._shown_by in (None, best.listening)
         self._move(Move.FINISHED)

@@ -92,3 +92,18 @@ def test_an_outlet_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
 def test_without_a_limit_or_an_outlet_there_is_nothing_to_bound() -> None:
     assert ReplyLength(10).bounded(None) is None
     assert ReplyLength(None).bounded(bool) is bool
+
+
+def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> None:
+    blanks: list[ReplyEvent] = [TextDelta("\n  ")] * 1000
+    begun: list[ReplyEvent] = [TextDelta('{"name": '), ReasoningDelta(" " * 300)]
+    assert heard(ReplyLength(None, is_constrained=True), *begun, *blanks) == len(begun) + 85
+    assert heard(ReplyLength(None), *begun, *blanks) == len(begun) + 1000
+    words: list[ReplyEvent] = [*blanks[:80], TextDelta("x")] * 9
+    assert heard(ReplyLength(None, is_constrained=True), *words) == len(words)
+    length = ReplyLength(None, is_constrained=True)
+    assert not length.exceeds([*blanks, ReplyFinished("stop")])
+
+
+def test_a_constrained_reply_goes_past_nobody() -> None:
+    assert ReplyLength(9, is_constrained=True).bounded(lambda _: True) is None

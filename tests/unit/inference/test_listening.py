@@ -1,3 +1,5 @@
+import pytest
+
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
@@ -7,9 +9,11 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.facts import RejectedReply
+from proxy.facts import RejectedReply, Unchecked
 from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.syntax import Place, Reading
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.listening import GuardedListening, Observing, PassingOn
@@ -118,3 +122,30 @@ def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
     assert verdict.calls == (ToolCall("a", "launch", ""),)
     assert verdict.facts == (RejectedReply("unknown_tool"),)
     assert listening.complete(verdict, is_own=True) == []
+
+
+class Buggy:
+    """A syntax with a bug in its reader."""
+
+    name = "buggy"
+    openings = ("<bug>",)
+    place = Place.ANYWHERE
+    is_marked = True
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        del opening
+        yield from cursor.whitespace()
+        raise KeyError("oh")
+
+
+@pytest.mark.parametrize(
+    "pieces", [["Noon. <bug> x", "and on"], ["Noon. <bug>"]], ids=["on the way", "at the end"]
+)
+def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
+    offer = Offer((CLOCK,), TextPolicy.ACCEPT, (Buggy(),))
+    listening = Observing(offer, CountedIds())
+    for piece in pieces:
+        assert listening.hear(TextDelta(piece)) == [TextDelta(piece)]
+    _, verdict = listening.finish("stop")
+    told = Unchecked("the reply", "KeyError: 'oh'")
+    assert verdict == Accepted("".join(pieces), (), "stop", (told,))
