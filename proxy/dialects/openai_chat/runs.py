@@ -60,26 +60,11 @@ class Runs:
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
-        sample, opening, closing = pattern
-        if closing + opening not in data:
-            return _single(pattern, data, start + len(opening))
-        raw = data[start + len(opening) :].split(closing + opening)
-        end = len(data)
-        if raw[-1].endswith(closing):
-            raw[-1] = raw[-1][: -len(closing)]
-        else:
-            end -= len(rest := raw.pop())
-            last, found, behind = rest.partition(closing)
-            if found:
-                raw.append(last)
-                end += len(rest) - len(behind)
-            else:
-                end -= len(opening)
-        texts = _texts(raw) if raw else None
-        if texts is None:
-            return None
-        self._patience = _PATIENCE
-        return Run(sample, texts, end)
+        is_single = data.find(pattern.closing + pattern.opening, start) < 0
+        run = (_single if is_single else _several)(pattern, data, start + len(pattern.opening))
+        if run is not None:
+            self._patience = _PATIENCE
+        return run
 
 
 def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
@@ -90,6 +75,20 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
     except ValueError:
         return None
     return None if text is None else Run(pattern.sample, [text], end + len(pattern.closing))
+
+
+def _several(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+    """Read the texts of which the first begins at `start`."""
+    sample, opening, closing = pattern
+    *raw, rest = data[start:].split(closing + opening)
+    last, found, behind = rest.partition(closing)
+    if found:
+        raw.append(last)
+        end = len(data) - len(behind)
+    else:
+        end = len(data) - len(rest) - len(opening)
+    texts = _texts(raw)
+    return None if texts is None else Run(sample, texts, end)
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

@@ -138,3 +138,12 @@ def test_no_line_end_escapes_from_data_or_from_a_comment(text: str) -> None:
     assert decoded([encode_data(text.encode())]) == [Event(normal)]
     assert decoded([encode_comment(text) + b"data: x\n\n"]) == [Event("x")]
     assert encode_comment(text).startswith(b": ")
+
+
+def test_a_decoder_tells_whether_it_is_between_events() -> None:
+    decoder = EventDecoder()
+    states = []
+    for piece in (b"data: a", b"\n", b"\n", b"event: x\n", b"\n", b": c\r", b"\n"):
+        decoder.feed(piece)
+        states.append(decoder.is_between)
+    assert states == [False, False, True, False, True, False, True]

@@ -33,6 +33,22 @@ def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
     assert Runs().find(event("x"), 0) is None
 
 
+@pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
+def test_one_that_is_no_string_hides_among_no_others(text: bytes) -> None:
+    runs, wrong = learnt(event("a")), event("~").replace(b"~", text)
+    for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
+        assert runs.find(data, 0) is None
+
+
+def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
+    runs = Runs()
+    for second in range(30):
+        now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
+        runs.learn(now.removesuffix(b"\n\n"))
+        assert runs.find(now, 0) is not None
+    assert not runs.are_unlikely
+
+
 @pytest.mark.parametrize(
     ("delta", "sample"),
     [
