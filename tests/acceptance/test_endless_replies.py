@@ -35,7 +35,9 @@ def front(shifting: RunningServer) -> Iterator[httpx.Client]:
 def until_idle(server: RunningServer) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     headers = {"authorization": f"Bearer {server.api_key}"}
-    with httpx.Client(base_url=server.base_url, headers=headers, trust_env=False) as client:
+    with httpx.Client(
+        base_url=server.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    ) as client:
         while client.get("/slots").json()[0]["is_processing"]:
             assert time.monotonic() < deadline
 

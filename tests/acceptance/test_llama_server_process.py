@@ -41,7 +41,9 @@ asyncio.run(main())
 
 def fetch(server: RunningServer, path: str) -> httpx.Response:
     headers = {"authorization": f"Bearer {server.api_key}"}
-    return httpx.get(server.base_url + path, headers=headers, trust_env=False)
+    return httpx.get(
+        server.base_url + path, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    )
 
 
 def is_listening(base_url: str) -> bool:
@@ -71,9 +73,16 @@ def test_published_sampling_is_what_the_server_does_by_default(scripted_model: P
 
 @pytest.mark.fault("F22")
 def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:
-    assert httpx.get(llama_server.base_url + "/slots", trust_env=False).status_code == 401
+    assert (
+        httpx.get(
+            llama_server.base_url + "/slots", trust_env=False, timeout=PATIENCE_SECONDS
+        ).status_code
+        == 401
+    )
     headers = {"authorization": f"Bearer {llama_server.api_key}", "origin": "https://example.com"}
-    answer = httpx.get(llama_server.base_url + "/slots", headers=headers, trust_env=False)
+    answer = httpx.get(
+        llama_server.base_url + "/slots", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    )
     assert "access-control-allow-origin" not in answer.headers
     assert fetch(llama_server, "/").status_code == 404
 

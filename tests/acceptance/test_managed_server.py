@@ -245,7 +245,9 @@ def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: P
     assert f"port {port} (model.port) cannot be used" in said
     with served(model, TEMPER_MODEL__PORT=port) as own:
         assert own.post("[[plain]] hello").status_code == 200
-        health = httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
+        health = httpx.get(
+            f"http://127.0.0.1:{port}/health", trust_env=False, timeout=PATIENCE_SECONDS
+        )
         assert health.status_code == 200
         own.stop()
 

@@ -15,7 +15,7 @@ from openai.types.chat import (
 from proxy.conversation import json
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
+from tests.fakes.command import PATIENCE_SECONDS, running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS
 
@@ -66,7 +66,12 @@ def url(server: RunningServer) -> Iterator[str]:
 def test_without_temper_the_reply_is_lost(server: RunningServer, prompt: str) -> None:
     body = {"messages": [{"role": "user", "content": prompt}], "tools": list(TOOLS)}
     headers = {"authorization": f"Bearer {server.api_key}"}
-    answer = httpx.post(f"{server.base_url}/v1/chat/completions", json=body, headers=headers)
+    answer = httpx.post(
+        f"{server.base_url}/v1/chat/completions",
+        json=body,
+        headers=headers,
+        timeout=PATIENCE_SECONDS,
+    )
     assert answer.status_code == 500
     assert "does not match the expected" in answer.json()["error"]["message"]
 

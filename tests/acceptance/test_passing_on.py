@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
+from tests.fakes.command import PATIENCE_SECONDS, running_temper
 from tests.fakes.llama import CONTEXT_TOKENS, SLOTS, plan_for, serving
 
 
@@ -78,7 +78,7 @@ def test_a_server_that_does_not_embed_says_so(url: str) -> None:
 
 
 def test_properties_are_those_of_the_server(url: str) -> None:
-    told = httpx.get(f"{url}/props").json()
+    told = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
     assert told["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
     assert told["total_slots"] == SLOTS
     assert "<tool_call>" in told["chat_template"]

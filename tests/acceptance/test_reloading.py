@@ -42,7 +42,9 @@ def status(url: str, key: str) -> int:
     """Ask for the models with a key; 0 while nobody answers."""
     try:
         headers = {"authorization": f"Bearer {key}"}
-        return httpx.get(f"{url}/v1/models", headers=headers, trust_env=False).status_code
+        return httpx.get(
+            f"{url}/v1/models", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+        ).status_code
     except httpx.TransportError:
         return 0
 

@@ -32,7 +32,9 @@ def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
 
 def is_asleep(server: RunningServer) -> bool:
     headers = {"authorization": f"Bearer {server.api_key}"}
-    told = httpx.get(f"{server.base_url}/props", headers=headers, trust_env=False)
+    told = httpx.get(
+        f"{server.base_url}/props", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    )
     return told.json()["is_sleeping"] is True
 
 

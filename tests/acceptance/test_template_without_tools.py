@@ -17,6 +17,7 @@ from proxy.guardrails.injection.registry import CONVENTIONS
 from proxy.processes.process import RunningServer
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
+from tests.fakes.command import PATIENCE_SECONDS
 from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -102,7 +103,9 @@ def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) ->
     body: JsonObject = {"messages": [hello, hello]}
     headers = {"authorization": f"Bearer {server.api_key}"}
     url = f"{server.base_url}/v1/chat/completions"
-    assert httpx.post(url, json=body, headers=headers, trust_env=False).is_error
+    assert httpx.post(
+        url, json=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    ).is_error
 
 
 @pytest.mark.parametrize("name", [one.name for one in CONVENTIONS])
