@@ -16,6 +16,7 @@ from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.envelope import read_arguments
 from proxy.guardrails.rescue.halves import ends_here
 from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.openings import THOUGHT_ENDS
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.values import Value, read_whole
 
@@ -177,7 +178,8 @@ class _Call:
                 self._cursor.advance(len(mark))
                 mark += yield from self._cursor.take(_ESCAPED_SPACE if self._is_escaped else _SPACE)
                 if (yield from self._fits()):
-                    return "".join(pieces)
+                    text = "".join(pieces)
+                    return None if self._may_have_ended(text) else text
                 self._has_inner_mark = True
             elif not mark or (yield from self._ends_at(mark)):
                 return self._unended("".join(pieces)) if mark else None
@@ -190,6 +192,11 @@ class _Call:
         if mark == self._key:
             return (yield from self._is_key())
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
+
+    def _may_have_ended(self, text: str) -> bool:
+        """Tell whether a call may have ended within its value, and something else begun there."""
+        _, mark, rest = text.partition(self._closer)
+        return bool(mark) and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS))
 
     def _unended(self, text: str) -> str | None:
         """Return a value without closing mark, unless it runs into another call."""

@@ -174,6 +174,7 @@ class _Call:
         self._lines = LineEnds(has_lines=element.has_lines)
         self._lacks_mark = False
         self._has_inner_mark = False
+        self._is_torn = False
         self.is_closed = False
         self.has_lines = False
 
@@ -320,7 +321,8 @@ class _Call:
 
     def _unended(self, text: str) -> str | Unreadable:
         """Return a value without closing mark, unless it runs into another call."""
-        is_torn = self._has_inner_mark or self._element.call_end in text or self._begins_call(text)
+        is_torn = self._is_torn or self._has_inner_mark or self._element.call_end in text
+        is_torn = is_torn or self._begins_call(text)
         return _NO_VALUE if is_torn else text.removesuffix("\n")
 
     def _is_parameter(self) -> Waiting[bool]:
@@ -345,7 +347,8 @@ class _Call:
         call_end = self._element.call_end
         if mark == call_end:
             is_end = yield from self._ends_here()
-            return is_end and not (yield from is_surplus(self._cursor, self._tag, end))
+            self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))
+            return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
             return not (yield from self._cursor.peek())  # both marks before it are missing
         if mark != end:

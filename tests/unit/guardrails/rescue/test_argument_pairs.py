@@ -107,11 +107,19 @@ def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
         "a <arg_key>b</arg_key> c",
         "a </tool_call> b",
         "a</arg_value></tool_call> b",
-        "a</tool_call><tool_call>g b",
+        "a</tool_call>\n</tool_call> b",
         "a</arg_value> <arg_key> b",
     ):
         text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
         assert read_syntax(ArgumentPairs(), f"{text} x") == (fetch(a=value), " x")
+
+
+@pytest.mark.parametrize(
+    "inner", ["<tool_call>g b", '<tool_call>{"name": "g"}</tool_call>', "</think>"]
+)
+def test_a_call_that_may_have_ended_before_something_else_began_is_unreadable(inner: str) -> None:
+    text = f"<tool_call>fetch{pair('a', f'x</tool_call>{inner}')}</tool_call>"
+    assert read_syntax(ArgumentPairs(), text)[0] == NotACall(Reason.BROKEN)
 
 
 def test_a_whole_call_in_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:

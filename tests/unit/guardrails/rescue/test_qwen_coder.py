@@ -212,10 +212,10 @@ def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
     assert read_syntax(QwenCoder(), cut) == (edit(a="a"), " b")
 
 
-def test_a_call_end_is_text_if_more_values_end_behind_it_than_begin() -> None:
+def test_a_call_end_is_none_if_more_values_end_behind_it_than_begin() -> None:
     value = "a</function><function=b> c"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
-    assert read_syntax(QwenCoder(), text)[0] == edit(a=value)
+    assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
     whole = "a</function><function=b><parameter=c>1</parameter></function> d"
     text = f"<function=edit><parameter=a>{whole}</parameter></function>"
     assert read_syntax(QwenCoder(), text)[0] == NotACall(Reason.BROKEN)
