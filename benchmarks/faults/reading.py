@@ -63,6 +63,7 @@ class _Stream:
         self.thought: list[str] = []
         self._seen = seen
         self._identity: list[JsonValue] = []
+        self._calls: list[JsonObject] = []
         self._ids: set[str] = set()
 
     def read(self, event: str) -> None:
@@ -104,11 +105,23 @@ class _Stream:
         self.said.append(_text(delta.get("content")))
         self.thought.append(_text(delta.get("reasoning_content")))
         for call in _list(delta.get("tool_calls", []), "tool_calls"):
-            written = _object(call, "a call")
-            if written.get("index") != len(seen.calls):
-                _refuse("a call out of its turn")
-            seen.calls.append(_call(written, self._ids))
+            self._read_call(_object(call, "a call"))
         seen.reason = _text(choice.get("finish_reason"))
+        if seen.reason not in ("", "length"):  # nobody runs the calls of what was cut off
+            seen.calls = [_call(written) for written in self._calls]
+
+    def _read_call(self, piece: JsonObject) -> None:
+        """Read a call, or a piece of the latest: the first tells its id and name."""
+        function = _object(piece.get("function"), "a function")
+        is_first = "name" in function
+        if piece.get("index") != len(self._calls) - (not is_first):
+            _refuse("a call out of its turn")
+        if is_first:
+            _identify(piece, self._ids)
+            self._calls.append({**piece, "function": {**function}})
+            return
+        whole = _object(self._calls[-1]["function"], "a function")
+        whole["arguments"] = _text(whole.get("arguments")) + _text(function.get("arguments"))
 
 
 def _read_completion(seen: Seen, document: JsonObject) -> None:
@@ -122,7 +135,9 @@ def _read_completion(seen: Seen, document: JsonObject) -> None:
     seen.thoughts = _text(message.get("reasoning_content"))
     ids: set[str] = set()
     calls = _list(message.get("tool_calls", []), "tool_calls")
-    seen.calls = [_call(_object(one, "a call"), ids) for one in calls]
+    for one in calls:
+        _identify(_object(one, "a call"), ids)
+    seen.calls = [_call(_object(one, "a call")) for one in calls]
     seen.reason = _text(choice.get("finish_reason"))
     _object(document.get("usage"), "the usage")
     if not seen.reason:
@@ -130,12 +145,15 @@ def _read_completion(seen: Seen, document: JsonObject) -> None:
     seen.is_done = True
 
 
-def _call(written: JsonObject, taken: set[str]) -> Call:
-    """Read a call, of which the arguments have to be an object."""
+def _identify(written: JsonObject, taken: set[str]) -> None:
     call_id = _text(written.get("id"))
     if not call_id or call_id in taken or written.get("type") != "function":
         _refuse(f"a call without an id of its own, or a type: {written}")
     taken.add(call_id)
+
+
+def _call(written: JsonObject) -> Call:
+    """Read a call, of which the arguments have to be an object."""
     function = _object(written.get("function"), "a function")
     arguments = json.parse(_text(function.get("arguments")))
     return Call(_text(function.get("name")), _object(arguments, "the arguments"))

@@ -35,6 +35,8 @@ async def first_connected(
 
     Raises the OSError of the first if all refuse.
     """
+    if len(addresses) == 1:
+        return await connect(addresses[0])
     rest, failures = deque(addresses), list[BaseException]()
     running: set[asyncio.Task[Connected]] = set()
     try:

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
 
 import httpx
 
 from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
+from proxy.backends.arriving import Arriving
 from proxy.backends.confidential import Confidential
 from proxy.backends.unpacking import Unpacked
 from proxy.backends.wire import KEEP_ALIVE, Line, NotHttp, NotReached, Place, Wire, WireError
@@ -101,27 +101,6 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
 def _nonsense(backend: str, problem: str, error: Exception) -> BackendSpokeNonsense:
     said = error.sample if isinstance(error, NotHttp) else str(error).encode("utf-8", "replace")
     return BackendSpokeNonsense(backend, problem, said)
-
-
-class Arriving(Protocol):
-    """A response of which the body is still arriving; header names are lower case."""
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the whole body has come, as far as that is known."""
-
-    def header(self, name: bytes) -> str:
-        """Return a header, empty where it is missing."""
-
-    async def receive(self, deadline: float) -> bytes:
-        """Return more of the body, empty at its end; raises TimeoutError."""
-
-    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to `outlet` first, as far as that is possible; see `wire.Line`."""
 
 
 class _ArrivingByHttpx:

@@ -59,7 +59,7 @@ _LATER = {
     "</tool_call>",
     "Invalid arguments:": '<tool_call>\n{"name": "get_weather", "arguments": '
     '{"city": "Bern", "unit": "celsius"}}\n</tool_call>',
-    "You answered in plain text.": '<tool_call>\n{"name": "get_weather", "arguments": '
+    "called no tool.": '<tool_call>\n{"name": "get_weather", "arguments": '
     '{"city": "Rome"}}\n</tool_call>',
     "<tool_response>": '<tool_call>\n{"name": "respond", "arguments": {"message": '
     '"The tool has answered, and so do I."}}\n</tool_call>',

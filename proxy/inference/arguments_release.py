@@ -18,7 +18,7 @@ import re
 from collections.abc import Generator
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.guardrails.members import Members
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -176,7 +176,7 @@ class ArgumentsRelease:
         start = len(self._held)
         if not (yield from self._pass_string()):
             return None
-        name = _key("".join(self._held[start:]))
+        name = json.parse("".join(self._held[start:]))
         if (yield from self._pass(_SPACE)) != ":":
             return None
         if not isinstance(name, str) or name in self.shown.names:
@@ -295,13 +295,6 @@ class ArgumentsRelease:
         if text:
             self.shown.add_to_string(text)
             self._out.append(text)
-
-
-def _key(written: str) -> JsonValue:
-    try:
-        return json.parse(written)
-    except ValueError:
-        return None
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:

@@ -152,21 +152,24 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
-    ids: set[str | None] = set()
+    ids: set[str] = set()
+    calls: list[tuple[str, list[str]]] = []
     for choice in itertools.chain.from_iterable(chunk.choices for chunk in chunks):
         assert answer.reason is None, "nothing comes behind the finish reason"
         answer.text += choice.delta.content or ""
         answer.pieces += bool(choice.delta.content)
         answer.reasoning += str((choice.delta.model_extra or {}).get("reasoning_content", ""))
         for call in choice.delta.tool_calls or []:
-            assert call.index == len(ids)
-            ids.add(call.id)
             assert call.function is not None
-            assert call.function.name is not None
-            arguments = json.parse(call.function.arguments or "")
-            answer.calls.append((call.function.name, arguments))
+            if call.id is not None:
+                assert call.index == len(calls)
+                ids.add(call.id)
+                calls.append((str(call.function.name), []))
+            calls[call.index][1].append(call.function.arguments or "")
         answer.reason = choice.finish_reason
-    assert len(ids) == len(answer.calls)
+    assert len(ids) == len(calls)
+    if answer.reason == "tool_calls":  # nobody runs the calls of an answer that was cut off
+        answer.calls = [(name, json.parse("".join(pieces))) for name, pieces in calls]
     return answer
 
 

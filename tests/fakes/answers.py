@@ -44,6 +44,11 @@ class Answer:
         return [(one["name"], json.parse(cast("str", one["arguments"]))) for one in functions]
 
     @property
+    def runnable(self) -> list[JsonObject]:
+        """The calls that a client runs: those of an answer that ended as calls do."""
+        return self.calls if self.reason == "tool_calls" else []
+
+    @property
     def deltas(self) -> list[JsonObject]:
         """The deltas of a stream, those of the role and of the end included."""
         return [

@@ -35,11 +35,6 @@ def named(answer: Answer) -> list[str]:
     return [str(cast("JsonObject", call["function"])["name"]) for call in answer.calls]
 
 
-def runnable(answer: Answer) -> list[str]:
-    """Name the calls that a client runs: those of an answer that ended as calls do."""
-    return named(answer) if answer.reason == "tool_calls" else []
-
-
 def after_result(result: str) -> JsonObject:
     function: JsonObject = {"name": "get_time", "arguments": "{}"}
     call: JsonObject = {"id": "call_1", "type": "function", "function": function}
@@ -113,7 +108,7 @@ async def test_a_call_that_was_cut_off_is_never_completed(
 ) -> None:
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
-    assert runnable(answer) == []
+    assert answer.runnable == []
     assert subject != TEMPER or answer.reason == "length"
 
 
@@ -121,7 +116,7 @@ async def test_a_call_that_was_cut_off_is_never_completed(
 async def test_a_stop_string_inside_a_call_completes_nothing(*, subject: str, stream: bool) -> None:
     async with before(subject, *[says(PART)] * ENOUGH) as front:
         answer = await front.ask(asks(stop=["is"]), stream=stream)
-    assert runnable(answer) == []
+    assert answer.runnable == []
 
 
 @NEAR_MISS

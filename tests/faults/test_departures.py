@@ -90,7 +90,7 @@ async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -
 
 @pytest.mark.parametrize(
     ("first", "count"),
-    [((says("Prose."),), 2), ((calls("gone", "{}"), calls("gone", "{}")), 3)],
+    [((says("I'll check that."),), 2), ((calls("gone", "{}"), calls("gone", "{}")), 3)],
     ids=["nudged", "constrained"],
 )
 @pytest.mark.parametrize("second", [SILENT, TALKING], ids=["silent", "talking"])

@@ -71,7 +71,7 @@ async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: b
         async with asyncio.timeout(5):
             assert await front.backend.over.wait()
         assert len(front.backend.questions) == 1
-    assert answer.calls == []
+    assert answer.runnable == []
     assert answer.is_done is (answer.reason == "length")
 
 
@@ -133,7 +133,7 @@ async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
             assert await front.backend.over.wait()
         assert len(front.backend.questions) == 1
     assert (answer.error, answer.reason, answer.is_done) == (None, "length", True)
-    assert answer.calls == []
+    assert answer.runnable == []
 
 
 @pytest.mark.fault("F10")

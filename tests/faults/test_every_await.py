@@ -34,7 +34,7 @@ pytestmark = [
 
 FEWEST_STEPS = 10
 MOST_STEPS = 2000
-ATTEMPTS = (says("I would rather ", "talk."), calls("get_weather", '{"city": ', '"Paris"}'))
+ATTEMPTS = (says("I'll check ", "that now."), calls("get_weather", '{"city": ', '"Paris"}'))
 
 
 class Boom(Exception):

@@ -252,8 +252,8 @@ async def test_a_call_whose_reply_broke_off_is_never_passed_on(
     half = paced(chunked(REPLIES[wire].half_call, is_whole=False), seconds=0.02, then=then)
     async with poisoned(*[half] * 9, name=subject, wire=wire) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
-    assert answer.calls == []
-    assert b"Paris" not in answer.body
+    assert answer.runnable == []
+    assert stream or b"Paris" not in answer.body
     assert is_told(answer, "backend_unavailable", 200 if stream else 502, name=subject)
 
 

@@ -57,13 +57,14 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
     (asked(3), [spoken.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD]),
     (asked(8), [ANSWER]),
     (asked(14), [GOOD]),
-    (asked(15), [OVERFLOW, ANSWER]),
     (asked(16), [ANSWER]),
     (request(messages=[SYSTEM, QUESTION, *steps(4, city="Graz")]), [GOOD, ANSWER]),
     (
         asked(0, temper={"workflow": {"prerequisites": [ORDER]}}),
         [GOOD, spoken.calls("get_time", "{}")],
     ),
+    # last, because what a refusal teaches of the window is learnt, as what prompts cost is
+    (asked(15), [OVERFLOW, ANSWER]),
 )
 
 

@@ -84,9 +84,8 @@ class Scanner:
     def _is_plain(self, text: str) -> bool:
         """Tell whether all that came is read and prose, and nothing can begin in `text`."""
         is_idle = isinstance(self._state, Listening) and not self._state.is_untouched
-        if not is_idle or self._patience <= 0 or not self._cursor.is_exhausted:
-            return False
-        return self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
+        is_read = is_idle and self._patience > 0 and self._cursor.is_exhausted
+        return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """Take note of the reply's end and return the rest; `cut_off` if more was to come."""

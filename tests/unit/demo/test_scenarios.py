@@ -29,7 +29,7 @@ def everything_said() -> str:
     problems = (nudges.unknown_tool("weather_forecast", offer), wrong)
     answers = [Answer(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
     messages = (
-        *nudges.about_prose("I will check.", offer),
+        *nudges.about_announcement("I will check.", offer),
         *nudges.about_calls("", answers, offer),
     )
     return "\n".join(message.text for message in messages) + chat_template()

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,13 @@ MARKS = {
     "gemma": ("```",),
     "llama3": ("<function_response>", "</function_response>", "<function="),
 }
+MARKED_NAME = re.compile(r'[<`\[{][^"]*":')
 HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, true, "é"]}')
+
+
+def names_are_plain(told: list[ToolCall]) -> bool:
+    """Tell whether no member is named like a mark: such a call was garbled, and is refused."""
+    return not any(MARKED_NAME.search(call.arguments) for call in told)
 
 
 def test_a_convention_is_found_by_its_name() -> None:
@@ -46,7 +54,9 @@ def test_a_convention_names_syntaxes_that_there_are(one: Convention) -> None:
 
 @every_convention
 @settings(deadline=None)
-@given(told=st.lists(calls(), min_size=1, max_size=2), said=st.just("") | said)
+@given(
+    told=st.lists(calls(), min_size=1, max_size=2).filter(names_are_plain), said=st.just("") | said
+)
 @example(told=[HARD], said="Let me look.\n")
 @example(told=[HARD], said='It said "')
 @example(told=[HARD, ToolCall("", "now", "{}"), HARD], said="")

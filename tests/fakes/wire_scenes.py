@@ -1,0 +1,71 @@
+"""A connection pool and a server in one loop, whose clock a test can put forward."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from proxy.backends.wire import Line, Place, Wire
+from tests.fakes.raw_backend import RawBackend, Script, raw_backend
+
+SOON = 5.0
+HEAD = b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test can put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+    async def skip(self, seconds: float) -> None:
+        self.ahead += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+Scene = Callable[[Wire, RawBackend], Awaitable[None]]
+
+
+def play(scene: Scene, *scripts: Script) -> RawBackend:
+    async def run() -> RawBackend:
+        async with raw_backend(*scripts) as backend, asyncio.timeout(1000), opened(backend) as one:
+            await scene(one, backend)
+            return backend
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(run())
+
+
+@asynccontextmanager
+async def opened(backend: RawBackend) -> AsyncGenerator[Wire, None]:
+    made = Wire(Place("127.0.0.1", int(backend.url.rpartition(":")[2])), SOON)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def later(seconds: float = SOON) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def send(one: Wire, deadline: float | None = None) -> Line:
+    return await one.send(HEAD, b"{}", deadline or later())
+
+
+async def read(line: Line) -> bytes:
+    body = b""
+    while chunk := await line.receive(later()):
+        body += chunk
+    return body
+
+
+async def exchange(one: Wire) -> tuple[int, bytes]:
+    line = await send(one)
+    try:
+        return line.status, await read(line)
+    finally:
+        one.release(line)
