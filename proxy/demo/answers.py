@@ -21,6 +21,7 @@ _DEEDS = {
     "repaired": "broken JSON mended: {}",
     "coerced": "values converted: {}",
     "renamed": "tool names matched: {}",
+    "announced": "announced, and made when asked",
 }
 
 

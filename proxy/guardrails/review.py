@@ -180,12 +180,15 @@ def _judge_order(
 
 def _answers(judged: Sequence[_Good | _Bad], taken: Collection[str]) -> list[nudges.Answer]:
     """Say of every call what is wrong with it, or what happens to it beside those."""
-    answers: list[nudges.Answer] = []
-    for one in judged:
-        if one.call is not None:
-            problem = one.problem if isinstance(one, _Bad) else None
-            answers.append(nudges.Answer(one.call, problem, is_taken=one.call.id in taken))
-    return answers
+    return [
+        nudges.Answer(
+            one.call,
+            one.problem if isinstance(one, _Bad) else None,
+            is_taken=one.call.id in taken,
+        )
+        for one in judged
+        if one.call is not None
+    ]
 
 
 def _judge_text(

@@ -74,6 +74,7 @@ def test_what_holds_no_answer_is_an_error(body: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("attempts", "repairs", "effort"),
     [
+        ("2", "announced", "asked 2 times; announced, and made when asked"),
         ("1", "", ""),
         ("3", "", "asked 3 times"),
         ("1", "rescued=hermes", "call found in the text: hermes"),
