@@ -98,9 +98,9 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
     """Tell whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
 
-    A noisy machine makes single measurements too large, so one good one out of five counts.
+    A noisy machine makes single measurements too large, so one good one out of twelve counts.
     """
-    return any(_time(work, text(2 * size)) / _time(work, text(size)) < 2.5 for _ in range(5))
+    return any(_time(work, text(2 * size)) / _time(work, text(size)) < 2.5 for _ in range(12))
 
 
 def is_bounded(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:

@@ -30,7 +30,7 @@ MARKS = {
     "gemma": ("```",),
     "llama3": ("<function_response>", "</function_response>", "<function="),
 }
-MARKED_NAME = re.compile(r'[<`\[{][^"]*":')
+MARKED_NAME = re.compile(r'[<`\[{](?:[^"\\]|\\.)*":')
 HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, true, "é"]}')
 
 
