@@ -155,7 +155,7 @@ class MessageDecoder:
 
     def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
         """Move over everything that matches and return the next character, without taking it."""
-        while (end := _end(pattern, self._text, self._at)) == len(self._text):
+        while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
             yield
         self._at = end
         return self._text[end]
@@ -167,7 +167,7 @@ class MessageDecoder:
             quote = self._text[self._at]
             yield from self._read_string(_StringDecoder(quote, ":"), key)
             return "".join(key)
-        while (end := _end(_BARE_KEY, self._text, self._at)) == len(self._text):
+        while (end := end_of_run(_BARE_KEY, self._text, self._at)) == len(self._text):
             key.append(self._text[self._at :])
             yield
         key.append(self._text[self._at : end])
@@ -232,7 +232,7 @@ class _StringDecoder:
         return at
 
     def _decode_plain(self, text: str, at: int, decoded: list[str]) -> int:
-        end = _end(_PLAIN[self._quote], text, at)
+        end = end_of_run(_PLAIN[self._quote], text, at)
         if end > at:
             plain = text[at:end]
             self._count_brackets(plain)
@@ -245,7 +245,7 @@ class _StringDecoder:
         return at + 1
 
     def _look_behind_quote(self, text: str, at: int, decoded: list[str]) -> int:
-        end = _end(_ENDS if self._depth else _SPACE, text, at)
+        end = end_of_run(_ENDS if self._depth else _SPACE, text, at)
         if end > at:
             self._closing.append(text[at:end])
             return end
@@ -307,7 +307,7 @@ class _StringDecoder:
         decoded.append(text)
 
 
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Return where the run ends that matches from `start` on; every pattern here matches ""."""
+def end_of_run(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where the run ends that matches from `start` on; the pattern has to match ""."""
     match = pattern.match(text, start)
     return match.end() if match else start

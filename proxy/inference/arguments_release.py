@@ -20,6 +20,7 @@ from collections.abc import Generator
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.members import Members
+from proxy.guardrails.respond import end_of_run
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
@@ -142,7 +143,7 @@ class ArgumentsRelease:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return what may be shown now."""
-        if self._flows and _end(_PLAIN, fragment, 0) == len(fragment):
+        if self._flows and end_of_run(_PLAIN, fragment, 0) == len(fragment):
             self.shown.add_to_string(fragment)
             return fragment
         self._text, self._at = fragment, 0
@@ -189,7 +190,7 @@ class ArgumentsRelease:
         self._let_out()
         self.shown.begin_string(name)
         while True:
-            end = _end(_PLAIN, self._text, self._at)
+            end = end_of_run(_PLAIN, self._text, self._at)
             self._flow(self._text[self._at : end])
             self._at = end
             if end == len(self._text):
@@ -271,7 +272,7 @@ class ArgumentsRelease:
 
     def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
         """Hold everything that matches and return the next character, without taking it."""
-        while (end := _end(pattern, self._text, self._at)) == len(self._text):
+        while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
             self._held.append(self._text[self._at :])
             self._at = end
             yield
@@ -295,9 +296,3 @@ class ArgumentsRelease:
         if text:
             self.shown.add_to_string(text)
             self._out.append(text)
-
-
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Return where the run ends that matches from `start` on; every pattern here matches ""."""
-    match = pattern.match(text, start)
-    return match.end() if match else start
