@@ -65,6 +65,12 @@ class Healed(msgspec.Struct, frozen=True):
     what: str
 
 
+class Omitted(msgspec.Struct, frozen=True):
+    """A part of the incoming request means nothing here; `what` is a word from a closed list."""
+
+    what: str
+
+
 class RuleSkipped(msgspec.Struct, frozen=True):
     """A rule of order was left out, as it waits for a `tool` that the request does not offer."""
 
@@ -152,6 +158,7 @@ Fact: TypeAlias = (
     | Dropped
     | Unchecked
     | Healed
+    | Omitted
     | RuleSkipped
     | LoopNoticed
     | RoundsExceeded
@@ -175,7 +182,18 @@ _MENDINGS: frozenset[type[Fact]] = frozenset(
     (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded)
 )
 _COUNTED: frozenset[type[Fact]] = frozenset(
-    (Repaired, Coerced, Renamed, Dropped, Unchecked, Refused, Healed, RuleSkipped, Withheld)
+    (
+        Repaired,
+        Coerced,
+        Renamed,
+        Dropped,
+        Unchecked,
+        Refused,
+        Healed,
+        Omitted,
+        RuleSkipped,
+        Withheld,
+    )
 )
 
 

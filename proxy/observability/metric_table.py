@@ -109,6 +109,12 @@ HEALINGS = Metric(
     ("model", "what"),
     "things broken in the conversations that came in and were mended, by what it was",
 )
+OMISSIONS = Metric(
+    "temper_omissions_total",
+    "counter",
+    ("model", "what"),
+    "parts of requests that mean nothing here and were left out, by what they were",
+)
 COMPACTIONS = Metric(
     "temper_compactions_total",
     "counter",
@@ -188,6 +194,7 @@ METRICS = (
     REPAIRS,
     REFUSALS,
     HEALINGS,
+    OMISSIONS,
     COMPACTIONS,
     CONTEXT,
     TOKENS,

@@ -207,6 +207,8 @@ def _told(fact: Fact) -> tuple[Metric, str] | None:
             return table.REJECTIONS, word
         case facts.Healed(word):
             return table.HEALINGS, word
+        case facts.Omitted(word):
+            return table.OMISSIONS, word
         case facts.Repaired() | facts.Coerced() | facts.Renamed() | facts.Dropped():
             return table.REPAIRS, type(fact).__name__.lower()
         case _:

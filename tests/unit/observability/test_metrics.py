@@ -73,6 +73,7 @@ def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:
         (facts.Refused("quoted"), "temper_refused_calls_total", {"reason": "quoted"}),
         (facts.RejectedReply("prose"), "temper_rejected_replies_total", {"defect": "prose"}),
         (facts.Healed("call_id"), "temper_healings_total", {"what": "call_id"}),
+        (facts.Omitted("web_search"), "temper_omissions_total", {"what": "web_search"}),
         (facts.Repaired("f"), "temper_repairs_total", {"kind": "repaired"}),
         (facts.Coerced("f", "/a"), "temper_repairs_total", {"kind": "coerced"}),
         (facts.Renamed("F", "f"), "temper_repairs_total", {"kind": "renamed"}),

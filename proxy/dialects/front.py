@@ -1,0 +1,147 @@
+"""The contract of a front end: what the HTTP edge needs of a client's language, and nothing else.
+
+A front end reads requests into the language-free `Request`, whose `fields`, messages and tools are
+written in the language of backends (chat completions), and writes events and errors as its
+clients expect them. It knows neither HTTP servers nor clocks: what is fresh comes from a `Stamp`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.requests import Request
+from proxy.facts import Fact
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Makes what nothing in a request determines: `now` is a Unix time in seconds.
+
+    `token` returns a fresh id, 24 lower-case hexadecimal digits, before which each language puts
+    prefixes of its own.
+    """
+
+    now: Callable[[], float]
+    token: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent a request: the `owner` of the key, "" where nobody needs one; `headers` by name.
+
+    Names of headers are in lower case. `request_id` is the id that answers and logs carry.
+    """
+
+    owner: str = ""
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error in terms of HTTP and of OpenAI's classes, before a language has worded it.
+
+    `kind` is the class, such as `invalid_request_error`; `code` a word for programs; `param` the
+    field to blame, e.g. `messages.0.content`; `details` are further members.
+    """
+
+    status: int
+    kind: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    details: Mapping[str, JsonValue] = field(default_factory=lambda: _NO_DETAILS)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error as one client gets it: a JSON body, its status and its headers."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class StreamEncoder(Protocol):
+    """Writes the events of one answer as they come, ready to be sent.
+
+    Before anything was shown a second `ReplyStarted` may come: another attempt began.
+    """
+
+    def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
+        """Return what events that follow each other are worth on the wire, b"" for nothing."""
+
+    def keep_alive(self) -> bytes:
+        """Return bytes that say nothing but that work goes on; they may be the first of all."""
+
+    def comment(self, text: str) -> bytes:
+        """Return a remark for people who debug, which every client skips."""
+
+    def end(self) -> bytes:
+        """Return the last bytes of a stream that ended well."""
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the last bytes of a stream that broke."""
+
+
+class AnswerBuilder(Protocol):
+    """Adds up the events of one answer to a whole one."""
+
+    def add(self, event: ReplyEvent, /) -> None:
+        """Take note of one event."""
+
+    def build(self) -> bytes:
+        """Return the body of the whole answer."""
+
+
+class Answering(Protocol):
+    """One answer to one request; it knows what has to be echoed."""
+
+    def begin(self, first: ReplyEvent | None) -> StreamEncoder:
+        """Begin a stream; `first` is None where the backend has been silent so far."""
+
+    def builder(self, first: ReplyEvent | None) -> AnswerBuilder:
+        """Begin a whole answer."""
+
+    def new_call_id(self) -> str:
+        """Make the id of a tool call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A request that was read, and how it is answered.
+
+    `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
+    wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
+    None where it says nothing.
+    """
+
+    request: Request
+    answering: Answering
+    facts: tuple[Fact, ...] = ()
+    accepts_prose: bool = False
+    compaction: bool | None = None
+
+
+class Front(Protocol):
+    """A language that clients speak; `name` labels its requests in metrics, records and traces."""
+
+    @property
+    def name(self) -> str:
+        """Its name: "chat", "messages", "responses"."""
+
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest` kinds of errors, which name the field."""
+
+    def error(self, problem: Problem, request_id: str) -> ErrorReply:
+        """Write an error that came before anything was sent."""
+
+    def is_complete(self, end: bytes) -> bool:
+        """Tell by its last message whether a stream ended well."""

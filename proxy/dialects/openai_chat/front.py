@@ -1,0 +1,71 @@
+"""Chat completions as a front end: the language that all others are held against."""
+
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.conversation.requests import Request
+from proxy.dialects import sse
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Sender, Stamp
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFront:
+    """Speaks `POST /v1/chat/completions`."""
+
+    stamp: Stamp
+    name: str = "chat"
+
+    def decode(self, body: bytes, _: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest`."""
+        request = decode_request(body)
+        return Decoded(request, ChatAnswering(request, self.stamp))
+
+    def error(self, problem: Problem, _: str) -> ErrorReply:
+        """Write an error as OpenAI's SDKs expect it."""
+        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
+
+    def is_complete(self, end: bytes) -> bool:
+        """Tell whether a stream ended with its end mark."""
+        return end.endswith(sse.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswering:
+    """One answer to a chat request, identified as the backend did as far as it has."""
+
+    request: Request
+    stamp: Stamp
+
+    def begin(self, first: ReplyEvent | None) -> ChunkEncoder:
+        """Begin a stream of chunks."""
+        return ChunkEncoder(self._identity(first), self.request.include_usage)
+
+    def builder(self, first: ReplyEvent | None) -> CompletionBuilder:
+        """Begin a whole completion."""
+        return CompletionBuilder(self._identity(first))
+
+    def new_call_id(self) -> str:
+        """Make the id of a tool call."""
+        return f"call_{self.stamp.token()}"
+
+    def _identity(self, first: ReplyEvent | None) -> Identity:
+        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
+        made_id = started.id or f"chatcmpl-{self.stamp.token()}"
+        created = int(self.stamp.now())
+        return Identity.of(started, id=made_id, created=created, model=self.request.model)
+
+
+def error_object(problem: Problem) -> JsonObject:
+    """Return `{"error": {"message", "type", "param", "code"}}`, with further details."""
+    error: JsonObject = {
+        "message": problem.message,
+        "type": problem.kind,
+        "param": problem.param,
+        "code": problem.code,
+        **problem.details,
+    }
+    return {"error": error}
