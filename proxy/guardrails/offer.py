@@ -10,8 +10,8 @@ from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.loops import Loop
 from proxy.guardrails.names import resolve
-from proxy.guardrails.rescue.json_contract import JsonContract
 from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall
 

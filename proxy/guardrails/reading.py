@@ -27,7 +27,7 @@ from proxy.guardrails.rescue.findings import Finding
 from proxy.guardrails.rescue.provenance import is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from proxy.guardrails.respond import MessageDecoder, message_of
 
 _LINE = "\n"

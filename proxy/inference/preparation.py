@@ -19,9 +19,9 @@ from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_
 from proxy.guardrails.nudges import about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.rescue.json_contract import JsonContract
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId

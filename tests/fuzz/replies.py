@@ -26,7 +26,7 @@ from proxy.guardrails.rescue.findings import (
 from proxy.guardrails.rescue.openings import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from proxy.inference.preparation import Policy
 from tests.corpus.cases import Case, ask, cut, outcome
 from tests.corpus.genuine import genuine

@@ -4,20 +4,25 @@ from collections.abc import Iterable
 from functools import cache
 
 from proxy.guardrails.rescue.addressed import Addressed, AddressedAtStart, RepeatedResult
-from proxy.guardrails.rescue.apertus import Apertus
-from proxy.guardrails.rescue.argument_pairs import ArgumentPairs
-from proxy.guardrails.rescue.bare_json import BareJson, UnopenedJson
-from proxy.guardrails.rescue.fenced_json import FencedJson
-from proxy.guardrails.rescue.function_tags import AttributedTags, FunctionTags
-from proxy.guardrails.rescue.functionary import Functionary, FunctionaryHeader, FunctionaryInText
-from proxy.guardrails.rescue.gemma import BareGemma, BareGemmaInText, Gemma
-from proxy.guardrails.rescue.hermes import Hermes
-from proxy.guardrails.rescue.invoke import Invoke
-from proxy.guardrails.rescue.kimi_k3 import KimiK3
-from proxy.guardrails.rescue.line_blocks import LineBlocks
-from proxy.guardrails.rescue.marked_json import FAMILIES
-from proxy.guardrails.rescue.mistral import Mistral
-from proxy.guardrails.rescue.named_json import (
+from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.syntaxes.apertus import Apertus
+from proxy.guardrails.rescue.syntaxes.argument_pairs import ArgumentPairs
+from proxy.guardrails.rescue.syntaxes.bare_json import BareJson, UnopenedJson
+from proxy.guardrails.rescue.syntaxes.fenced_json import FencedJson
+from proxy.guardrails.rescue.syntaxes.function_tags import AttributedTags, FunctionTags
+from proxy.guardrails.rescue.syntaxes.functionary import (
+    Functionary,
+    FunctionaryHeader,
+    FunctionaryInText,
+)
+from proxy.guardrails.rescue.syntaxes.gemma import BareGemma, BareGemmaInText, Gemma
+from proxy.guardrails.rescue.syntaxes.hermes import Hermes
+from proxy.guardrails.rescue.syntaxes.invoke import Invoke
+from proxy.guardrails.rescue.syntaxes.kimi_k3 import KimiK3
+from proxy.guardrails.rescue.syntaxes.line_blocks import LineBlocks
+from proxy.guardrails.rescue.syntaxes.marked_json import FAMILIES
+from proxy.guardrails.rescue.syntaxes.mistral import Mistral
+from proxy.guardrails.rescue.syntaxes.named_json import (
     DEEPSEEK,
     DEEPSEEK_PLAIN,
     HARMONY,
@@ -27,12 +32,11 @@ from proxy.guardrails.rescue.named_json import (
     PLAMO,
     SOLAR,
 )
-from proxy.guardrails.rescue.named_tags import NamedTags
-from proxy.guardrails.rescue.pythonic import MarkedPython, PythonList, PythonReply
-from proxy.guardrails.rescue.qwen_coder import QwenCoder
-from proxy.guardrails.rescue.react import ReAct
-from proxy.guardrails.rescue.suffixed_pairs import SuffixedPairs, SuffixedPairsAtStart
-from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.syntaxes.named_tags import NamedTags
+from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, PythonReply
+from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.syntaxes.react import ReAct
+from proxy.guardrails.rescue.syntaxes.suffixed_pairs import SuffixedPairs, SuffixedPairsAtStart
 
 _MARKED: tuple[Syntax, ...] = (
     Hermes(),

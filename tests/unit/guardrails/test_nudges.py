@@ -5,7 +5,7 @@ from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.rescue.json_contract import JsonContract
+from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))

@@ -12,7 +12,7 @@ from proxy.guardrails.rescue.openings import STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Place
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from tests.corpus.spellings import MARKED, SPELLINGS, Call, Spelling, syntaxes_in
 
 _TAG = re.compile(r"<([\w.-]+)[>= ]")

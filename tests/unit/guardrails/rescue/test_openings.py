@@ -1,9 +1,9 @@
-from proxy.guardrails.rescue.bare_json import BareJson
-from proxy.guardrails.rescue.hermes import Hermes
-from proxy.guardrails.rescue.mistral import Mistral
 from proxy.guardrails.rescue.openings import Openings, closer_in, openings_of
-from proxy.guardrails.rescue.qwen_coder import QwenCoder
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.bare_json import BareJson
+from proxy.guardrails.rescue.syntaxes.hermes import Hermes
+from proxy.guardrails.rescue.syntaxes.mistral import Mistral
+from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from tests.fakes.playbook import make_tool
 
 BARE, HERMES, MISTRAL, QWEN = BareJson(), Hermes(), Mistral(), QwenCoder()

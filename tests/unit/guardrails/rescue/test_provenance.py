@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.provenance import is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 from tests.fakes.playbook import make_tool
 

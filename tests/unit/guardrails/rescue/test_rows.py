@@ -4,7 +4,7 @@ from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import MOST_CALLS
-from proxy.guardrails.rescue.tool_names import named_after
+from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from tests.fakes.arrivals import chunkings, joined
 from tests.fakes.playbook import make_tool
 

@@ -1,0 +1,111 @@
+"""Calls in JSON behind an unmistakable mark, whichever mark a model family uses."""
+
+import re
+from collections.abc import Iterable
+
+from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading
+from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls
+
+_LANGUAGE = re.compile(r"[a-z_]+")
+_FENCE = "```"
+_CLOSING_TAG = re.compile(r"</[\w:]+>")
+_CLOSING_TAG_BEGINS = re.compile(r"</[\w:]*")
+_LONGEST_TAG = 40
+_REPETITIONS = 3  # of the opening mark
+
+
+class MarkedJson:
+    """JSON behind one of several marks; objects, a list or a code fence may stand there.
+
+    `closers` are the marks behind the calls, which may be missing; behind a list they are not even
+    missed, for it has an end of its own.
+    """
+
+    is_marked = True
+
+    def __init__(
+        self,
+        name: str,
+        openings: Iterable[str],
+        closers: Iterable[str] = (),
+        place: Place = Place.ANYWHERE,
+    ) -> None:
+        self.name = name
+        self.place = place
+        self.openings = tuple(openings)
+        self._ends = tuple(closers)
+        self._repeated = Literals(self.openings)
+        self._closers = Literals(self._ends)
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read calls up to the closing mark, or to where it is missing."""
+        for _ in range(_REPETITIONS):
+            yield from cursor.whitespace()
+            if not (yield from cursor.one_of(self._repeated)):
+                break
+        yield from cursor.whitespace()
+        is_fenced = yield from cursor.literal(_FENCE)
+        if is_fenced:
+            yield from cursor.take(_LANGUAGE)
+            yield from cursor.whitespace()
+        is_list = yield from cursor.is_next("[")
+        found = yield from read_all_calls(cursor, is_marked=True, ends=self._ends)
+        if isinstance(found, NotACall):
+            return found
+        if is_fenced and (yield from cursor.literal(_FENCE)):
+            yield from cursor.whitespace()
+        is_closed = yield from self._close(cursor)
+        is_closed = is_closed or is_list or not self._ends
+        return Calls(found.calls, found.closed and is_closed)
+
+    def _close(self, cursor: Cursor) -> Waiting[bool]:
+        """Pass the closing mark; a wrong closing tag is as good as the right one."""
+        if (yield from cursor.one_of(self._closers)):
+            return True
+        while (yield from cursor.is_next("</")):
+            text, is_all = cursor.glimpse(_LONGEST_TAG)
+            if tag := _CLOSING_TAG.match(text):
+                cursor.advance(len(tag[0]))
+                return True
+            if is_all or not _CLOSING_TAG_BEGINS.fullmatch(text):
+                break
+            yield
+        return False
+
+
+FAMILIES = (
+    MarkedJson("granite", ("<|tool_call|>", "<function_call>")),
+    MarkedJson(
+        "tool_calls", ("<tool_calls>", "<|tool_calls|>"), ("</tool_calls>", "<|/tool_calls|>")
+    ),
+    MarkedJson("nemotron", ("<TOOLCALL>", "<toolcall>"), ("</TOOLCALL>", "</toolcall>")),
+    MarkedJson("tool_call_brackets", ("[TOOL_CALL]",), ("[/TOOL_CALL]",)),
+    MarkedJson("tool_use", ("<tool_use>", "<tool>"), ("</tool_use>", "</tool>")),
+    MarkedJson("longcat", ("<longcat_tool_call>",), ("</longcat_tool_call>",)),
+    MarkedJson("dots", ("<dots_function_call>",), ("</dots_function_call>",)),
+    MarkedJson("k2_horizon", ("<ifm|tool_call>",), ("</ifm|tool_call>",)),
+    MarkedJson("cohere", ("<|START_ACTION|>",), ("<|END_ACTION|>",)),
+    MarkedJson("command_r", ("Action: ```json", "Action:```json"), ("```",), Place.LINE_START),
+    MarkedJson(
+        "internlm",
+        ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
+        ("<|action_end|>",),
+    ),
+    MarkedJson("phi4", ("functools",), place=Place.REPLY_START),
+    MarkedJson("phi4_in_text", ("\nfunctools",)),
+    MarkedJson("llama3", ("<|python_tag|>",)),
+    MarkedJson("llama4", ("<|python_start|>",), ("<|python_end|>",)),
+    MarkedJson("lfm2", ("<|tool_call_start|>",), ("<|tool_call_end|>",)),
+    MarkedJson("gemma_json", ("<|tool_call>",), ("<tool_call|>",)),
+    MarkedJson(
+        "gigachat",
+        (
+            *("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n"),
+            *("<|message_sep|>function call<|role_sep|>", "function call<|role_sep|>\n"),
+        ),
+    ),
+    MarkedJson("inkling", ("<|content_invoke_tool_json|>",), ("<|end_message|>",)),
+    MarkedJson("function_calls", ("<function_calls>",), ("</function_calls>",)),
+)

@@ -1,0 +1,37 @@
+"""`Action: NAME` and `Action Input: {...}`, as models write that were told to think in turns."""
+
+import re
+
+from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+
+_NAME = re.compile(r"[\w.:/-]+")
+_INPUT = "Action Input:"
+
+
+class ReAct:
+    """Actions with a JSON object as input, one behind the other, at the end of the reply."""
+
+    name = "react"
+    openings = ("Action:",)
+    place = Place.LINE_START
+    is_marked = False
+
+    def read(self, cursor: Cursor, opening: str) -> Reading:
+        """Read action after action, and the white space behind each."""
+        return (
+            yield from read_row(cursor, lambda: _action(cursor), lambda: cursor.literal(opening))
+        )
+
+
+def _action(cursor: Cursor) -> Reading:
+    yield from cursor.whitespace()
+    name = yield from cursor.take(_NAME)
+    yield from cursor.whitespace()
+    has_input = yield from cursor.literal(_INPUT)
+    yield from cursor.whitespace()
+    if not name or not has_input or not (yield from cursor.is_next("{")):
+        return NotACall(Reason.NOT_A_CALL)
+    return (yield from read_arguments(cursor, name))

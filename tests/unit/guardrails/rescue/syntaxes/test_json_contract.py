@@ -1,0 +1,147 @@
+import pytest
+
+from proxy.conversation.replies import TextDelta
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.reading import ReadReply, ReplyReader
+from proxy.guardrails.rescue.findings import Found, Prose
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
+from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.respond import respond_tool
+from tests.fakes.arrivals import chunkings, read_syntax, scan
+from tests.fakes.playbook import CLOCK, WEATHER
+
+CONTRACT = JsonContract("respond")
+LOOK = '{"type": "tool_call", "name": "look", "arguments": {"at": "}"}}'
+FINAL = '{"type": "final", "content": "It is \\"here\\"."}'
+CALL = WrittenCall("look", {"at": "}"})
+ANSWER = WrittenCall("respond", {"message": 'It is "here".'})
+OFFER = Offer(
+    (WEATHER, CLOCK), TextPolicy.RESPOND, (CONTRACT, *in_order(("bare_json",))), respond_tool(())
+)
+
+
+def read_reply(text: str, offer: Offer = OFFER, reason: str = "stop") -> ReadReply:
+    replies = []
+    for pieces in chunkings(text):
+        reader = ReplyReader(offer)
+        for piece in pieces:
+            reader.read(TextDelta(piece))
+        replies.append(reader.finish(reason)[1])
+    assert all(reply == replies[0] for reply in replies)
+    return replies[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (LOOK, (CALL,)),
+        (FINAL, (ANSWER,)),
+        (f"{LOOK}\n{LOOK}\n", (CALL, CALL)),
+        (f"{LOOK}\n{FINAL}", (CALL, ANSWER)),
+        (f"```json\n{FINAL}\n```", (ANSWER,)),
+        (f"```\n{LOOK}\n{LOOK}```", (CALL, CALL)),
+        ('{"type": "tool_call", "name": "look"}', (WrittenCall("look", {}),)),
+        ("{'type': 'final', 'content': 'x',}", (WrittenCall("respond", {"message": "x"}),)),
+        ('{"type": "final", "content": [1]}', (WrittenCall("respond", {"message": [1]}),)),
+        (
+            '{"type": "tool_call", "content": "So", "name": "look", "parameters": {"at": "}"}}',
+            (WrittenCall("respond", {"message": "So"}), CALL),
+        ),
+        (LOOK.replace('"name"', '"content": "", "name"'), (CALL,)),
+    ],
+)
+def test_what_keeps_the_contract_is_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
+    assert read_syntax(CONTRACT, text) == (Calls(calls), "")
+
+
+def test_results_that_the_model_invents_count_for_nothing() -> None:
+    result = '{"type": "tool_result", "name": "look", "content": "nothing"}'
+    assert read_syntax(CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (Calls((CALL,)), "")
+    assert read_syntax(CONTRACT, result)[0] == NotACall(Reason.NOT_A_CALL)
+
+
+@pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
+def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
+    found, _ = read_syntax(CONTRACT, text)
+    assert isinstance(found, Calls)
+    assert not found.closed
+
+
+def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
+    contract = JsonContract()
+    assert read_syntax(contract, FINAL) == (
+        NotACall(Reason.NOT_A_CALL),
+        '"It is \\"here\\"."}',
+    )
+    said = LOOK.replace('"name"', '"content": "So", "name"')
+    assert read_syntax(contract, said) == (Calls((CALL,)), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "look", "arguments": {}}',
+        '{"type": "function", "name": "look"}',
+        '{"type": "tool_call"}',
+        '{"type": "tool_call", "arguments": {}}',
+        '{"type": "final"}',
+        '{"name": "look", "type": "tool_call"}',
+        "{}",
+        "{x | x > 0}",
+        f"{LOOK}\n{{}}",
+        "```python\n{}\n```",
+        "```json\nnothing\n```",
+    ],
+)
+def test_anything_else_is_no_call(text: str) -> None:
+    assert read_syntax(CONTRACT, text)[0] == NotACall(Reason.NOT_A_CALL)
+
+
+def test_an_object_that_is_not_the_contracts_is_given_up_early() -> None:
+    assert read_syntax(CONTRACT, '{"answer": [1, 2]}')[1] == "[1, 2]}"
+
+
+@pytest.mark.parametrize("text", [FINAL[:-3], '{"type": "tool_call", "name": look}'])
+def test_a_broken_object_of_the_contract_was_meant_as_a_call(text: str) -> None:
+    assert read_syntax(CONTRACT, text)[0] == NotACall(Reason.BROKEN)
+
+
+def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
+    assert scan([f" {LOOK}"], (CONTRACT,)) == [Found(CONTRACT.name, (CALL,), LOOK, True, True)]
+    text = f"I call: {LOOK}"
+    assert scan([text], (CONTRACT,)) == [Prose(text)]
+
+
+def test_contracts_for_the_same_tool_share_what_is_prepared_for_them() -> None:
+    assert JsonContract("respond") == CONTRACT
+    assert hash(JsonContract("respond")) == hash(CONTRACT)
+    assert JsonContract() != CONTRACT
+
+
+def test_the_final_content_is_the_answer() -> None:
+    reply = read_reply(FINAL)
+    assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
+
+
+def test_what_is_said_beside_a_call_is_told_with_it() -> None:
+    said = LOOK.replace('"name"', '"content": "So", "name"')
+    reply = read_reply(said)
+    assert (reply.text, reply.calls) == ("So", (CALL,))
+
+
+def test_a_call_that_is_cut_off_is_not_shown() -> None:
+    reply = read_reply(LOOK[:-4], reason="length")
+    assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
+
+
+def test_json_that_is_an_answer_is_shown_as_it_is() -> None:
+    text = '{"answer": 1}'
+    assert read_reply(text).text == text
+    assert not read_reply(text).is_botched
+
+
+def test_plain_json_is_left_to_the_next_reader() -> None:
+    reply = read_reply('{"name": "get_time", "arguments": {}}')
+    assert reply.calls == (WrittenCall("get_time", {}),)
