@@ -14,7 +14,7 @@ from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
 from proxy.guardrails.coercion import coerce, copied, unwrapped
 from proxy.guardrails.complaints import TOO_LARGE, Complaint, complaints
-from proxy.guardrails.rescue.values import Unreadable, read_whole
+from proxy.guardrails.rescue.values.reader import Unreadable, read_whole
 from proxy.guardrails.schemas import (
     Schema,
     TooLargeToExplain,

@@ -11,7 +11,7 @@ from math import isinf
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.values import Value, read_whole
+from proxy.guardrails.rescue.values.reader import Value, read_whole
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _CODE = re.compile(r"0[0-9]+")

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.rescue import escapes
-from proxy.guardrails.rescue.values import Value, read_whole
+from proxy.guardrails.rescue.values import escapes
+from proxy.guardrails.rescue.values.reader import Value, read_whole
 
 _PARAMETER = "message"
 _DESCRIPTION = (

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import groupby
 from typing import TypeVar
 
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import ArgumentsText, Finding, Prose
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Syntax
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 T = TypeVar("T")
 

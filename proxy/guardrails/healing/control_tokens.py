@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.facts import Fact, Healed
 from proxy.guardrails.healing.content import members_of, rewritten, string_of
-from proxy.guardrails.rescue.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
 
 _FOREIGN = ("tool", "function", "user")
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token

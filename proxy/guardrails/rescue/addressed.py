@@ -1,9 +1,9 @@
 """Text in which calls are only shown: addressed to the user, or repeated as a tool's result."""
 
-from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.openings import INVENTED_RESULTS
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.literals import Literals
 
 _ENDS = Literals(("<|eot|>", "<|eom|>", "<|end|>", "<|start|>", "<|return|>"))
 _RECIPIENT = "to=user<|message|>"

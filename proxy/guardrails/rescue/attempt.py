@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 
 class Attempt:

@@ -1,7 +1,7 @@
 """The end of a reply that breaks off within a closing mark: nothing is lost by it."""
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.openings import LONGEST_CLOSER, STRAY_CLOSERS
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SHORTEST = 2
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from proxy.guardrails.rescue.announcements import announces, gives_account
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.findings import Found
-from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.values.literals import Literals
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Place, Syntax
+from proxy.guardrails.rescue.values.literals import Literals
 
 # Control tokens that end a reply or a turn, or introduce a call, and leak into the text.
 SPECIAL_TOKENS = frozenset(

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reading
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 Next: TypeAlias = Callable[[], Waiting[str | bool]]
 

@@ -24,10 +24,8 @@ from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.attempt import Attempt
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Refused
 from proxy.guardrails.rescue.following import SIGHT, Ahead, Sequel
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.modes import Behind, Dropping, Listening, Mode
 from proxy.guardrails.rescue.openings import (
     INVENTED_RESULTS,
@@ -39,6 +37,8 @@ from proxy.guardrails.rescue.openings import (
 )
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.literals import Literals
 
 # Text that holds more openings and control tokens than this is noise: it is searched no further.
 # So much text that was read in vain is as tiring as one of them.

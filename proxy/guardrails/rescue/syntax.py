@@ -16,7 +16,7 @@ from enum import Enum, StrEnum
 from typing import Protocol, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 # A reply with more calls than this repeats itself. A reading may stop behind so many and one more:
 # the first ones of a marked syntax count, and nothing of an unmarked one, whose end nobody sees.

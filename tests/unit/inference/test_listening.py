@@ -11,9 +11,9 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 from proxy.facts import RejectedReply, Unchecked
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Place, Reading
+from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.listening import GuardedListening, Observing, PassingOn

@@ -2,10 +2,10 @@
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
-from proxy.guardrails.rescue.values import Style, Unreadable, read_value
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.reader import Style, Unreadable, read_value
 
 _CLOSER = "<|tools_suffix|>"
 

@@ -10,15 +10,15 @@ from functools import cache
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.call_marks import holds_mark
-from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.halves import ends_here
-from proxy.guardrails.rescue.literals import literals_of
 from proxy.guardrails.rescue.openings import THOUGHT_ENDS
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.values import Value, read_whole
+from proxy.guardrails.rescue.values.closing_pairs import is_pair_text, is_surplus
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.entities import unescaped
+from proxy.guardrails.rescue.values.literals import literals_of
+from proxy.guardrails.rescue.values.reader import Value, read_whole
 
 _PREFIXES = ("", "longcat_", "ifm|")
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls, read_calls
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.literals import Literals
 
 _CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|tool_call_end|>"))
 

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.openings import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.syntax import (
     MOST_CALLS,
@@ -17,6 +15,8 @@ from proxy.guardrails.rescue.syntax import (
 )
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import begins_list, read_python_calls
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
 _PYTHON = "tool_code"  # Gemma's word for it

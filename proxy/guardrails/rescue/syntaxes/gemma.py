@@ -3,12 +3,12 @@
 import re
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
-from proxy.guardrails.rescue.values import Style, Unreadable, read_value
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals
+from proxy.guardrails.rescue.values.reader import Style, Unreadable, read_value
 
 _NAME = re.compile(r"[\w.:/-]+")
 _CALL = "call:"

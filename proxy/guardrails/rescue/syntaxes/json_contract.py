@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
-from proxy.guardrails.rescue.values import Unreadable, read_value
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.reader import Unreadable, read_value
 
 _FENCE = "```"
 _LANGUAGE = re.compile(r"[\w+.-]+", re.ASCII)

@@ -4,11 +4,11 @@ import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.entities import unescaped
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Value, read_whole
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.entities import unescaped
+from proxy.guardrails.rescue.values.literals import Literals
+from proxy.guardrails.rescue.values.reader import Value, read_whole
 
 _SEPARATOR = Literals(("<|sep|>",))
 _ARGUMENT = '<|open|>argument key="'

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals
 
 _LANGUAGE = re.compile(r"[a-z_]+")
 _FENCE = "```"

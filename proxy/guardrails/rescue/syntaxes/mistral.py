@@ -2,7 +2,6 @@
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
@@ -10,6 +9,7 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
     read_python_arguments,
     read_python_calls,
 )
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 ARGUMENTS = "[ARGS]"
 _NAME = re.compile(r"[\w./:-]+", re.ASCII)

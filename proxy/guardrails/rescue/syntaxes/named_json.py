@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals
 
 _NAME = re.compile(r"[\w./:-]+")
 _NUMBER = re.compile(r":\d+$")

@@ -2,10 +2,10 @@
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
-from proxy.guardrails.rescue.values import Style, Unreadable, read_value
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.reader import Style, Unreadable, read_value
 
 _WRAPPERS = ("tool_call", "tool_use", "function_call", "tool", "invoke")
 _NAMES = Literals(f"<{tag}>" for tag in ("name", "tool_name", "function_name", "tool"))

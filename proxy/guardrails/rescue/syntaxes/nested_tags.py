@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import literals_of
-from proxy.guardrails.rescue.written import Problem, Unreadable
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import literals_of
+from proxy.guardrails.rescue.values.written import Problem, Unreadable
 
 _TAG_NAME = re.compile(r"[\w.-]+")
 _DEPTH_LIMIT = 64

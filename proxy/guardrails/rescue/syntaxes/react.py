@@ -2,10 +2,10 @@
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 _NAME = re.compile(r"[\w.:/-]+")
 _INPUT = "Action Input:"

@@ -6,10 +6,10 @@ reply only: nobody could tell elsewhere whether the wrapper was quoted.
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.argument_pairs import Tags, read_call
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SUFFIX = re.compile(r"[\w.-]+")
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.call_marks import TAGS, holds_mark
-from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.entities import unescaped
 from proxy.guardrails.rescue.halves import ends_here
-from proxy.guardrails.rescue.line_ends import LineEnds
-from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.nested_tags import read_nested
-from proxy.guardrails.rescue.values import (
+from proxy.guardrails.rescue.values.closing_pairs import is_pair_text, is_surplus
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.entities import unescaped
+from proxy.guardrails.rescue.values.line_ends import LineEnds
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.reader import (
     Problem,
     Style,
     Unreadable,

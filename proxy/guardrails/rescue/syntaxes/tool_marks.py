@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.literals import literals_of
-from proxy.guardrails.rescue.scalars import meaning_of
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.mistral import ARGUMENTS, read_named
 from proxy.guardrails.rescue.syntaxes.named_json import HARMONY
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.literals import literals_of
+from proxy.guardrails.rescue.values.scalars import meaning_of
 
 _TAG = "<tool_call>"
 _KEY = re.compile(r"[\w.-]+")

@@ -9,9 +9,6 @@ from functools import lru_cache
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.entities import unescaped
-from proxy.guardrails.rescue.literals import Literals, literals_of
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
@@ -27,6 +24,9 @@ from proxy.guardrails.rescue.syntaxes.tool_marks import (
     ToolRecipients,
     ToolRecipientsAtStart,
 )
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.entities import unescaped
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
 
 _NAME = re.compile(r"[\w.-]+")
 _SPACE_AND_COLON = re.compile(r"[\s:]+")

@@ -6,8 +6,8 @@ the bracket that closes what it stands in, or at a mark; brackets within it have
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
 
 _PLAIN = re.compile(r"[^,{}\[\]()<]+")
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from proxy.guardrails.rescue.call_marks import holds_mark
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SIGHT = 240  # a call that words follow on its line is doubtful anyway, and these words are held
 _LONG_SIGHT = 2_000

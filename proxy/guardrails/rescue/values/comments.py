@@ -2,8 +2,8 @@
 
 import re
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals
 
 COMMENTS_BEGIN = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.values.literals import Literals
 
 T = TypeVar("T")
 Waiting: TypeAlias = Generator[None, None, T]

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from proxy.guardrails.rescue.call_marks import CLOSING, holds_call
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"

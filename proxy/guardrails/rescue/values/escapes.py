@@ -7,7 +7,7 @@ character, and replaced.
 import re
 
 from proxy.conversation import json
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

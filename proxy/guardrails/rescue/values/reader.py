@@ -12,22 +12,22 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.bare_text import read_bare
 from proxy.guardrails.rescue.call_marks import holds_mark
-from proxy.guardrails.rescue.comments import COMMENTS_BEGIN, pass_comments
-from proxy.guardrails.rescue.containers import CLOSERS, Open
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.doubts import Doubt, ends_behind
-from proxy.guardrails.rescue.literals import Literals, literals_of
-from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
-from proxy.guardrails.rescue.scalars import (
+from proxy.guardrails.rescue.values.bare_text import read_bare
+from proxy.guardrails.rescue.values.comments import COMMENTS_BEGIN, pass_comments
+from proxy.guardrails.rescue.values.containers import CLOSERS, Open
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.doubts import Doubt, ends_behind
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
+from proxy.guardrails.rescue.values.scalars import (
     NUMERIC,
     STRICT_WORDS,
     WORDS,
     meaning_of,
     number_in,
 )
-from proxy.guardrails.rescue.strings import (
+from proxy.guardrails.rescue.values.strings import (
     FOREIGN_QUOTES,
     QUOTES,
     Around,
@@ -37,7 +37,15 @@ from proxy.guardrails.rescue.strings import (
     read_between,
     read_string,
 )
-from proxy.guardrails.rescue.written import JSON, PYTHON, Problem, Style, Unreadable, Value, Watcher
+from proxy.guardrails.rescue.values.written import (
+    JSON,
+    PYTHON,
+    Problem,
+    Style,
+    Unreadable,
+    Value,
+    Watcher,
+)
 
 __all__ = ["JSON", "PYTHON", "Problem", "Style", "Unreadable", "Value", "read_value", "read_whole"]
 

@@ -4,7 +4,7 @@ import re
 from math import isinf
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.written import Problem, Unreadable
+from proxy.guardrails.rescue.values.written import Problem, Unreadable
 
 STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 WORDS: dict[str, JsonValue] = {**STRICT_WORDS, "True": True, "False": False, "None": None}

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field
 
 from proxy.guardrails.rescue.call_marks import holds_call
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.doubts import Doubt, doubt_about, is_last
-from proxy.guardrails.rescue.endings import (
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.doubts import Doubt, doubt_about, is_last
+from proxy.guardrails.rescue.values.endings import (
     CURLY_QUOTES,
     QUOTES,
     Around,
@@ -17,8 +17,8 @@ from proxy.guardrails.rescue.endings import (
     is_end,
     still_inside,
 )
-from proxy.guardrails.rescue.escapes import WHOLE_ESCAPE, decoded, read_escape
-from proxy.guardrails.rescue.literals import literals_of
+from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decoded, read_escape
+from proxy.guardrails.rescue.values.literals import literals_of
 
 __all__ = [
     "FOREIGN_QUOTES",

@@ -2,12 +2,12 @@ from collections.abc import Sequence
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.attempt import Attempt
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.bare_json import BareJson
 from proxy.guardrails.rescue.syntaxes.hermes import Hermes
 from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
+from proxy.guardrails.rescue.values.cursor import Cursor
 
 BOTH: Sequence[tuple[str, Syntax]] = (("<tool_call>", Hermes()), ("<tool_call>", QwenCoder()))
 

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
@@ -19,6 +18,7 @@ from proxy.guardrails.rescue.openings import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 
 TOOLS = ("look", "now")

@@ -2,9 +2,9 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.argument_pairs import ArgumentPairs
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import is_linear, read_syntax, run
 
 

@@ -2,9 +2,9 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reading, Reason
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in, read_all_calls, read_calls
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import chunkings, read
 
 CALL = WrittenCall("add", {"a": 1})

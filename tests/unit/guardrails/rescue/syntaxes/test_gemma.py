@@ -2,9 +2,9 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.gemma import BareGemma, BareGemmaInText, Gemma
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 
 NOTE = WrittenCall("note", {"text": 'say "hi"', "n": 2})

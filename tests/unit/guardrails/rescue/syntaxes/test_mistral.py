@@ -1,9 +1,9 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.mistral import Mistral
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import read_syntax, run
 
 SEND = '{"name": "send", "arguments": {"text": "]["}}'

@@ -1,9 +1,9 @@
 import pytest
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.syntaxes.nested_tags import read_nested
-from proxy.guardrails.rescue.written import Unreadable
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.written import Unreadable
 from tests.fakes.arrivals import is_linear, read
 
 END = "@</call>"

@@ -1,11 +1,11 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.cursor import Cursor
 from proxy.guardrails.rescue.findings import Refused
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import is_linear, read_syntax, run, scan
 
 TAGS = Tagged("tags", (Element("<c ", "</c>", ("<p ",), "</p>"),), {"<w>": "</w>"})

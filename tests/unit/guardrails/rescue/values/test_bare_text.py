@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.guardrails.rescue.bare_text import read_bare
-from proxy.guardrails.rescue.cursor import Cursor
+from proxy.guardrails.rescue.values.bare_text import read_bare
+from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import is_linear, read, run
 
 

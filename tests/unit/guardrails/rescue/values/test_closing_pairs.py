@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.guardrails.rescue.closing_pairs import is_pair_text, is_surplus
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.closing_pairs import is_pair_text, is_surplus
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from tests.fakes.arrivals import read
 
 

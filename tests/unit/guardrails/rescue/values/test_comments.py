@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.comments import pass_comments
+from proxy.guardrails.rescue.values.comments import pass_comments
 from tests.fakes.arrivals import read
 
 

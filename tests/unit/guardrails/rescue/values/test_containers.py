@@ -1,4 +1,4 @@
-from proxy.guardrails.rescue.containers import Open
+from proxy.guardrails.rescue.values.containers import Open
 
 
 def test_only_the_brackets_of_json_are_strict() -> None:

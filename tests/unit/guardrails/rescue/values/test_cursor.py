@@ -3,8 +3,8 @@ from collections.abc import Generator
 
 import pytest
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.literals import Literals
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.literals import Literals
 from tests.fakes.arrivals import is_linear, read
 
 WORD = re.compile(r"[a-z]+")

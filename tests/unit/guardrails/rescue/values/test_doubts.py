@@ -1,7 +1,7 @@
 import pytest
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.doubts import Doubt, doubt_about, ends_behind, is_last
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.doubts import Doubt, doubt_about, ends_behind, is_last
 from tests.fakes.arrivals import read
 
 

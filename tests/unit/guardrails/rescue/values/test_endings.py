@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.endings import Around, can_end, is_end, still_inside
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.endings import Around, can_end, is_end, still_inside
 from tests.fakes.arrivals import read
 
 PLACES = [

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.entities import unescaped
+from proxy.guardrails.rescue.values.entities import unescaped
 
 
 @pytest.mark.parametrize(

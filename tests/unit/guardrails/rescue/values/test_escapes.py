@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.rescue.cursor import Cursor, Waiting
-from proxy.guardrails.rescue.escapes import WHOLE_ESCAPE, decoded, read_escape
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decoded, read_escape
 from tests.fakes.arrivals import read
 
 CASES = [

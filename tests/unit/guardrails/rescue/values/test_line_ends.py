@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.rescue.line_ends import LineEnds
+from proxy.guardrails.rescue.values.line_ends import LineEnds
 
 
 def trimmed(*texts: str, has_lines: bool = True) -> list[object]:

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.literals import Literals, literals_of
+from proxy.guardrails.rescue.values.literals import Literals, literals_of
 
 TAGS = Literals(("<call>", "<calls>", "[A]"))
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.values import (
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.reader import (
     DEPTH_LIMIT,
     PYTHON,
     Problem,

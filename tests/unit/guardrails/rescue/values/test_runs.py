@@ -4,7 +4,15 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.rescue.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, Run, Runs, bare_items
+from proxy.guardrails.rescue.values.runs import (
+    DEPTH,
+    ITEMS,
+    KEYWORDS,
+    MEMBERS,
+    Run,
+    Runs,
+    bare_items,
+)
 from tests.fakes.arrivals import is_linear
 
 scalars = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text()

@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.rescue.scalars import meaning_of, number_in
-from proxy.guardrails.rescue.written import Problem, Unreadable
+from proxy.guardrails.rescue.values.scalars import meaning_of, number_in
+from proxy.guardrails.rescue.values.written import Problem, Unreadable
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.guardrails.rescue.cursor import Cursor
-from proxy.guardrails.rescue.strings import (
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.strings import (
     Around,
     Quoted,
     plain_string,
