@@ -10,10 +10,10 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails import names
-from proxy.guardrails.arguments import BrokenArguments, check
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.schemas.arguments import BrokenArguments, check
 
 SYNTAXES_OF = {
     "gemma": ("gemma", "bare_gemma"),

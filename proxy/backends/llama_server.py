@@ -27,7 +27,7 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidRequest,
 )
-from proxy.guardrails.schemas import simplified
+from proxy.guardrails.schemas.schema import simplified
 
 PROPERTIES = "/props"
 HEALTH = "/health"

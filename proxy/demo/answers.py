@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.demo.scenarios import Scenario, request_for
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.guardrails.schemas import compiled
+from proxy.guardrails.schemas.schema import compiled
 
 _LONGEST_NONSENSE = 80
 

@@ -19,7 +19,6 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
-from proxy.guardrails.arguments import ValidArguments, check
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
@@ -29,6 +28,7 @@ from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from proxy.guardrails.respond import MessageDecoder, message_of
+from proxy.guardrails.schemas.arguments import ValidArguments, check
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"

@@ -14,12 +14,13 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Renamed
-from proxy.guardrails import arguments, nudges
+from proxy.guardrails import nudges
 from proxy.guardrails.announcement import announces
-from proxy.guardrails.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.schemas import arguments
+from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]

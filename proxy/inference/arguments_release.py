@@ -19,8 +19,8 @@ from collections.abc import Generator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.members import Members
 from proxy.guardrails.respond import end_of_run
+from proxy.guardrails.schemas.members import Members
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')

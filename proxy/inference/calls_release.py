@@ -7,10 +7,10 @@ first doubt on, everything waits for the verdict on the whole reply.
 
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import NamedTool, Tool
-from proxy.guardrails import arguments
-from proxy.guardrails.members import Members
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.order import is_free
+from proxy.guardrails.schemas import arguments
+from proxy.guardrails.schemas.members import Members
 from proxy.inference.arguments_release import ArgumentsRelease
 from proxy.inference.shown import ShownAnswer
 

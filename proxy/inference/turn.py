@@ -53,12 +53,12 @@ from proxy.facts import (
     RejectedReply,
     Withheld,
 )
-from proxy.guardrails.members import pinned
 from proxy.guardrails.nudges import about_another_call, insist_on_json, keep_calls
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas import call_schema
+from proxy.guardrails.schemas.members import pinned
+from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.candidates import BestCandidate, Candidate

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
 from proxy.errors import CallBrokeOff
 from proxy.facts import attempts
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.schemas import compiled
+from proxy.guardrails.schemas.schema import compiled
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare

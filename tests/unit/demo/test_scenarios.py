@@ -11,7 +11,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.schemas import compiled
+from proxy.guardrails.schemas.schema import compiled
 
 PROMPTS = [scenario.prompt for scenario in SCENARIOS]
 LATER = [trigger for trigger in SCRIPTS if trigger not in PROMPTS and trigger != "default"]

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.guardrails.arguments import ValidArguments, check
-from proxy.guardrails.members import Members
+from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.schemas.members import Members
 from proxy.inference.arguments_release import ArgumentsRelease
 from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import make_tool

@@ -5,7 +5,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.members import Members
+from proxy.guardrails.schemas.members import Members
 from proxy.inference.arguments_release import ArgumentsRelease
 from proxy.inference.shown import ShownAnswer
 from tests.fakes.playbook import WEATHER_SCHEMA

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.complaints import Complaint, complaints
-from proxy.guardrails.schemas import compiled
+from proxy.guardrails.schemas.schema import compiled
+from proxy.guardrails.schemas.violations import Complaint, complaints
 
 
 def said(schema: JsonObject, value: JsonValue) -> list[str]:

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.facts import Dropped, Unchecked
-from proxy.guardrails.answers import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
 
 CITY: JsonSchema = {
     "type": "object",

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.references import ROOT, References, UnknownTarget, follow
+from proxy.guardrails.schemas.references import ROOT, References, UnknownTarget, follow
 
 NAMED: JsonObject = {"$anchor": "n", "title": "named"}
 INNER: JsonObject = {"$defs": {"x": {"title": "of inner"}, "n": {"$anchor": "n"}}, "$id": "inner"}

@@ -12,16 +12,16 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
-from proxy.guardrails.coercion import coerce, copied, unwrapped
-from proxy.guardrails.complaints import TOO_LARGE, Complaint, complaints
 from proxy.guardrails.rescue.values.reader import Unreadable, read_whole
-from proxy.guardrails.schemas import (
+from proxy.guardrails.schemas.coercion import coerce, copied, unwrapped
+from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
     UnusableSchema,
     compiled,
     pointer,
 )
+from proxy.guardrails.schemas.violations import TOO_LARGE, Complaint, complaints
 
 __all__ = [
     "BrokenArguments",

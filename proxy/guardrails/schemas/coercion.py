@@ -15,8 +15,8 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.guardrails import conversions
-from proxy.guardrails.schemas import Path, Schema, allowed, forbids_members
+from proxy.guardrails.schemas import conversions
+from proxy.guardrails.schemas.schema import Path, Schema, allowed, forbids_members
 
 # One round mends one level: a string that holds an array of wrongly typed items takes two.
 _ROUNDS = 6

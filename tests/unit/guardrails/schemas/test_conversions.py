@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.conversions import to_list, to_option, to_type
+from proxy.guardrails.schemas.conversions import to_list, to_option, to_type
 
 
 @pytest.mark.parametrize(

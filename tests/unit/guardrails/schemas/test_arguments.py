@@ -7,14 +7,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Fact, Repaired, Unchecked
-from proxy.guardrails.arguments import (
+from proxy.guardrails.schemas.arguments import (
     BrokenArguments,
     InvalidArguments,
     ValidArguments,
     check,
     object_text,
 )
-from proxy.guardrails.complaints import TOO_LARGE
+from proxy.guardrails.schemas.violations import TOO_LARGE
 
 PARAMETERS: JsonObject = {
     "type": "object",

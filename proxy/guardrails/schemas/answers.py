@@ -6,8 +6,8 @@ from typing import TypeAlias
 from proxy.conversation import json
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.facts import Dropped, Fact, Unchecked
-from proxy.guardrails.complaints import TOO_LARGE, complaints
-from proxy.guardrails.schemas import TooLargeToExplain, UnusableSchema, compiled
+from proxy.guardrails.schemas.schema import TooLargeToExplain, UnusableSchema, compiled
+from proxy.guardrails.schemas.violations import TOO_LARGE, complaints
 
 _FENCE = "```"
 

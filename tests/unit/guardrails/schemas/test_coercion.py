@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.coercion import Coercion, coerce, copied
-from proxy.guardrails.schemas import compiled, pointer
+from proxy.guardrails.schemas.coercion import Coercion, coerce, copied
+from proxy.guardrails.schemas.schema import compiled, pointer
 
 INTEGER: JsonObject = {"type": "integer"}
 TEXT: JsonObject = {"type": "string"}

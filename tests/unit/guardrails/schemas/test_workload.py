@@ -2,8 +2,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.schema_graph import TooManySchemas
-from proxy.guardrails.workload import Workload
+from proxy.guardrails.schemas.graph import TooManySchemas
+from proxy.guardrails.schemas.workload import Workload
 from tests.fakes.arrivals import is_linear
 
 INTEGER: JsonObject = {"type": "integer"}

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.members import Members, Settled, pinned
+from proxy.guardrails.schemas.members import Members, Settled, pinned
 
 SCHEMA: JsonObject = {
     "type": "object",

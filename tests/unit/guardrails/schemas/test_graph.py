@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.schema_graph import Graph, Node, TooManySchemas
+from proxy.guardrails.schemas.graph import Graph, Node, TooManySchemas
 
 LEAF: JsonObject = {"type": "string"}
 TWO: JsonObject = {"anyOf": [{"minLength": 1}, LEAF]}  # of three checks

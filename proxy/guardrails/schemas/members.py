@@ -11,8 +11,8 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.coercion import coerce
-from proxy.guardrails.schemas import Schema, TooLargeToExplain, UnusableSchema, compiled
+from proxy.guardrails.schemas.coercion import coerce
+from proxy.guardrails.schemas.schema import Schema, TooLargeToExplain, UnusableSchema, compiled
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
 # Keywords of a whole schema that judge its members one by one, or only that they are there.

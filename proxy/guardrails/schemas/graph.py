@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.references import References, UnknownTarget
+from proxy.guardrails.schemas.references import References, UnknownTarget
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item

@@ -10,7 +10,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
-from proxy.guardrails.schemas import Path, allowed, forbids_members, pointer
+from proxy.guardrails.schemas.schema import Path, allowed, forbids_members, pointer
 
 _MOST_COMPLAINTS = 5
 _MOST_OPTIONS = 20

@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas import (
+from proxy.guardrails.schemas.schema import (
     TooLargeToExplain,
     UnusableSchema,
     call_schema,
