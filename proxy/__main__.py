@@ -1,12 +1,12 @@
 """The command `temper`, and `python -m proxy`: signals are heeded before anything is imported."""
 
-from proxy.signals import leave_when_signalled
+from proxy.cli.signals import leave_when_signalled
 
 
 def main() -> None:
     """Run the command."""
     leave_when_signalled()
-    from proxy.cli import main as command
+    from proxy.cli.app import main as command
 
     command()
 

@@ -18,11 +18,11 @@ from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Profile
-from proxy.sections import Context as ContextSettings
-from proxy.sections import Guardrails as GuardrailsSettings
-from proxy.sections import Profile as ProfileSettings
-from proxy.sections import Server as ServerSettings
 from proxy.settings import Settings, is_loopback
+from proxy.settings.sections import Context as ContextSettings
+from proxy.settings.sections import Guardrails as GuardrailsSettings
+from proxy.settings.sections import Profile as ProfileSettings
+from proxy.settings.sections import Server as ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 

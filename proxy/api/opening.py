@@ -22,8 +22,8 @@ from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
 from proxy.processes.process import ServerAddress
 from proxy.processes.supervisor import StatusListener, Supervisor
-from proxy.sections import Ollama as OllamaSettings
 from proxy.settings import Settings
+from proxy.settings.sections import Ollama as OllamaSettings
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@ from proxy.processes.process import RunningServer, ServerAddress
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
 from proxy.profiles.recognition import Evidence
-from proxy.sections import Backend as BackendSettings
-from proxy.sections import Model as ModelSettings
 from proxy.settings import Settings
+from proxy.settings.sections import Backend as BackendSettings
+from proxy.settings.sections import Model as ModelSettings
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from proxy.processes.model_file import size_of
 from proxy.processes.supervisor import Supervisor
 from proxy.processes.swapping import Budget, Model, Swapping
 from proxy.profiles.profile import Profile
-from proxy.sections import Address
-from proxy.served_models import ServedModel
 from proxy.settings import Settings
+from proxy.settings.models import ServedModel
+from proxy.settings.sections import Address
 
 OpenBackend: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Backend]]
 

@@ -19,8 +19,8 @@ from proxy.hardware.summary import amount
 from proxy.processes.devices import uses_devices
 from proxy.processes.launch import check_model_file, find_program
 from proxy.processes.model_file import ModelFile
-from proxy.sections import Context, Model
 from proxy.settings import Settings, is_loopback
+from proxy.settings.sections import Context, Model
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from proxy.api.several import memory_of, settings_of
 from proxy.backends.client import Backend
 from proxy.errors import InvalidConfiguration, UnknownModel
 from proxy.processes.fleet import Condition
-from proxy.served_models import ServedModel
 from proxy.settings import Settings, load_settings
+from proxy.settings.models import ServedModel
 from tests.fakes.llama import build_model
 
 

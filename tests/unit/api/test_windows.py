@@ -16,8 +16,8 @@ from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.hardware.memory import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
-from proxy.sections import Context, Model
 from proxy.settings import load_settings
+from proxy.settings.sections import Context, Model
 from tests.fakes.llama import build_model
 
 GIB = 1 << 30

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.signals import ENDING, INTERRUPTED, handlers_kept, heeded, leave_when_signalled
+from proxy.cli.signals import ENDING, INTERRUPTED, handlers_kept, heeded, leave_when_signalled
 
 SWALLOWING = """
 import os, signal
-from proxy.signals import leave_when_signalled
+from proxy.cli.signals import leave_when_signalled
 
 leave_when_signalled()
 try:

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from proxy.errors import InvalidConfiguration
-from proxy.served_models import ServedModel
 from proxy.settings import Settings, is_loopback, load_settings
+from proxy.settings.models import ServedModel
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")

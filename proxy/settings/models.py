@@ -7,7 +7,15 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from proxy.sections import Address, Count, Model, Name, RequiredName, Section, not_a_truth_value
+from proxy.settings.sections import (
+    Address,
+    Count,
+    Model,
+    Name,
+    RequiredName,
+    Section,
+    not_a_truth_value,
+)
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]  # the first name gets the blame
 

@@ -7,9 +7,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from proxy import sources
 from proxy.errors import InvalidConfiguration
-from proxy.sources import Given, Layer, Names
+from proxy.settings import sources
+from proxy.settings.sources import Given, Layer, Names
 
 
 class Door(BaseModel):

@@ -17,13 +17,13 @@ from typing import NoReturn, TypeAlias
 import click
 from rich.console import Console
 
-from proxy import commands
 from proxy.api.loop import loop_factory
+from proxy.cli import commands
+from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
-from proxy.signals import INTERRUPTED, handlers_kept, heeded
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.served_models import ServedModel, Swapping, contradictions
+from proxy.settings.models import ServedModel, Swapping, contradictions
 
 FILE: dict[str, object] = {"path": "a.gguf"}
 URL: dict[str, object] = {"url": "http://127.0.0.1:1"}

@@ -12,12 +12,14 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from proxy import served_models, sources
 from proxy.conversation import workflows
 from proxy.dialects.openai_chat.schema import WorkflowRules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
 from proxy.errors import InvalidConfiguration
-from proxy.sections import (
+from proxy.settings import models as served_models
+from proxy.settings import sources
+from proxy.settings.models import Contradiction, ServedModel, Swapping
+from proxy.settings.sections import (
     Backend,
     Context,
     Guardrails,
@@ -30,8 +32,7 @@ from proxy.sections import (
     Server,
     Tracing,
 )
-from proxy.served_models import Contradiction, ServedModel, Swapping
-from proxy.sources import Given, Layer, Names
+from proxy.settings.sources import Given, Layer, Names
 
 DEFAULT_FILE = Path("temper.toml")
 

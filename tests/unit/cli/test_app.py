@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from proxy.cli import main
+from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
 from tests.fakes.llama import build_model

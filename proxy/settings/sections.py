@@ -16,7 +16,13 @@ from pydantic import (
     StringConstraints,
 )
 
-from proxy.launching import Arguments, CacheType, Layers, ValueCacheType, usable_repository
+from proxy.settings.launch_values import (
+    Arguments,
+    CacheType,
+    Layers,
+    ValueCacheType,
+    usable_repository,
+)
 
 
 def not_a_truth_value(value: object) -> object:

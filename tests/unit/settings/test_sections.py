@@ -3,7 +3,8 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from proxy import sections, served_models
+from proxy.settings import models as served_models
+from proxy.settings import sections
 
 SECTIONS = [
     kind
