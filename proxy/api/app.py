@@ -11,92 +11,55 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.api.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.api.errors import Problem, describe, not_found, wrong_method
-from proxy.api.fitting import ContextPolicy, Fitting
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.reception import PASSED_ON, Reception
-from proxy.api.recognition import KnownModels, Wishes
 from proxy.api.routes.chat import ChatCompletions, InputTokens
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
 from proxy.api.routes.properties import properties_router
 from proxy.api.routes.relay import Relay
-from proxy.api.services import Service, Services
 from proxy.api.shortcut import Shortcut
 from proxy.api.streaming import Pace
-from proxy.backends.client import Backend
 from proxy.conversation.workflows import Workflow
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
-from proxy.processes.fleet import Fleet
-from proxy.profiles.profile import Profile
+from proxy.serving.service_options import ServiceOptions
+from proxy.serving.services import Services
 
 _CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
 _COUNT_PATH = "/v1/chat/completions/input_tokens"
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """How clients are served.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions(ServiceOptions):
+    """How clients are served, and with which models.
 
-    Models are recognised by `profiles`, as far as the operator `wishes` nothing else. With
-    `forwards_authorization` a client's own key travels to the backend, for which the operator then
-    has none; web pages from `origins` may use the server from a browser. `parallel` requests are
-    put to a backend at once, as many as it has slots where that is None, shared by `workers` alike;
-    `max_waiting` may wait. With `has_open_metrics` they can be read without a key. `workflows` are
-    rules of order, by the names of models.
+    With `forwards_authorization` a client's own key travels to the backend, for which the operator
+    then has none; web pages from `origins` may use the server from a browser. What a backend works
+    on at once is shared by `workers` alike. With `has_open_metrics` they can be read without a key.
+    `workflows` are rules of order, by the names of models.
     """
 
     policy: Policy = field(default_factory=Policy)
-    profiles: tuple[Profile, ...] = ()
-    wishes: Wishes = field(default_factory=Wishes)
-    context: ContextPolicy = field(default_factory=ContextPolicy)
     pace: Pace = field(default_factory=Pace)
     access: Access = field(default_factory=Access)
     origins: tuple[str, ...] = ()
     body: BodyLimits = field(default_factory=BodyLimits)
-    max_waiting: int = MOST_WAITING
-    parallel: int | None = None
     workers: int = 1
     forwards_authorization: bool = False
     has_open_metrics: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
-    def service(
-        self,
-        backend: Backend,
-        *,
-        name: str = "",
-        aliases: tuple[str, ...] = (),
-        wishes: Wishes | None = None,
-        upstream: str = "",
-        fleet: Fleet | None = None,
-    ) -> Service:
-        """Serve the model of a backend under a name, or all that it has under their own."""
-        return Service(
-            backend,
-            KnownModels(backend, self.profiles, wishes or self.wishes),
-            Fitting(backend, self.context),
-            Admission(WaitingLine(self.max_waiting)),
-            name,
-            aliases,
-            self.parallel,
-            upstream,
-            fleet,
-        )
 
-    def alone(self, backend: Backend) -> Services:
-        """Serve one backend, whatever model a client asks for."""
-        return Services([self.service(backend)])
-
-
-def create_app(services: Services, serving: Serving, observers: Observers | None = None) -> FastAPI:
+def create_app(
+    services: Services, serving: ServerOptions, observers: Observers | None = None
+) -> FastAPI:
     """Make the application; whoever opened the backends and observers closes them."""
     app = FastAPI(
         title="Temper",

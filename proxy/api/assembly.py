@@ -1,38 +1,32 @@
 """What the settings come to: how clients are served, and what was decided about profiles."""
 
-import difflib
-
-from proxy.api.app import Serving
-from proxy.api.fitting import ContextPolicy, FittingMode, Strategy
+from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
-from proxy.api.recognition import Wishes
 from proxy.api.streaming import Pace
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
-from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.traits import Replay
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
-from proxy.profiles.profile import GENERIC, Profile
+from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
+from proxy.serving.profile_overrides import wishes_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Context as ContextSettings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
-from proxy.settings.sections import Profile as ProfileSettings
 from proxy.settings.sections import Server as ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-def serving_of(settings: Settings) -> Serving:
+def serving_of(settings: Settings) -> ServerOptions:
     """Translate the settings into what the application takes; raises InvalidConfiguration."""
     profiles = load_profiles(settings.profile.folder)
     guardrails, server = settings.guardrails, settings.server
     keys = _keys(server)
-    return Serving(
+    return ServerOptions(
         policy=Policy(
             mode=Mode(guardrails.mode),
             text_policy=_text_policy(guardrails),
@@ -104,25 +98,4 @@ def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
         settings.window_tokens or None,
         rules,
         budget,
-    )
-
-
-def wishes_of(
-    settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
-) -> Wishes:
-    """Translate what the operator decided about profiles; raises InvalidConfiguration.
-
-    `setting` is the one that names the profile.
-    """
-    known = {profile.name: profile for profile in (*profiles, GENERIC)}
-    if settings.name is not None and settings.name not in known:
-        near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
-        problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
-        raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
-    convention, replay = settings.tools_in_prompt, settings.replay
-    return Wishes(
-        known[settings.name] if settings.name is not None else None,
-        None if convention == "auto" else "" if convention == "never" else convention,
-        None if replay == "auto" else Replay(replay),
-        setting,
     )

@@ -13,10 +13,8 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.account import Account
 from proxy.api.errors import describe
 from proxy.api.streaming import EventStream, Pace, while_connected, within
-from proxy.api.taping import Tape
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation import json
@@ -36,6 +34,8 @@ from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.audience import Audience
 from proxy.inference.turn import State, Turn
+from proxy.observability.exchange_recorder import Tape
+from proxy.observability.live_request import Account
 from proxy.observability.record import Load
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)

@@ -25,8 +25,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
+from proxy.api.headers import headers_of
 from proxy.api.limits import BodyLimits, read_body
-from proxy.api.sent_headers import headers_of
 from proxy.api.streaming import while_connected
 from proxy.errors import InvalidRequest, KeyReused, TemperError
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe
-from proxy.api.sent_headers import headers_of
+from proxy.api.headers import headers_of
 from proxy.errors import (
     HostNotAllowed,
     InvalidRequest,

@@ -9,10 +9,10 @@ from enum import Enum
 
 from fastapi import FastAPI
 
-from proxy.api.fitting import FittingMode
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.serving.context_fitting import FittingMode
 
 _REFERENCE = "#/components/schemas/{model}"
 _ERROR = "Error"

@@ -11,14 +11,9 @@ from typing import TypeVar
 from msgspec import structs
 from starlette.requests import Request as HttpRequest
 
-from proxy.api.account import Account
 from proxy.api.exchange import new_call_id
-from proxy.api.fitting import FittingMode
+from proxy.api.headers import headers_of
 from proxy.api.limits import BodyLimits, read_body
-from proxy.api.ordering import Ordering
-from proxy.api.recognition import KnownModel
-from proxy.api.sent_headers import headers_of
-from proxy.api.services import Service, Services
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import Passage
 from proxy.conversation import json
@@ -30,8 +25,13 @@ from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Draft, Policy, begin, draft
 from proxy.inference.turn import MayRetry, Turn
+from proxy.observability.live_request import Account
 from proxy.observability.observers import Observers
 from proxy.observability.trace_context import state_of, trace_of
+from proxy.profiles.known_model import KnownModel
+from proxy.serving.context_fitting import FittingMode
+from proxy.serving.ordering import Ordering
+from proxy.serving.services import Service, Services
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"

@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
-from proxy.api.services import Service, Services
-from proxy.api.several import wishes_for
 from proxy.errors import InvalidConfiguration
+from proxy.serving.model_set import wishes_for
+from proxy.serving.services import Service, Services
 from proxy.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Renewal:
         return True
 
 
-def renewed(services: Services, settings: Settings, serving: Serving) -> Services:
+def renewed(services: Services, settings: Settings, serving: ServerOptions) -> Services:
     """Serve the same backends, with their queues, under new terms."""
 
     def again(service: Service) -> Service:

@@ -17,12 +17,12 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.observing import observing
-from proxy.api.opening import open_services
 from proxy.api.reloading import Current, Reload, Renewal, on_hangup, renewed
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
+from proxy.serving.opening import open_services
 from proxy.settings import Settings
 
 _BACKLOG = 2048

@@ -20,9 +20,7 @@ from multiprocessing.context import SpawnProcess
 from typing import TypeAlias
 
 from proxy.api.assembly import serving_of
-from proxy.api.loop import loop_factory, settle
-from proxy.api.opening import server_urls, shared_server
-from proxy.api.own_server import server_name, settled
+from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import Reload, Renewal, on_hangup
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
@@ -31,6 +29,8 @@ from proxy.observability.metrics import forget_process, shared_folder
 from proxy.processes.followed import Followed
 from proxy.processes.llama_server import StageListener
 from proxy.processes.supervisor import Status
+from proxy.serving.managed_server import server_name, settled
+from proxy.serving.opening import server_urls, shared_server
 from proxy.settings import Settings
 
 # the end of a pipe through which workers are told of the server that they share

@@ -17,7 +17,7 @@ from typing import NoReturn, TypeAlias
 import click
 from rich.console import Console
 
-from proxy.api.loop import loop_factory
+from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.conversation import json
@@ -186,7 +186,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     FILE is what recording.path was. Every exchange in it is judged again, offline, by the
     guardrails and profiles of this version, and what is not as it was is shown.
     """
-    from proxy.api.replaying import document, replay_file, summary
+    from proxy.observability.replay import document, replay_file, summary
 
     settings = _load(config, {}, as_json=as_json)
     configure_logging(settings.logging.format, "warning")

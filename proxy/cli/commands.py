@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from proxy.api.loop import hurry, settle
+from proxy.api.event_loop import hurry, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.settings import Settings
@@ -39,9 +39,9 @@ _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 def serve(settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool) -> Work:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
     hurry()
-    from proxy.api.discovery import find_backend, with_backend
     from proxy.api.server import run
     from proxy.api.workers import run_workers
+    from proxy.serving.discovery import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
 
@@ -67,7 +67,7 @@ def serve(settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_j
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     """Print what was recognised of each model, or of every profile that is known."""
-    from proxy.api.inventory import known_profiles, served_models
+    from proxy.serving.inventory import known_profiles, served_models
 
     async def work() -> bool:
         found = known_profiles(settings) if known else await served_models(settings)
@@ -90,10 +90,10 @@ def examine_servers(
 
     Where nothing is named, a server is looked for.
     """
-    from proxy.api.discovery import find_backend, with_backend
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
     from proxy.doctor.examination import examine
+    from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.server import listen, serving, url_of
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -66,7 +66,7 @@ async def demonstrate(
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
         backend = LlamaServer(Connection(running.base_url, running.api_key))
         stack.push_async_callback(backend.close)
-        serves = Serving()
+        serves = ServerOptions()
         app = create_app(serves.alone(backend), serves)
         server = await stack.enter_async_context(serving(app, listening, _GRACE_SECONDS))
         comparisons = await _compare(running, listening, on_step)

@@ -10,15 +10,15 @@ import httpx
 
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
-from proxy.api.opening import address_of, open_services, shared_server
-from proxy.api.own_server import alias_of, settled
-from proxy.api.several import settings_of
 from proxy.doctor import exchanges, machine, server
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.patient import Patient
 from proxy.errors import ProcessFailed, TemperError
 from proxy.processes.llama_server import StageListener
 from proxy.processes.supervisor import Supervisor
+from proxy.serving.managed_server import alias_of, settled
+from proxy.serving.model_set import settings_of
+from proxy.serving.opening import address_of, open_services, shared_server
 from proxy.settings import Settings
 
 _CHECK_SECONDS = 120.0

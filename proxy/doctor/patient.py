@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from proxy.api.recognition import KnownModel
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.profiles.known_model import KnownModel
 from proxy.settings import Settings
 
 CHAT = "/v1/chat/completions"

@@ -6,9 +6,10 @@ that prometheus-client looks at when it is imported, so it has to be set before 
 
 import os
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -196,19 +197,25 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
+# what counts the facts that bring a word of their own
+_WORDED: Mapping[type[Fact], Metric] = MappingProxyType(
+    {
+        facts.Rescued: table.RESCUES,
+        facts.Refused: table.REFUSALS,
+        facts.RejectedReply: table.REJECTIONS,
+        facts.Healed: table.HEALINGS,
+        facts.Omitted: table.OMISSIONS,
+    }
+)
+
+
 def _told(fact: Fact) -> tuple[Metric, str] | None:
     """Return what counts a fact, and the word for it."""
     match fact:
-        case facts.Rescued(word):
-            return table.RESCUES, word
-        case facts.Refused(word):
-            return table.REFUSALS, word
-        case facts.RejectedReply(word):
-            return table.REJECTIONS, word
-        case facts.Healed(word):
-            return table.HEALINGS, word
-        case facts.Omitted(word):
-            return table.OMISSIONS, word
+        case facts.Rescued(word) | facts.Refused(word) | facts.RejectedReply(word):
+            return _WORDED[type(fact)], word
+        case facts.Healed(word) | facts.Omitted(word):
+            return _WORDED[type(fact)], word
         case facts.Repaired() | facts.Coerced() | facts.Renamed() | facts.Dropped():
             return table.REPAIRS, type(fact).__name__.lower()
         case _:

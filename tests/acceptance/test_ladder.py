@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.streaming import Pace
 from proxy.backends.client import ReplyEvents
 from proxy.backends.llama_server import LlamaServer
@@ -181,7 +181,7 @@ async def ladder(
 ) -> AsyncGenerator[Ladder, None]:
     """Run the app before a server."""
     engine = WatchedServer(server)
-    serves = Serving(policy=policy or Policy(), pace=pace or Pace())
+    serves = ServerOptions(policy=policy or Policy(), pace=pace or Pace())
     async with in_front_of(engine, serves, ScriptedBackend()) as front:
         yield Ladder(front, engine)
 

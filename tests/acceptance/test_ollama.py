@@ -23,7 +23,7 @@ from openai.types.chat import (
     ChatCompletionToolUnionParam,
 )
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.backends.transport import Connection
 from proxy.conversation import json
@@ -67,7 +67,7 @@ async def temper(
             wishes or OllamaWishes(num_ctx=4096),
         )
         async with (
-            in_front_of(engine, Serving(), ScriptedBackend()) as front,
+            in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
             openai.AsyncOpenAI(
                 base_url=f"{front.server.url}/v1",
                 api_key="none",

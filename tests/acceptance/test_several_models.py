@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from proxy.api.app import Serving, create_app
-from proxy.api.opening import open_services
+from proxy.api.app import ServerOptions, create_app
+from proxy.serving.opening import open_services
 from proxy.settings import load_settings
 from tests.fakes.front import plain_transport
 from tests.fakes.sockets import listening
@@ -36,7 +36,7 @@ def test_two_models_take_turns_under_load_and_an_idle_one_stops(
         "a": {"path": str(scripted_model), "aliases": ["x"], "ttl_seconds": 0.5, "preload": True},
         "b": {"path": str(other), "ttl_seconds": 0.5},
     }
-    serving = Serving()
+    serving = ServerOptions()
 
     async def scene() -> None:
         settings = load_settings(None, {"models": models})

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from proxy.api.app import Serving
-from proxy.api.recognition import Wishes
+from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.guardrails.injection.registry import CONVENTIONS
 from proxy.processes.process import RunningServer
+from proxy.profiles.known_model import Wishes
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
 from tests.fakes.command import PATIENCE_SECONDS
@@ -92,7 +92,7 @@ async def ask(
         "messages": [SYSTEM, {"role": "user", "content": prompt}, *more],
         "tools": list(TOOLS),
     }
-    serves = Serving(wishes=wishes or Wishes())
+    serves = ServerOptions(wishes=wishes or Wishes())
     async with in_front_of(engine, serves, ScriptedBackend()) as front:
         answer = await front.ask(body, headers={"x-temper-text-policy": policy})
     return answer, engine

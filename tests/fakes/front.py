@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from proxy.api.app import Serving, create_app
-from proxy.api.services import Services
+from proxy.api.app import ServerOptions, create_app
 from proxy.backends.client import Backend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
@@ -16,6 +15,7 @@ from proxy.backends.transport import Connection, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.observers import Observers
+from proxy.serving.services import Services
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
@@ -59,7 +59,7 @@ class Front:
 @asynccontextmanager
 async def temper(
     *scripts: Script | bytes,
-    serving: Serving | None = None,
+    serving: ServerOptions | None = None,
     timeouts: Timeouts | None = None,
     load_wait: float = 0.0,
     api_key: str = "",
@@ -78,7 +78,7 @@ async def temper(
 async def temper_before(
     url: str,
     *,
-    serving: Serving | None = None,
+    serving: ServerOptions | None = None,
     timeouts: Timeouts | None = None,
     api_key: str = "",
 ) -> AsyncGenerator[Front, None]:
@@ -91,12 +91,12 @@ async def temper_before(
 @asynccontextmanager
 async def in_front_of(
     engine: Backend,
-    serving: Serving | None,
+    serving: ServerOptions | None,
     backend: ScriptedBackend,
     observers: Observers | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of an engine; an adapter is closed at the end."""
-    serves = serving or Serving()
+    serves = serving or ServerOptions()
     try:
         async with serving_all(serves.alone(engine), serves, backend, observers) as front:
             yield front
@@ -108,7 +108,7 @@ async def in_front_of(
 @asynccontextmanager
 async def serving_all(
     services: Services,
-    serving: Serving,
+    serving: ServerOptions,
     backend: ScriptedBackend,
     observers: Observers | None = None,
 ) -> AsyncGenerator[Front, None]:

@@ -15,7 +15,7 @@ from benchmarks.faults.toxics import Toxic
 from benchmarks.load.candidates import LAUNCHES, Situation
 from benchmarks.load.peers import default_folder
 from benchmarks.load.processes import free_port, started
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import Connection, Timeouts
@@ -107,7 +107,7 @@ def is_refusal(name: str, status: int, expected: int = 400) -> bool:
 
 @asynccontextmanager
 async def before(
-    name: str, *scripts: Script | bytes, serving: Serving | None = None
+    name: str, *scripts: Script | bytes, serving: ServerOptions | None = None
 ) -> AsyncGenerator[Subject, None]:
     """Run Temper, or the peer of that name, before a backend that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
@@ -124,7 +124,7 @@ async def poisoned(
     name: str = TEMPER,
     wire: Wire = Wire.OPENAI,
     timeouts: Timeouts | None = None,
-    serving: Serving | None = None,
+    serving: ServerOptions | None = None,
 ) -> AsyncGenerator[Poisoned, None]:
     """Run Temper, or a peer, before a backend that answers with toxics.
 
@@ -143,7 +143,7 @@ async def poisoned(
 
 @asynccontextmanager
 async def before_url(
-    name: str, url: str, *, serving: Serving | None = None
+    name: str, url: str, *, serving: ServerOptions | None = None
 ) -> AsyncGenerator[Standing, None]:
     """Run Temper, or the peer of that name, before whatever there is at `url`."""
     if name == TEMPER:

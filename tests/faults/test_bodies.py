@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 import httpx
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -313,7 +313,7 @@ async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += b"content-length: 1001\r\n\r\n"
     async with (
-        temper(serving=Serving(body=BodyLimits(1000))) as front,
+        temper(serving=ServerOptions(body=BodyLimits(1000))) as front,
         front.server.connected() as (reader, writer),
     ):
         writer.write(head)
@@ -352,7 +352,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
         for start in range(0, size, 300):
             yield b" " * min(300, size - start)
 
-    async with temper(says("Hi."), serving=Serving(body=BodyLimits(1000))) as front:
+    async with temper(says("Hi."), serving=ServerOptions(body=BodyLimits(1000))) as front:
         response = await front.client.post(CHAT, content=pieces())
         again = await front.ask(request(tools=None))
     assert response.status_code == status

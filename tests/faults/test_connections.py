@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
 from proxy.api.limits import BodyLimits
 from proxy.api.server import listen, serving
@@ -50,7 +50,7 @@ async def open_to_all(
             yield peer.address
         return
     engine = LlamaServer(Connection(backend))
-    serves = Serving(body=body or BodyLimits())
+    serves = ServerOptions(body=body or BodyLimits())
     app = create_app(serves.alone(engine), serves)
     try:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.errors import InvalidConfiguration
 from proxy.settings import load_settings
@@ -18,8 +18,8 @@ KEYS = pytest.mark.fault("F37")
 PAGES = pytest.mark.fault("F38")
 
 KEY = "the-key-of-the-server"
-LOCKED = Serving(access=Access({"us": KEY}))
-LOOPBACK = Serving(access=Access(hosts=frozenset({"127.0.0.1", "localhost"})))
+LOCKED = ServerOptions(access=Access({"us": KEY}))
+LOOPBACK = ServerOptions(access=Access(hosts=frozenset({"127.0.0.1", "localhost"})))
 EVIL = "https://evil.example"
 
 

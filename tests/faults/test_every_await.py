@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.api.reception import Reception
 from proxy.api.routes.chat import ChatCompletions
@@ -93,7 +93,7 @@ class Interrupted:
 
 async def _answered(engine: LlamaServer, backend: ScriptedBackend, how: Interrupted) -> bool:
     """Ask, and look for what is left; tells whether the request had ended before its step came."""
-    services, budget = Serving(parallel=1).alone(engine), RetryBudget()
+    services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
     chat = ChatCompletions(Reception(services, Policy(), BodyLimits()), Pace(), budget)
     client = HandMadeClient(json.dump(request(stream=how.stream)), "POST")
     interruption = Interruption(how.at, how.end(client))

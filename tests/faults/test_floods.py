@@ -10,7 +10,7 @@ import pytest
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.rescue_floods import FLOODS as ALL_FLOODS
 from benchmarks.rescue_floods import measured
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
@@ -30,7 +30,7 @@ LONGEST_SILENCE = 0.25  # of the flood's whole time
 MOST_TRIES = 5
 MOST_CONNECTIONS = 8  # the chat, and what Temper wants to know of a backend before it
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-ONCE = Serving(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
+ONCE = ServerOptions(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
 
 # A beginning, and what comes again and again behind it.
 FLOODS = {

@@ -10,7 +10,7 @@ from typing import cast
 import httpx
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
@@ -103,7 +103,7 @@ async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> No
     live, allowed = 8, 3
     first, second = asyncio.Event(), asyncio.Event()
     scripts = [Script((first, BROKEN))] * live + [Script((second, GOOD))] * allowed
-    async with temper(*scripts, serving=Serving(policy=Policy(attempts=2))) as front:
+    async with temper(*scripts, serving=ServerOptions(policy=Policy(attempts=2))) as front:
         asking = [asyncio.create_task(front.ask(asks())) for _ in range(live)]
         for _ in range(live):
             await front.backend.asked()
@@ -178,7 +178,7 @@ async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: b
 @QUEUE
 async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> None:
     gate = asyncio.Event()
-    serving = Serving(max_waiting=WAITING)
+    serving = ServerOptions(max_waiting=WAITING)
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
     async with temper(says("Hi."), *scripts, serving=serving) as front:
         with_slots(front, SLOTS)
@@ -201,7 +201,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
 
 @QUEUE
 async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: str) -> None:
-    serving = Serving(max_waiting=WAITING)
+    serving = ServerOptions(max_waiting=WAITING)
     async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as front:
         answers = await asyncio.gather(*(posted(front, number) for number in range(IN_FLIGHT)))
     served = [answer for answer in answers if b"get_weather" in answer]
@@ -228,7 +228,7 @@ async def posted(front: Front | Subject, number: int) -> bytes:
 @QUEUE
 async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool) -> None:
     gate = asyncio.Event()
-    serving = Serving(max_waiting=1, parallel=1)
+    serving = ServerOptions(max_waiting=1, parallel=1)
     async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
         first = asyncio.create_task(front.ask(asks()))
         await front.backend.asked()
@@ -277,7 +277,7 @@ async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool
 @TURNS
 async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool) -> None:
     gate = asyncio.Event()
-    locked = Serving(access=Access({"alice": "ka", "bob": "kb"}))
+    locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
         "a1": {"authorization": "Bearer ka"},
         "a2": {"authorization": "bEARER ka"},

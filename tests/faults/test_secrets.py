@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from benchmarks.faults.toxics import chunked, sends, whole
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
@@ -102,7 +102,7 @@ async def watched(
     configure_logging(form, "debug", log)
     tracing, recording = Tracing(exporter), Recording(path, 10_000_000, (SERVER, BACKEND, HEADER))
     observers = Observers((RequestLog(), tracing), Metrics(), traces=True, recording=recording)
-    serving = Serving(policy or Policy(), access=Access({"us": SERVER}))
+    serving = ServerOptions(policy=policy or Policy(), access=Access({"us": SERVER}))
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
         engine = LlamaServer(Connection(behind.url, BACKEND, headers={"x-team": HEADER}))

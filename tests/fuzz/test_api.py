@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema_rs import Draft202012Validator
 from schemathesis import GenerationMode
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.backends.client import Passage, Pieces, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -60,7 +60,7 @@ class Tireless(ScriptedBackend):
         yield b"data: [DONE]\n\n" if passage.stream else b"{}"
 
 
-SERVING = Serving()
+SERVING = ServerOptions()
 APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=Metrics()))
 DOCUMENT = APP.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.offer import TextPolicy
@@ -106,7 +106,7 @@ async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None
 async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool) -> None:
     headers = with_policy("accept") if is_by_header else None
     policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.ACCEPT)
-    async with temper(says("It is ", "sunny."), serving=Serving(policy)) as front:
+    async with temper(says("It is ", "sunny."), serving=ServerOptions(policy=policy)) as front:
         answer = await front.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.reason, answer.report) == ("It is sunny.", "stop", CLEAN)
     assert len(front.backend.questions[0].tools) == 2
@@ -121,7 +121,7 @@ async def test_prose_is_refused_where_a_call_is_required(
     headers = with_policy("require") if is_by_header else None
     policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.REQUIRE)
     scripts = (says("No."), says("I said no."), says("Never."))
-    async with temper(*scripts, serving=Serving(policy)) as front:
+    async with temper(*scripts, serving=ServerOptions(policy=policy)) as front:
         answer = await front.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.called, answer.reason) == ("I said no.", [], "stop")
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
@@ -233,7 +233,7 @@ async def test_a_call_that_breaks_off_before_the_clients_eyes_is_an_error_and_no
 
 async def test_an_exhausted_strict_ladder_is_an_error() -> None:
     bad = calls("get_weather", "{}")
-    strict = Serving(Policy(is_strict=True))
+    strict = ServerOptions(policy=Policy(is_strict=True))
     async with temper(bad, bad, says("{}"), serving=strict) as front:
         answer = await front.ask(request())
     assert answer.status == 502
@@ -243,8 +243,8 @@ async def test_an_exhausted_strict_ladder_is_an_error() -> None:
 
 
 async def test_an_exhausted_strict_ladder_ends_a_stream_with_an_error() -> None:
-    bad = calls("get_weather", "{}")
-    async with temper(bad, bad, says("{}"), serving=Serving(Policy(is_strict=True))) as front:
+    bad, strict = calls("get_weather", "{}"), ServerOptions(policy=Policy(is_strict=True))
+    async with temper(bad, bad, says("{}"), serving=strict) as front:
         answer = await front.ask(request(), stream=True)
     assert answer.error is not None
     assert answer.error["code"] == "tool_call_unrepairable"

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -16,7 +16,7 @@ from tests.fakes.spoken import says
 pytestmark = pytest.mark.anyio
 
 KEY = "the-key"
-LOCKED = Serving(access=Access({"us": KEY}))
+LOCKED = ServerOptions(access=Access({"us": KEY}))
 ROUTES = (
     "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models",
     "/v1/models/{model_id}", "/props", "/health", "/readyz",
@@ -209,7 +209,7 @@ async def test_no_web_page_is_let_in_unless_its_origin_is_listed() -> None:
         plain = await front.client.get("/v1/models", headers={"origin": preflight["origin"]})
     assert refused.status_code == 405
     assert not any(name.startswith("access-control") for name in (*refused.headers, *plain.headers))
-    listed = Serving(access=LOCKED.access, origins=(preflight["origin"],))
+    listed = ServerOptions(access=LOCKED.access, origins=(preflight["origin"],))
     async with temper(says("Hi."), serving=listed) as front:
         allowed = await front.client.options(CHAT, headers=preflight)
         other = {**preflight, "origin": "https://evil.example"}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.server import listen, serving, url_of
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -72,7 +72,7 @@ async def temper(
 ) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
     async with listening(ScriptedBackend(steps.script)) as behind:
         engine = LlamaServer(Connection(behind.url))
-        app = Watched(create_app(Serving().alone(engine), Serving(), observers))
+        app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(app, socket, 1), httpx.AsyncClient(trust_env=False) as client:
                 client.base_url = httpx.URL(url_of(socket))
@@ -157,7 +157,9 @@ async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
     async with listening(backend := ScriptedBackend(steps.script)) as behind:
         engine = LlamaServer(Connection(behind.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
-            async with serving(create_app(Serving().alone(engine), Serving()), socket, 1):
+            async with serving(
+                create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1
+            ):
                 async with (
                     httpx.AsyncClient(trust_env=False) as client,
                     client.stream(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from tests.fakes import spoken
@@ -98,7 +98,7 @@ async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
 
 async def test_the_load_is_that_of_this_moment() -> None:
     gate = asyncio.Event()
-    serving = Serving(parallel=1)
+    serving = ServerOptions(parallel=1)
     async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as front:
         front.backend.properties = {
             "total_slots": 1,

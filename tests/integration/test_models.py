@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from proxy.api.app import Serving
-from proxy.api.services import Services
+from proxy.api.app import ServerOptions
 from proxy.api.streaming import Pace
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -17,6 +16,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, Model, Swapping
+from proxy.serving.services import Services
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, Front, request, serving_all
@@ -47,7 +47,7 @@ async def two_models(
     *scripts: Script | bytes, pace: Pace | None = None
 ) -> AsyncGenerator[Two, None]:
     """Run them; both play the same scripts."""
-    serving = Serving(pace=pace or Pace())
+    serving = ServerOptions(pace=pace or Pace())
     servers = {name: Server() for name in "ab"}
     fleet = Fleet(servers, Swapping([Model("a"), Model("b")], Budget(models=1)))
     backends = {name: ScriptedBackend(*scripts) for name in "ab"}

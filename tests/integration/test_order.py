@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
 from proxy.conversation.json import JsonObject
 from proxy.settings import load_settings
@@ -18,7 +18,7 @@ TIME = spoken.calls("get_time", "{}")
 ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}
 
 
-def ruled() -> Serving:
+def ruled() -> ServerOptions:
     rules = {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
     return serving_of(load_settings(None, {"workflows": {"default": rules}}))
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
-from proxy.api.services import Services
 from proxy.api.streaming import Pace
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
+from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
 from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
@@ -58,7 +58,9 @@ async def test_a_stream_comes_back_as_it_arrives() -> None:
 
 async def test_silence_is_filled_with_comments() -> None:
     gate = asyncio.Event()
-    async with temper(Script((gate, CHUNK + DONE)), serving=Serving(pace=Pace(0.01))) as front:
+    async with temper(
+        Script((gate, CHUNK + DONE)), serving=ServerOptions(pace=Pace(0.01))
+    ) as front:
         received = b""
         body = {"prompt": "Hi", "stream": True}
         async with front.client.stream("POST", COMPLETIONS, json=body) as response:
@@ -150,7 +152,7 @@ async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
 async def test_what_is_no_request_reaches_nobody(
     path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    async with temper(serving=Serving(body=BodyLimits(20_000))) as front:
+    async with temper(serving=ServerOptions(body=BodyLimits(20_000))) as front:
         response = await front.client.post(path, content=body, headers=headers)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
@@ -169,7 +171,7 @@ async def test_only_headers_of_the_list_travel() -> None:
 
 async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
     one, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
-    serving = Serving()
+    serving = ServerOptions()
     async with listening(one) as first, listening(other) as second:
         engines = [LlamaServer(Connection(place.url)) for place in (first, second)]
         services = Services(

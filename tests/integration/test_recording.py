@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.app import Serving
-from proxy.api.replaying import replay_file
+from proxy.api.app import ServerOptions
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
+from proxy.observability.replay import replay_file
 from tests.fakes import spoken
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
@@ -54,7 +54,7 @@ async def test_a_recording_is_judged_the_same_offline(
     *, name: str, mode: Mode, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
-    serving = Serving(Policy(mode=mode))
+    serving = ServerOptions(policy=Policy(mode=mode))
     async with temper(*SCRIPTS[name], serving=serving, observers=recording_to(path)) as front:
         answer = await front.ask(request(), stream=stream)
     (replayed,) = replay_file(path, None)
@@ -71,7 +71,7 @@ async def test_a_recording_is_judged_the_same_offline(
 async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     scripts, observers = [BROKEN] * policy.attempts, recording_to(path)
-    async with temper(*scripts, serving=Serving(policy), observers=observers) as front:
+    async with temper(*scripts, serving=ServerOptions(policy=policy), observers=observers) as front:
         await front.ask(request(temper=STEPS))
     (replayed,) = replay_file(path, None)
     assert (replayed.changes, replayed.status) == ((), "same")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.conversation import json
 from tests.fakes import spoken
@@ -150,14 +150,14 @@ async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
     }
 
 
-FORWARDING = Serving(forwards_authorization=True)
-LOCKED = Serving(access=Access({"us": "front-key"}))
+FORWARDING = ServerOptions(forwards_authorization=True)
+LOCKED = ServerOptions(access=Access({"us": "front-key"}))
 
 
 @pytest.mark.parametrize(
     ("serving", "own_key", "expected"),
     [
-        (Serving(), "", None),
+        (ServerOptions(), "", None),
         (FORWARDING, "", "Bearer the-clients"),
         (FORWARDING, "for-the-backend", "Bearer for-the-backend"),
         (LOCKED, "", None),
@@ -166,7 +166,7 @@ LOCKED = Serving(access=Access({"us": "front-key"}))
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
 async def test_who_authorizes_at_the_backend(
-    *, stream: bool, serving: Serving, own_key: str, expected: str | None
+    *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")
     async with temper(says("Hi."), serving=serving, api_key=own_key) as front:

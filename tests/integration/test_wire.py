@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.preparation import Policy
 from tests.fakes import spoken
@@ -109,7 +109,7 @@ async def test_a_call_comes_as_the_backend_streams_it() -> None:
 
 
 async def test_a_call_comes_whole_in_one_delta_to_those_who_want_that() -> None:
-    serving = Serving(Policy(streams_calls=False))
+    serving = ServerOptions(policy=Policy(streams_calls=False))
     async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as front:
         answer = await front.ask(request(), stream=True)
     brought = [call for delta in answer.deltas for call in pieces_of(delta)]

@@ -12,7 +12,7 @@ from typing import cast
 import httpx
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.backends.detection import ollama_url
 from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.backends.transport import Connection
@@ -44,7 +44,7 @@ def anyio_backend() -> str:
 @asynccontextmanager
 async def temper() -> AsyncGenerator[Front, None]:
     engine = Ollama(Connection(ollama_url(HOST)), OllamaWishes(num_ctx=WINDOW))
-    async with in_front_of(engine, Serving(), ScriptedBackend()) as front:
+    async with in_front_of(engine, ServerOptions(), ScriptedBackend()) as front:
         front.client.timeout = httpx.Timeout(600)
         try:
             yield front

@@ -7,17 +7,17 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.exchange import Exchange, SlotTerms
+from proxy.api.headers import headers_of
+from proxy.api.loading_stream import Opening
 from proxy.api.reception import Received, Reception, asker, open_account
-from proxy.api.sent_headers import headers_of
 from proxy.api.streaming import Pace
-from proxy.api.taping import Tape
-from proxy.api.waiting import Opening
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
+from proxy.observability.exchange_recorder import Tape
+from proxy.observability.live_request import Account, Asked
 from proxy.observability.observers import Observers
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import JSONResponse
 
-from proxy.api.services import Services
 from proxy.backends.client import Health
+from proxy.serving.services import Services
 
 # a probe's answer, and so no error
 _NOT_READY: dict[int | str, dict[str, object]] = {

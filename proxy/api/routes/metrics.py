@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proxy.api.services import Service, Services
 from proxy.backends.client import Health
 from proxy.observability.observers import Meter
 from proxy.processes.managed import Managed
+from proxy.serving.services import Service, Services
 
 METRICS_PATH = "/metrics"
 _PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten

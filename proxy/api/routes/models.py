@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from proxy.api.services import Services
 from proxy.backends.client import Model
 from proxy.conversation.json import JsonObject
+from proxy.serving.services import Services
 
 
 def models_router(services: Services) -> APIRouter:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.api.services import Services
 from proxy.conversation.json import JsonObject
+from proxy.serving.services import Services
 
 
 def properties_router(services: Services) -> APIRouter:

@@ -17,16 +17,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.account import Account, Asked
 from proxy.api.errors import describe
 from proxy.api.reception import Passing, Reception, asker, open_account
 from proxy.api.streaming import Pace, never, while_connected, within
-from proxy.api.waiting import load_wait
 from proxy.backends.client import Pieces
 from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.errors import TemperError
+from proxy.observability.live_request import Account, Asked
 from proxy.observability.observers import Observers
+from proxy.serving.loading import load_wait
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Relay:
         with service.hold() as hold:
             if hold is not None:
                 with account.loading(load):
-                    async with load_wait(hold, self.pace):
+                    async with load_wait(hold, self.pace.load_wait):
                         await hold.granted()
             service.resize(await service.look_up(passage.model), self.workers)
             account.wait(load)

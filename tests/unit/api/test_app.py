@@ -3,15 +3,15 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.limits import Access
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
 
-def call(client: HandMadeClient, serving: Serving | None = None) -> HandMadeClient:
-    serves = serving or Serving()
+def call(client: HandMadeClient, serving: ServerOptions | None = None) -> HandMadeClient:
+    serves = serving or ServerOptions()
     asyncio.run(client.call(create_app(serves.alone(ScriptedBackend()), serves)))
     return client
 
@@ -35,13 +35,13 @@ def test_the_table_of_routes_is_closed(client: HandMadeClient, status: int) -> N
 
 
 def test_a_key_guards_every_route_but_the_probes() -> None:
-    serving = Serving(access=Access({"us": "key"}))
+    serving = ServerOptions(access=Access({"us": "key"}))
     assert call(HandMadeClient(path="/v1/models"), serving).status == 401
     assert call(HandMadeClient(path="/healthz"), serving).status == 200
 
 
 def test_other_failures_of_the_framework_have_the_same_body() -> None:
-    app = create_app(Serving().alone(ScriptedBackend()), Serving())
+    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
     async def teapot() -> None:
         raise HTTPException(418, "short and stout")
@@ -54,7 +54,7 @@ def test_other_failures_of_the_framework_have_the_same_body() -> None:
 
 
 def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
-    app = create_app(Serving().alone(ScriptedBackend()), Serving())
+    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
     async def broken() -> None:
         raise ZeroDivisionError("secret")

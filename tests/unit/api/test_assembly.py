@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from proxy.api.assembly import serving_of
-from proxy.api.recognition import Wishes
 from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.traits import Replay
+from proxy.profiles.known_model import Wishes
 from proxy.settings import Settings, load_settings
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.connections import ConnectionLimits
 from proxy.api.server import listen, serving
 from proxy.conversation import json
@@ -21,7 +21,7 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 
 @asynccontextmanager
 async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], None]:
-    app = create_app(Serving().alone(ScriptedBackend()), Serving())
+    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(app, listening, 1, limits):
             yield "127.0.0.1", int(listening.getsockname()[1])

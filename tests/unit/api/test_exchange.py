@@ -5,7 +5,6 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import Message
 
-from proxy.api.account import Account, Asked
 from proxy.api.exchange import Exchange, new_call_id
 from proxy.api.streaming import Pace
 from proxy.backends.client import ReplyEvents
@@ -21,6 +20,7 @@ from proxy.conversation.requests import Question, Request
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import Outcome
 from proxy.inference.preparation import Policy
+from proxy.observability.live_request import Account, Asked
 from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend

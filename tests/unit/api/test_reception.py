@@ -3,8 +3,7 @@ import asyncio
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from proxy.api.app import Serving
-from proxy.api.fitting import FittingMode
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.api.reception import Received, Reception, asker, request_id
 from proxy.backends.client import Description
@@ -15,6 +14,7 @@ from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
+from proxy.serving.context_fitting import FittingMode
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
@@ -28,7 +28,7 @@ LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}
 
 
 def reception(backend: ScriptedBackend, *, forwards: bool = False) -> Reception:
-    return Reception(Serving().alone(backend), Policy(), BodyLimits(), forwards)
+    return Reception(ServerOptions().alone(backend), Policy(), BodyLimits(), forwards)
 
 
 async def prepared(reception: Reception, http: HttpRequest) -> Received:

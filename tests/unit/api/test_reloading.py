@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
 from proxy.api.reloading import Current, Renewal, merged, renewed
-from proxy.api.services import Services
 from proxy.errors import InvalidConfiguration
+from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -78,7 +78,7 @@ def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> N
     settings = settings_of(models={"one": {"path": str(file), "profile": "qwen3"}})
     serving = serving_of(settings)
     before = Services(
-        [serving.service(ScriptedBackend(), name="one"), Serving().service(ScriptedBackend())]
+        [serving.service(ScriptedBackend(), name="one"), ServerOptions().service(ScriptedBackend())]
     )
     after = renewed(before, settings, serving)
     for old, new in zip(before, after, strict=True):

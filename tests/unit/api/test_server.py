@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
@@ -22,7 +22,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 
 def make_app() -> FastAPI:
-    return create_app(Serving().alone(ScriptedBackend()), Serving())
+    return create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
 
 def test_a_free_port_is_taken_and_named() -> None:

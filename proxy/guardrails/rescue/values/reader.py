@@ -2,8 +2,7 @@
 
 Beyond RFC 8259 it accepts what models write and can mean only one thing: Python's literals, single
 quotes, trailing and missing commas, comments, bare keys, raw control characters and quotation
-marks in strings, unknown escapes (kept as they are) and closing brackets missing at the end. It
-never completes or guesses a value.
+marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a value.
 """
 
 import re

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.api.reception import Reception
 from proxy.api.routes.chat import ChatCompletions
@@ -25,7 +25,7 @@ WITH_TOOLS = json.dump(
 def endpoint(
     backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
 ) -> ChatCompletions:
-    reception = Reception(Serving().alone(backend), Policy(), BodyLimits(limit), forwards)
+    reception = Reception(ServerOptions().alone(backend), Policy(), BodyLimits(limit), forwards)
     return ChatCompletions(reception, Pace())
 
 

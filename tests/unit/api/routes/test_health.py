@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.routes.health import health_router
 from proxy.backends.client import Health
 from tests.fakes.asgi import HandMadeClient
@@ -26,7 +26,7 @@ def test_each_probe_tells_its_own_truth(
     path: str, health: Health, status: int, words: bytes
 ) -> None:
     app = FastAPI()
-    app.include_router(health_router(Serving().alone(ScriptedBackend(state=health))))
+    app.include_router(health_router(ServerOptions().alone(ScriptedBackend(state=health))))
     client = HandMadeClient(path=path)
     asyncio.run(client.call(app))
     assert client.status == status

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.api.app import Serving, create_app
+from proxy.api.app import ServerOptions, create_app
 from proxy.api.limits import Access
 from proxy.api.routes import metrics as route
 from proxy.api.routes.metrics import METRICS_PATH
@@ -21,7 +21,7 @@ from tests.fakes.backend import ScriptedBackend
 from tests.fakes.exposition import Exposition
 
 
-def ask(backend: Backend, serving: Serving, observers: Observers) -> HandMadeClient:
+def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandMadeClient:
     client = HandMadeClient(path=METRICS_PATH)
     asyncio.run(client.call(create_app(serving.alone(backend), serving, observers)))
     return client
@@ -29,7 +29,7 @@ def ask(backend: Backend, serving: Serving, observers: Observers) -> HandMadeCli
 
 @pytest.mark.parametrize("state", list(Health))
 def test_a_backend_is_looked_at_when_metrics_are_read(state: Health) -> None:
-    client = ask(ScriptedBackend(state=state), Serving(), Observers(meter=Metrics()))
+    client = ask(ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics()))
     assert client.answer_headers["content-type"].startswith("text/plain; version=")
     seen = Exposition.read(client.answer.decode())
     assert seen.value("temper_backend_up", model="default") == (state is Health.READY)
@@ -46,18 +46,18 @@ class Speechless(ScriptedBackend):
 
 def test_a_backend_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "_PATIENCE", 0.01)
-    client = ask(Speechless(), Serving(), Observers(meter=Metrics()))
+    client = ask(Speechless(), ServerOptions(), Observers(meter=Metrics()))
     assert client.status == 200
     assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
 
 
 def test_without_metrics_there_is_no_such_route() -> None:
-    assert ask(ScriptedBackend(), Serving(), Observers()).status == 404
+    assert ask(ScriptedBackend(), ServerOptions(), Observers()).status == 404
 
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
 def test_the_key_guards_metrics_unless_the_operator_opens_them(is_open: bool, status: int) -> None:
-    serving = Serving(access=Access({"us": "key"}), has_open_metrics=is_open)
+    serving = ServerOptions(access=Access({"us": "key"}), has_open_metrics=is_open)
     assert ask(ScriptedBackend(), serving, Observers(meter=Metrics())).status == status
 
 
@@ -69,8 +69,8 @@ def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
     server = Followed("llama-server/m")
     server.note(Status(State.WAITING, restarts=2))
     managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
-    client = ask(managed, Serving(), Observers(meter=Metrics()))
+    client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
     seen = Exposition.read(client.answer.decode())
     assert seen.value("temper_backend_restarts", model="default") == 2
-    plain = ask(ScriptedBackend(), Serving(), Observers(meter=Metrics()))
+    plain = ask(ScriptedBackend(), ServerOptions(), Observers(meter=Metrics()))
     assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0

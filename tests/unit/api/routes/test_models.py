@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.routes.models import models_router
 from proxy.conversation import json
 from proxy.errors import UnknownModel
@@ -21,7 +21,7 @@ ONE = {
 
 def fetch(path: str) -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(Serving().alone(ScriptedBackend())))
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend())))
     client = HandMadeClient(path=path)
     asyncio.run(client.call(app))
     return json.parse(client.answer)

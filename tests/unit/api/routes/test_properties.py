@@ -3,12 +3,12 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.routes.properties import properties_router
-from proxy.api.services import Services
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.errors import InvalidRequest, UnknownModel
+from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
@@ -28,7 +28,7 @@ def fetch(services: Services, query: bytes = b"") -> json.JsonValue:
 
 
 def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
-    assert fetch(Serving().alone(ScriptedBackend(description=TOLD))) == {
+    assert fetch(ServerOptions().alone(ScriptedBackend(description=TOLD))) == {
         "model_alias": "one",
         "default_generation_settings": {"n_ctx": 2048},
         "chat_template": "{{ tools }}",
@@ -38,7 +38,7 @@ def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
 
 
 def test_what_nobody_knows_is_left_out() -> None:
-    shown = fetch(Serving().alone(ScriptedBackend()))
+    shown = fetch(ServerOptions().alone(ScriptedBackend()))
     assert isinstance(shown, dict)
     assert shown["default_generation_settings"] == {}
     assert "total_slots" not in shown
@@ -48,8 +48,8 @@ def test_one_of_several_models_is_shown_by_any_of_its_names() -> None:
     backend = ScriptedBackend(description=TOLD)
     services = Services(
         [
-            Serving().service(backend, name="small", aliases=("tiny",), upstream="org/m"),
-            Serving().service(ScriptedBackend(), name="large"),
+            ServerOptions().service(backend, name="small", aliases=("tiny",), upstream="org/m"),
+            ServerOptions().service(ScriptedBackend(), name="large"),
         ]
     )
     shown = fetch(services, b"model=tiny")

@@ -5,11 +5,10 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from proxy.api.app import Serving
+from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.api.reception import Reception
 from proxy.api.routes.relay import Relay
-from proxy.api.services import Services
 from proxy.api.streaming import Pace
 from proxy.backends.client import Description, Passage
 from proxy.conversation import json
@@ -17,6 +16,7 @@ from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
 from proxy.inference.preparation import Policy
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model, Swapping
+from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
@@ -40,7 +40,7 @@ def call(
     headers: dict[str, str] | None = None,
 ) -> HandMadeClient:
     client = HandMadeClient(body, "POST", headers=headers or {})
-    asyncio.run(client.call(endpoint(Serving().alone(backend), path)))
+    asyncio.run(client.call(endpoint(ServerOptions().alone(backend), path)))
     return client
 
 
@@ -137,7 +137,7 @@ def test_a_client_that_leaves_ends_the_work() -> None:
             client.leaves.set()
             await asyncio.Event().wait()
 
-        app = endpoint(Serving().alone(backend))
+        app = endpoint(ServerOptions().alone(backend))
         await app(client.scope, client.receive, leave)
         return client
 
@@ -149,7 +149,7 @@ def test_a_client_that_leaves_ends_the_work() -> None:
 def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
     async def scene() -> None:
         backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
-        services = Serving().alone(backend)
+        services = ServerOptions().alone(backend)
         app, service = endpoint(services), services.find("m")
         service.resize(await service.look_up("m"), 1)
         async with service.admission.slot("other"):
@@ -170,7 +170,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         server = Server()
         fleet = Fleet({"m": server}, Swapping([Model("m")]))
         backend = ScriptedBackend(pieces=[b"{}\n"])
-        services = Services([Serving().service(backend, name="m", fleet=fleet)])
+        services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
         await first.call(endpoint(services, pace=Pace(load_wait=0)))
         asking = asyncio.create_task(second.call(endpoint(services)))
@@ -180,7 +180,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         await fleet.close()
         failing = Server()
         fleet = Fleet({"m": failing}, Swapping([Model("m")]))
-        services = Services([Serving().service(backend, name="m", fleet=fleet)])
+        services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         asking = asyncio.create_task(third.call(endpoint(services)))
         await asyncio.sleep(0.01)
         failing.finish(LaunchFailed("llama-server", "is out of memory"))
@@ -213,7 +213,7 @@ def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
             if message.get("body") == b": the backend works\n":
                 may_go_on.set()
 
-        app = endpoint(Serving().alone(Slow()), pace=Pace(keep_alive=0.01))
+        app = endpoint(ServerOptions().alone(Slow()), pace=Pace(keep_alive=0.01))
         await app(client.scope, client.receive, note)
         return client
 

@@ -1,0 +1,233 @@
+"""Listens to one exchange for a recording: each raw generation, and what the client got of them.
+
+Nobody wraps anything where no recording was asked for. What is kept of one exchange is bounded.
+"""
+
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.delegating import Delegating
+from proxy.conversation import json
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyInProgress,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question
+from proxy.conversation.workflows import NO_RULES
+from proxy.engine import Headers
+from proxy.errors import BackendFailed, InvalidRequest
+from proxy.facts import repairs
+from proxy.inference.preparation import Draft, Policy
+from proxy.observability.live_request import word_for
+from proxy.observability.record import RequestRecord
+from proxy.observability.recording import (
+    Piece,
+    RecordedAnswer,
+    RecordedCall,
+    RecordedExchange,
+    RecordedModel,
+    RecordedPolicy,
+    RecordedVerdict,
+)
+from proxy.profiles.known_model import KnownModel
+
+FAILED = "failed"
+ENDINGS = ("finished", "unreadable", FAILED)
+_GROWING = ("text", "reasoning", "arguments")
+_MOST_CHARACTERS = 4 * 2**20
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A piece that may still grow; joined once, or a long text would cost its square."""
+
+    head: Piece
+    texts: list[str]
+
+    @property
+    def piece(self) -> Piece:
+        return [*self.head, "".join(self.texts)]
+
+
+class Tape:
+    """What is heard of one exchange."""
+
+    def __init__(self) -> None:
+        self._generations: list[list[_Stretch]] = []
+        self._answer = ReplyInProgress()
+        self._finish_reason: str | None = None
+        self._characters = 0
+
+    def behind(self, backend: Backend) -> Backend:
+        """Return the backend, listened to."""
+        return _Taped(backend, self)
+
+    async def before(self, batches: ReplyEvents) -> ReplyEvents:
+        """Pass a client's events on, listening."""
+        async with aclosing(batches) as heard:
+            async for batch in heard:
+                for event in batch:
+                    self._note_answer(event)
+                yield batch
+
+    def begin(self) -> None:
+        """Begin a generation."""
+        self._generations.append([])
+
+    def note(self, piece: Piece) -> None:
+        """Keep a piece of the generation; what continues a text becomes part of it."""
+        head, text = piece[:-1], str(piece[-1])
+        self._characters += len(text)
+        if not self.is_whole:
+            return
+        stretches = self._generations[-1]
+        if stretches and head[0] in _GROWING and stretches[-1].head == head:
+            stretches[-1].texts.append(text)
+        else:
+            stretches.append(_Stretch(head, [text]))
+
+    def exchange(self, known: KnownModel, draft: Draft, record: RequestRecord) -> RecordedExchange:
+        """Return all of it, once the exchange is over."""
+        return RecordedExchange(
+            id=record.id,
+            at=record.begun_at,
+            model=_model(known),
+            policy=_policy(draft.policy),
+            request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
+            generations=tuple(
+                tuple(stretch.piece for stretch in generation) for generation in self._generations
+            ),
+            answer=self._recorded_answer(),
+            verdict=verdict_of(record),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be left out."""
+        return self._characters <= _MOST_CHARACTERS
+
+    def _note_answer(self, event: ReplyEvent) -> None:
+        if isinstance(event, ReplyStarted):
+            self._answer = ReplyInProgress()
+        elif isinstance(event, ReplyFinished):
+            self._finish_reason = event.reason
+        elif isinstance(event, TextDelta | ToolCallArgumentsDelta):
+            self._characters += len(event.text)
+        if self.is_whole and not isinstance(event, ReasoningDelta):
+            self._answer.add(event)
+
+    def _recorded_answer(self) -> RecordedAnswer:
+        answer = self._answer.finish(self._finish_reason or "")
+        calls = (
+            RecordedCall(name=call.name, arguments=str(call.arguments)) for call in answer.calls
+        )
+        return RecordedAnswer(
+            text=answer.text, calls=tuple(calls), finish_reason=self._finish_reason
+        )
+
+
+def piece_of(event: ReplyEvent) -> Piece | None:
+    """Write an event of a backend down; None for what nobody judges."""
+    piece: Piece | None = None
+    match event:
+        case TextDelta(text):
+            piece = ["text", text]
+        case ReasoningDelta(text):
+            piece = ["reasoning", text]
+        case ToolCallStarted(index, call_id, name):
+            piece = ["call", index, call_id, name]
+        case ToolCallArgumentsDelta(index, text):
+            piece = ["arguments", index, text]
+        case ReplyFinished(reason):
+            piece = ["finished", reason]
+        case ReplyUnreadable(detail):
+            piece = ["unreadable", detail]
+        case _:
+            pass
+    return piece
+
+
+def event_of(piece: Piece) -> ReplyEvent:
+    """Read an event that was written down; raises ValueError if it is none."""
+    match piece:
+        case ["text", str(text)]:
+            return TextDelta(text)
+        case ["reasoning", str(text)]:
+            return ReasoningDelta(text)
+        case ["call", int(index), str() | None as call_id, str(name)]:
+            return ToolCallStarted(index, call_id, name)
+        case ["arguments", int(index), str(text)]:
+            return ToolCallArgumentsDelta(index, text)
+        case ["finished", str(reason)]:
+            return ReplyFinished(reason)
+        case ["unreadable", str(detail)]:
+            return ReplyUnreadable(detail)
+        case _:
+            raise ValueError(f"{piece} is no piece of a generation")
+
+
+def verdict_of(record: RequestRecord) -> RecordedVerdict:
+    """Return what the guardrails made of a request."""
+    return RecordedVerdict(
+        outcome=record.outcome.value if record.outcome is not None else None,
+        attempts=tuple((attempt.rung, attempt.defect) for attempt in record.attempts),
+        repairs=repairs(record.facts),
+    )
+
+
+class _Taped(Delegating):
+    """A backend whose replies are kept."""
+
+    def __init__(self, backend: Backend, tape: Tape) -> None:
+        super().__init__(backend)
+        self._tape = tape
+
+    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
+        """Put a question and stream the reply."""
+        self._tape.begin()
+        try:
+            everything = structs.replace(question, outlet=None)
+            async with aclosing(self._backend.ask(everything, headers)) as batches:
+                async for batch in batches:
+                    for piece in filter(None, map(piece_of, batch)):
+                        self._tape.note(piece)
+                    yield batch
+        except (BackendFailed, InvalidRequest) as error:
+            self._tape.note([FAILED, word_for(error)])
+            raise
+
+
+def _model(known: KnownModel) -> RecordedModel:
+    evidence, wishes = known.evidence, known.wishes
+    return RecordedModel(
+        names=evidence.names,
+        architecture=evidence.architecture,
+        template=evidence.template,
+        takes_tools=evidence.takes_tools,
+        profile=wishes.profile.name if wishes.profile is not None else None,
+        convention=wishes.convention,
+        replay=wishes.replay,
+    )
+
+
+def _policy(policy: Policy) -> RecordedPolicy:
+    return RecordedPolicy(
+        mode=policy.mode,
+        text_policy=policy.text_policy,
+        attempts=policy.attempts,
+        is_strict=policy.is_strict,
+        most_repeats=policy.most_repeats,
+        most_rounds=policy.most_rounds,
+        workflow=None if policy.workflow == NO_RULES else policy.workflow,
+        streams_calls=policy.streams_calls,
+    )

@@ -1,0 +1,66 @@
+"""A model, the profile it was given and why, and what follows from that for those who ask it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.guardrails.traits import Replay, Traits
+from proxy.profiles.chat_templates import knows_thoughts, traits_for
+from proxy.profiles.profile import Profile
+from proxy.profiles.recognition import Evidence, Recognition, recognise
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the operator decided; None where recognition decides.
+
+    `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
+    describing of tools to the chat template, whatever it does. `setting` is where the profile was
+    named.
+    """
+
+    profile: Profile | None = None
+    convention: str | None = None
+    replay: Replay | None = None
+    setting: str = "profile.name"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A model, the profile it was given and why, and the traits that follow from all of it.
+
+    `slots` counts the requests that its backend works on at once, `window` the tokens that one of
+    them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
+    and `wishes` are what it follows from. Names of one `identity` lead to the same model.
+    """
+
+    model: str
+    recognition: Recognition
+    traits: Traits
+    slots: int | None = None
+    window: int | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    wishes: Wishes = field(default_factory=Wishes)
+    senses: tuple[str, ...] = ()
+    identity: str = ""
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What a client may ask of it; tools work with every model here."""
+        thinking = ("thinking",) if knows_thoughts(self.evidence.template) else ()
+        return ("tools", *thinking, *self.senses)
+
+
+def introduce(
+    model: str, evidence: Evidence, profiles: Sequence[Profile], wishes: Wishes
+) -> KnownModel:
+    """Give a model its profile and traits, by what is known of it and what the operator wishes."""
+    if wishes.profile is not None:
+        recognition = Recognition(wishes.profile, f"chosen by {wishes.setting}")
+    else:
+        recognition = recognise(evidence, profiles)
+    traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
+    if wishes.convention is not None:
+        traits = replace(traits, convention=wishes.convention)
+    if wishes.replay is not None:
+        traits = replace(traits, replay=wishes.replay)
+    return KnownModel(model, recognition, traits, evidence=evidence, wishes=wishes)

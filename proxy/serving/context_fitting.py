@@ -1,0 +1,278 @@
+"""Keeps conversations inside the window: counts as exactly as it is worth, and learns from totals.
+
+What is done to a conversation is decided in `context`, from the history alone; here are only the
+calls to the backend that tell what things cost, and what was learnt from them, for each model.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias, TypeVar
+
+from msgspec import structs
+
+from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.delegating import Delegating
+from proxy.backends.pool import seated
+from proxy.context.budget import BudgetMode, Window
+from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
+from proxy.context.prefix import PromptTrace, compare, trace
+from proxy.context.replay import Rules
+from proxy.context.scales import Scales
+from proxy.context.sliding import Sliding
+from proxy.context.tiered import Tiered
+from proxy.context.tokens import TokenBook
+from proxy.context.weights import countable
+from proxy.context.written import Written
+from proxy.conversation.json import JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.requests import Question
+from proxy.errors import ContextOverflow
+from proxy.guardrails.transcript import has_failed
+from proxy.inference.length import ReplyLength
+from proxy.inference.preparation import Draft
+from proxy.inference.turn import CUT_OFF
+from proxy.profiles.known_model import KnownModel
+
+logger = logging.getLogger(__name__)
+
+_WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
+_MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
+_MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
+_MOST_MODELS = 64
+_MOST_SESSIONS = 256
+_CUT = (
+    "the backend has read only {total} of about {missing} tokens, and dropped the others without "
+    "a word. Please shorten the conversation."
+)
+
+Headers: TypeAlias = dict[str, str]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FittingMode(Enum):
+    """How much may be done to a conversation that is too long; REPORT counts and warns only."""
+
+    OFF = "off"
+    REPORT = "report"
+    AUTO = "auto"
+
+
+class Strategy(Enum):
+    """How a conversation is shortened."""
+
+    TIERED = "tiered"
+    SLIDING = "sliding"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPolicy:
+    """What the operator decided; with a `limit` the window counts as no larger than that.
+
+    The `budget` is that of a server that runs: one that Temper starts has been given its window.
+    """
+
+    mode: FittingMode = FittingMode.AUTO
+    strategy: Strategy = Strategy.TIERED
+    limit: int | None = None
+    rules: Rules = field(default_factory=lambda: Rules(has_failed))
+    budget: BudgetMode = BudgetMode.BACKEND
+    written: Written = field(default_factory=Written, compare=False, repr=False)
+
+    def window(self, slot: int, doubt: float = 1.0) -> Window:
+        """Tell how much is used of a slot of so many tokens."""
+        is_plain = self.budget is BudgetMode.BACKEND and self.limit is not None
+        return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
+
+    def compaction(self, book: TokenBook, window: Window) -> Compaction:
+        """Make the strategy for a window."""
+        match self.strategy:
+            case Strategy.TIERED:
+                return Tiered(book, window, self.rules, self.written)
+            case Strategy.SLIDING:
+                return Sliding(book, window)
+            case Strategy.NONE:
+                return Reported(Tiered(book, window, self.rules, self.written))
+
+
+class Fitting:
+    """Makes the compaction of one request after the other, for one backend."""
+
+    def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
+        self._backend = backend
+        self._policy = policy
+        self._scales = Scales()
+        self._books: OrderedDict[str, TokenBook] = OrderedDict()
+        self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
+
+    async def compaction(
+        self, written: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
+    ) -> Compaction:
+        """Choose what is done to a conversation; nothing where no window is known."""
+        mode = mode or self._policy.mode
+        if mode is FittingMode.OFF or known.window is None:
+            return NoCompaction()
+        book = self._book(known.model)
+        window = self._policy.window(known.window, book.doubt)
+        room = window.budget(written.request.max_tokens).room
+        asked = written.question()
+        expected = book.expect(asked.messages, asked.tools)
+        is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
+        guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
+        is_sure = expected.guessed <= guessable
+        if is_far and is_sure:
+            return Whole(expected.tokens, window.size)
+        await self._count(book, written, headers)
+        if is_far:
+            return Whole(book.estimate(asked.messages, asked.tools), window.size)
+        chosen = self._policy.compaction(book, window)
+        if mode is FittingMode.REPORT or written.is_untouchable:
+            return Reported(chosen)
+        return await self._counted(chosen, written, book, headers)
+
+    async def _counted(
+        self, chosen: Compaction, written: Draft, book: TokenBook, headers: Headers
+    ) -> Compaction:
+        """Have everything counted that a cut depends on: what it has written too.
+
+        That is new only right after a cut. It may move the cut, which then writes something else.
+        """
+        for _ in range(_MOST_ROUNDS):
+            with book.noting() as guessed:
+                made, sent = _tried(chosen, written)
+            if not book.knows(written.tools):
+                return made
+            if not await self._learn(book, (*sent, *guessed), headers):
+                return made
+        return chosen
+
+    async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
+        """Count the prompt of a question, by estimate where the backend cannot."""
+        exact = await self._backend.count(question, headers)
+        if exact is not None:
+            return exact
+        return self._book(known.model).estimate(question.messages, question.tools)
+
+    def learning(self, model: str, window: int | None = None) -> Backend:
+        """Return the backend, listened to: what its prompts really cost is learnt.
+
+        Its replies raise `ContextOverflow` where it has silently dropped a part of a prompt to
+        make it fit into the window, and end where they are longer than the client or the window
+        allows.
+        """
+        return _Learning(seated(self._backend), self._book(model), window)
+
+    def watch_prefix(self, model: str, written: Draft) -> None:
+        """Warn where a session's prompt does not go on from the one before it."""
+        key = hash((model, _first_words(written.messages)))
+        now = trace(written.messages, written.wording.tools)
+        before = self._sessions.pop(key, None)
+        broken = compare(before, now) if before is not None else None
+        if broken is not None:
+            where = "the tools" if broken.place is None else f"message {broken.place}"
+            logger.info("the prompt cache broke at %s: %s", where, broken.reason)
+        _remember(self._sessions, key, now, _MOST_SESSIONS)
+
+    async def _count(self, book: TokenBook, written: Draft, headers: Headers) -> None:
+        """Ask the backend for what an estimate would leave in doubt."""
+        await self._learn(book, written.messages, headers)
+        if not book.unknown(written.messages) and not book.knows(written.tools):
+            total = await self._backend.count(written.question(), headers)
+            if total is not None:
+                book.calibrate(written.messages, written.tools, total)
+
+    async def _learn(
+        self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
+    ) -> bool:
+        """Have the messages counted that nobody has counted yet; tells whether there were any."""
+        unknown = book.unknown(messages)
+        texts = list(map(countable, unknown))
+        counted = await self._backend.count_texts(texts, headers) if texts else None
+        for message, tokens in zip(unknown, counted or (), strict=False):
+            book.learn(message, tokens)
+        return counted is not None
+
+    def _book(self, model: str) -> TokenBook:
+        book = self._books.pop(model, None) or TokenBook(scales=self._scales)
+        _remember(self._books, model, book, _MOST_MODELS)
+        return book
+
+
+def _tried(chosen: Compaction, written: Draft) -> tuple[Compaction, tuple[Message, ...]]:
+    """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
+    try:
+        fitted = chosen.fit(written.messages, written.tools, written.request.max_tokens)
+    except ContextOverflow:
+        return chosen, ()
+    return Done(fitted), fitted.messages
+
+
+class _Learning(Delegating):
+    """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
+
+    def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
+        super().__init__(backend)
+        self._book = book
+        self._window = window
+
+    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
+        """Put a question and stream the reply."""
+        most = question.request.max_tokens or self._window
+        length = ReplyLength(most, is_constrained=question.schema is not None)
+        try:
+            put = structs.replace(question, outlet=length.bounded(question.outlet))
+            async with aclosing(self._backend.ask(put, headers)) as batches:
+                async for batch in batches:
+                    if (told := _usage_in(batch)) is not None:
+                        place, usage = told
+                        if place:  # whatever is wrong with the prompt, this was said
+                            yield batch[:place]
+                        self._check(question, usage.usage.get("prompt_tokens"))
+                        batch = batch[place:]
+                    if length.exceeds(batch):
+                        yield (*batch, ReplyFinished(CUT_OFF))
+                        return
+                    yield batch
+        except ContextOverflow as overflow:
+            window = overflow.window or self._window
+            self._book.refuse(question.messages, question.tools, overflow.prompt_tokens, window)
+            raise
+
+    def _check(self, question: Question, total: JsonValue) -> None:
+        """Learn from what a prompt cost; raises `ContextOverflow` if not all of it was read."""
+        if not isinstance(total, int) or total <= 0:
+            return
+        messages, tools = question.messages, question.tools
+        if self._window is None:
+            self._book.calibrate(messages, tools, total)
+            return
+        missing = self._book.hear(messages, tools, total, self._window)
+        if missing is not None:
+            wording = _CUT.format(total=total, missing=missing)
+            raise ContextOverflow(wording, missing, self._window, read=total)
+
+
+def _usage_in(batch: Sequence[ReplyEvent]) -> tuple[int, UsageReported] | None:
+    """Find the usage in what has come, and its place: nothing but the end is behind it."""
+    for place in range(max(0, len(batch) - 2), len(batch)):
+        if isinstance(event := batch[place], UsageReported):
+            return place, event
+    return None
+
+
+def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Keep a value as the latest of at most so many."""
+    kept[key] = value
+    if len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _first_words(messages: tuple[Message, ...]) -> str:
+    """Return what tells one session from another: the user's first message."""
+    return next((one.text for one in messages if one.role == "user"), "")

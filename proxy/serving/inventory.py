@@ -1,0 +1,130 @@
+"""The models that could be asked, each with its profile: what `temper models` shows."""
+
+import asyncio
+from dataclasses import dataclass
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import BackendFailed, InvalidRequest, LaunchFailed, ProcessFailed
+from proxy.hardware import summary as memory
+from proxy.hardware.snapshot import snapshot
+from proxy.hardware.summary import Prospect
+from proxy.processes.launch import check_model_file, find_program
+from proxy.profiles import summary
+from proxy.profiles.files import load_profiles
+from proxy.profiles.known_model import KnownModel
+from proxy.profiles.profile import Profile
+from proxy.profiles.recognition import Recognition
+from proxy.serving.known_models import KnownModels
+from proxy.serving.managed_server import introduce_file, model_file
+from proxy.serving.model_set import settings_of, wishes_for
+from proxy.serving.opening import nothing_to_serve, open_backend, server_urls
+from proxy.serving.profile_overrides import wishes_of
+from proxy.serving.window_size import usable_by
+from proxy.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A model by the name under which it is asked for: what is known of it, or else a problem.
+
+    The `prospect` is that of a model that Temper would start a server for.
+    """
+
+    name: str
+    known: KnownModel | None = None
+    prospect: Prospect | None = None
+    problem: str = ""
+
+    def summary(self) -> dict[str, str]:
+        """Describe it line by line: a word, and what there is to say about it."""
+        if self.known is None:
+            return {"problem": self.problem}
+        told = summary.summary(self.known.recognition, self.known.traits)
+        return told | (memory.summary(self.prospect) if self.prospect else {})
+
+    def document(self) -> JsonObject:
+        """Describe it as an object of JSON."""
+        if self.known is None:
+            return {"id": self.name, "problem": self.problem}
+        told = summary.document(self.known.recognition, self.known.traits)
+        fit: JsonObject = {"memory": memory.document(self.prospect)} if self.prospect else {}
+        return {"id": self.name, **told, **fit}
+
+
+async def served_models(settings: Settings) -> tuple[Listed, ...]:
+    """Ask running servers for their models, and look into files; nothing is started.
+
+    One of several models that cannot be looked at is listed with its problem. Raises
+    `InvalidConfiguration`, and for the only one `LaunchFailed` and `BackendFailed` kinds of errors.
+    """
+    if settings.models:
+        profiles = load_profiles(settings.profile.folder)
+        each = (_one_of_several(settings, name, profiles) for name in settings.models)
+        return tuple(await asyncio.gather(*each))
+    found, prospect = await _models_of(settings), prospect_of(settings)
+    return tuple(Listed(one.model, one, prospect) for one in found)
+
+
+async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
+    served, own = settings.models[name], settings_of(settings, name)
+    wishes = wishes_for(settings, name, profiles)
+    try:
+        if not server_urls(own):
+            if served.path is not None:
+                check_model_file(served.path)
+            known = introduce_file(own, own.model, model_file(own.model), wishes)
+            return Listed(name, known, prospect_of(own))
+        async with open_backend(own, lambda _stage: None) as backend:
+            await backend.models()  # which tells whether it answers
+            models = KnownModels(backend, profiles, wishes)
+            return Listed(name, await models.look_up(served.upstream_model or name))
+    except (BackendFailed, InvalidRequest, ProcessFailed) as error:
+        return Listed(name, problem=str(error))
+
+
+async def _models_of(settings: Settings) -> tuple[KnownModel, ...]:
+    if not server_urls(settings):
+        own = settings.model
+        if own.source is None:
+            raise nothing_to_serve()
+        if own.path is not None:
+            check_model_file(own.path)
+        return (introduce_file(settings, own, model_file(own)),)
+    profiles = load_profiles(settings.profile.folder)
+    wishes = wishes_of(settings.profile, profiles)
+    async with open_backend(settings, lambda _stage: None) as backend:
+        known = KnownModels(backend, profiles, wishes)
+        return tuple([await known.look_up(model.id) for model in await backend.models()])
+
+
+def prospect_of(settings: Settings) -> Prospect | None:
+    """Tell what the model in the configured file needs, and what there is for it at the moment.
+
+    None where there is no file or it does not say what it needs.
+    """
+    if server_urls(settings):
+        return None
+    own = settings.model
+    shape = model_file(own).shape
+    if shape is None:
+        return None
+    try:
+        program = find_program(own.server)
+    except LaunchFailed:  # nothing could be started yet
+        return Prospect(shape, snapshot(), own.slots)
+    return Prospect(shape, usable_by(program, snapshot()), own.slots)
+
+
+def known_profiles(settings: Settings) -> tuple[Listed, ...]:
+    """List every profile as if it were a model, with the names that lead to it as the reason."""
+    return tuple(
+        Listed(
+            profile.name,
+            KnownModel(
+                profile.name,
+                Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
+                profile.traits,
+            ),
+        )
+        for profile in load_profiles(settings.profile.folder)
+    )

@@ -1,0 +1,105 @@
+"""Which profile each model of a backend has: recognised when it is asked for, and again later.
+
+A server behind an address can be started anew with another model, so nothing is known for good.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.backends.client import Backend
+from proxy.profiles.known_model import KnownModel, Wishes, introduce
+from proxy.profiles.profile import GENERIC, Profile
+from proxy.profiles.recognition import Evidence
+
+logger = logging.getLogger(__name__)
+
+_FRESH = 60.0  # seconds until the backend is asked again
+_SOON = 2.0  # the same, if it could not tell everything
+_MOST_MODELS = 256
+_NO_WISHES = Wishes()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A model, and the moment until which nobody needs to look again."""
+
+    known: KnownModel
+    until: float
+
+
+class KnownModels:
+    """Looks models up; a backend that cannot be asked leaves what was known before."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        profiles: Sequence[Profile],
+        wishes: Wishes = _NO_WISHES,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._profiles = profiles
+        self._wishes = wishes
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._looking: dict[str, asyncio.Task[KnownModel]] = {}
+
+    async def look_up(self, model: str) -> KnownModel:
+        """Return what is known of the model that a request names; asks the backend at times."""
+        entry = self._entries.get(model)
+        if entry is None:
+            return await self._look_for_all(model)
+        if self._clock() < entry.until:
+            return entry.known
+        # whoever comes meanwhile is content with what was known
+        entry.until = self._clock() + _SOON
+        return await self._look(model, entry)
+
+    async def _look_for_all(self, model: str) -> KnownModel:
+        """Look at a model that nobody knows, once for all who ask for it meanwhile.
+
+        Whoever leaves does not end it for the others.
+        """
+        looking = self._looking.get(model)
+        if looking is None:
+            looking = self._looking[model] = asyncio.create_task(self._look(model))
+            looking.add_done_callback(lambda _: self._looking.pop(model))
+        return await asyncio.shield(looking)
+
+    async def _look(self, model: str, entry: _Entry | None = None) -> KnownModel:
+        described = await self._backend.describe(model)
+        if described.is_provisional and entry is not None:
+            return entry.known
+        evidence = Evidence(
+            described.names, described.architecture, described.template, described.takes_tools
+        )
+        known = introduce(model, evidence, self._profiles, self._wishes)
+        known = replace(
+            known,
+            slots=described.slots,
+            window=described.window,
+            senses=described.senses,
+            identity=described.identity or (*described.names, model)[0],
+        )
+        lasting = _SOON if described.is_provisional else _FRESH
+        self._remember(_Entry(known, self._clock() + lasting), entry)
+        return known
+
+    def _remember(self, entry: _Entry, before: _Entry | None) -> None:
+        if before is None or before.known.recognition != entry.known.recognition:
+            _log(entry.known)
+        if len(self._entries) >= _MOST_MODELS:
+            self._entries.clear()
+        self._entries[entry.known.model] = entry
+
+
+def _log(known: KnownModel) -> None:
+    profile, reason = known.recognition.profile, known.recognition.reason
+    if profile.name == GENERIC.name:
+        logger.info("model %r: %s ('temper models' tells more)", known.model, reason)
+    else:
+        logger.info("model %r: profile %s (%s)", known.model, profile.name, reason)

@@ -1,0 +1,187 @@
+"""Opens what the settings name: each kind of backend in a function of its own."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.client import Backend
+from proxy.backends.detected import DetectedBackend
+from proxy.backends.detection import Kind, ollama_url
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.pool import Pool, PoolPace
+from proxy.errors import InvalidConfiguration
+from proxy.processes.llama_server import StageListener
+from proxy.processes.managed import Supervised
+from proxy.processes.process import ServerAddress
+from proxy.processes.supervisor import StatusListener, Supervisor
+from proxy.serving.managed_server import connection_to, kept_going, managed, settled
+from proxy.serving.model_set import open_models
+from proxy.serving.service_options import ServiceOptions
+from proxy.serving.services import Services
+from proxy.serving.window_size import ollama_fitting
+from proxy.settings import Settings
+from proxy.settings.sections import Ollama as OllamaSettings
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    serving: ServiceOptions,
+    on_stage: StageListener,
+    *,
+    followed: Supervised | None = None,
+) -> AsyncGenerator[Services, None]:
+    """Open every model that the settings name; raises `InvalidConfiguration` if there is none.
+
+    A server that has to be started is being started meanwhile, unless another process looks after
+    it: then it is `followed`.
+    """
+    if settings.models:
+        several = open_models(settings, serving, lambda own: open_backend(own, on_stage))
+        async with several as services:
+            yield services
+    else:
+        async with open_backend(settled(settings), on_stage, followed=followed) as backend:
+            yield serving.alone(backend)
+
+
+@asynccontextmanager
+async def open_backend(
+    settings: Settings, on_stage: StageListener, *, followed: Supervised | None = None
+) -> AsyncGenerator[Backend, None]:
+    """Connect to the server that is configured, or look after one for the model that is."""
+    urls = server_urls(settings)
+    if len(urls) == 1:
+        kind = _running_server(settings, urls[0])
+    elif urls:
+        kind = _running_servers(settings, urls)
+    elif settings.model.source is None:
+        raise nothing_to_serve()
+    elif followed is not None:
+        kind = managed(settings, settings.model, followed)
+    else:
+        kind = _started_server(settings, on_stage)
+    async with kind as backend:
+        yield backend
+
+
+def server_urls(settings: Settings) -> tuple[str, ...]:
+    """Return where the running servers are, if there are any; an Ollama is somewhere always."""
+    is_ollama = settings.backend.kind == Kind.OLLAMA.value or settings.ollama.model is not None
+    if is_ollama and not settings.backend.addresses:
+        return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
+    return settings.backend.addresses
+
+
+def names_nothing(settings: Settings) -> bool:
+    """Tell whether an operator has named nothing to serve."""
+    return not (server_urls(settings) or settings.models or settings.model.source)
+
+
+@asynccontextmanager
+async def shared_server(
+    settings: Settings,
+    on_stage: StageListener,
+    on_change: StatusListener = lambda _status: None,
+) -> AsyncGenerator[Supervisor | None, None]:
+    """Look after a server that several use together; None where it is somebody else's."""
+    if server_urls(settings):
+        yield None
+    elif settings.model.source is not None:
+        async with kept_going(settings, settings.model, on_stage, on_change) as server:
+            yield server
+    else:
+        raise nothing_to_serve()
+
+
+def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
+    """Return where a server is that somebody else looks after, the first one or that at `url`."""
+    key = settings.backend.api_key
+    where = url or server_urls(settings)[0]
+    return ServerAddress(where, key.get_secret_value() if key is not None else "")
+
+
+def nothing_to_serve() -> InvalidConfiguration:
+    """Say what an operator has to name who has named nothing."""
+    return InvalidConfiguration(
+        "backend.url",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
+        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
+        "'temper demo' needs none of them",
+    )
+
+
+@asynccontextmanager
+async def _running_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
+    """Connect to a server that somebody else looks after."""
+    named = settings.backend.kind
+    kind = None if named == "auto" else Kind(named)
+    async with _connected(settings, address_of(settings, url), kind) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def _running_servers(
+    settings: Settings, urls: Sequence[str]
+) -> AsyncGenerator[Backend, None]:
+    """Connect to several servers of one model; while one loads, another may be ready."""
+    impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
+    alone = settings.model_copy(update={"backend": impatient})
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
+        pace = PoolPace(load_wait=settings.backend.load_wait_seconds)
+        pool = Pool(members, pace, sharers=settings.server.workers)
+        yield await stack.enter_async_context(pool.watched())
+
+
+@asynccontextmanager
+async def _started_server(
+    settings: Settings, on_stage: StageListener
+) -> AsyncGenerator[Backend, None]:
+    """Look after a llama-server for the model that is configured."""
+    async with (
+        kept_going(settings, settings.model, on_stage) as server,
+        managed(settings, settings.model, server) as backend,
+    ):
+        yield backend
+
+
+@asynccontextmanager
+async def _connected(
+    settings: Settings, found: ServerAddress, kind: Kind | None
+) -> AsyncGenerator[Backend, None]:
+    """Speak to a server as its kind wants it; without one it is recognised."""
+    connection = connection_to(settings.backend, found)
+    ollamas: list[Ollama] = []
+
+    def adapter_for(kind: Kind) -> Backend:
+        match kind:
+            case Kind.LLAMA_SERVER:
+                wait = settings.backend.load_wait_seconds
+                return LlamaServer(connection, load_wait=wait)
+            case Kind.OLLAMA:
+                wishes = replace(
+                    ollama_wishes(settings.ollama), fitting=ollama_fitting(settings, found.base_url)
+                )
+                ollamas.append(Ollama(connection, wishes))
+                return ollamas[-1]
+            case Kind.OPENAI:
+                return AdaptiveEngine(connection)
+
+    try:
+        yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
+    finally:
+        for ollama in ollamas:
+            await ollama.unload()
+        await connection.close()
+
+
+def ollama_wishes(settings: OllamaSettings) -> OllamaWishes:
+    """Translate what the operator decided; Ollama wants a number where there is no unit."""
+    stays: str | int | None = settings.keep_alive or None
+    if settings.keep_alive.removeprefix("-").isdecimal():
+        stays = int(settings.keep_alive)
+    return OllamaWishes(settings.model, settings.context_tokens or None, stays)

@@ -1,0 +1,181 @@
+"""The models that clients can ask for: which backend answers for a name, and what it needs."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from proxy.backends.client import Backend, Health, Model, Passage
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import Request
+from proxy.errors import InvalidRequest, UnknownModel
+from proxy.processes.fleet import Condition, Fleet
+from proxy.processes.managed import Managed
+from proxy.profiles.known_model import KnownModel
+from proxy.serving.admission import Admission
+from proxy.serving.context_fitting import Fitting
+from proxy.serving.known_models import KnownModels
+from proxy.serving.loading import Claim
+
+_LONGEST_NAME = 512  # characters; names may be paths
+
+Addressed = TypeVar("Addressed", Request, Passage)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One model as clients see it.
+
+    Without a `name` it is whatever its backend serves. `parallel` requests are put to the backend
+    at once, as many as it has slots where that is None. `upstream` is the model's name there, where
+    it has another one. A model of a `fleet` is loaded for those who hold it.
+    """
+
+    backend: Backend
+    models: KnownModels
+    fitting: Fitting
+    admission: Admission = field(default_factory=Admission)
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    parallel: int | None = None
+    upstream: str = ""
+    fleet: Fleet | None = None
+
+    def hold(self) -> AbstractContextManager[Claim | None]:
+        """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
+        if self.fleet is not None:
+            return self.fleet.hold(self.name)
+        return nullcontext(self.backend.hold() if isinstance(self.backend, Managed) else None)
+
+    def addressed(self, request: Addressed) -> Addressed:
+        """Name the model as its backend does; it need not know our aliases."""
+        name = self.upstream or self.name or request.model
+        if name == request.model:
+            return request
+        return replace(request, fields={**request.fields, "model": json.dump(name)})
+
+    def resize(self, known: KnownModel, workers: int) -> None:
+        """Admit at once what the model has slots for, or one worker's part of it."""
+        slots = self.parallel or known.slots
+        self.admission.resize(None if slots is None else max(1, slots // workers))
+
+    @property
+    def title(self) -> str:
+        """What it is called in logs and metrics."""
+        return self.name or "default"
+
+    async def look_up(self, model: str) -> KnownModel:
+        """Return what is known of the model that a request names; an alias is the model itself."""
+        return await self.models.look_up(self.upstream or self.name or model)
+
+    async def offers(self) -> tuple[Model, ...]:
+        """List what can be asked for here and how it does; nothing is loaded for it.
+
+        Raises `BackendFailed` if only the backend could tell.
+        """
+        if self.name:
+            told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
+            condition = await self.condition()
+            told["status"] = {"value": condition.value, "failed": condition is Condition.FAILED}
+            return (Model(self.name, {**told, **await self._known()}),)
+        served = await self.backend.models()
+        if len(served) != 1:  # a catalogue, in which every entry would cost a question
+            return served
+        only = served[0]
+        return (Model(only.id, {**await self._known(only.id), **only.details}),)
+
+    async def condition(self) -> Condition:
+        """Tell how far the model is from answering."""
+        if self.fleet is not None:
+            return self.fleet.condition(self.name)
+        return _CONDITIONS[await self.backend.health()]
+
+    async def health(self) -> Health:
+        """Tell whether a request would be answered, be it after a load."""
+        if self.fleet is None:
+            return await self.backend.health()
+        has_failed = self.fleet.condition(self.name) is Condition.FAILED
+        return Health.UNREACHABLE if has_failed else Health.READY
+
+    async def _known(self, model: str = "") -> JsonObject:
+        known = await self.look_up(model)
+        told: JsonObject = {"capabilities": [*known.capabilities]}
+        if known.window is not None:
+            told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
+        return told
+
+
+_CONDITIONS = {
+    Health.READY: Condition.LOADED,
+    Health.LOADING: Condition.LOADING,
+    Health.UNREACHABLE: Condition.FAILED,
+}
+
+
+class Services:
+    """Every model there is, by name and alias; one without a name answers for all other names."""
+
+    def __init__(self, services: Sequence[Service]) -> None:
+        self._services = tuple(services)
+        self._by_name = {
+            name: service for service in services for name in (service.name, *service.aliases)
+        }
+
+    def __iter__(self) -> Iterator[Service]:
+        return iter(self._services)
+
+    @property
+    def name(self) -> str:
+        """What stands behind it all, for people."""
+        return ", ".join(service.name or service.backend.name for service in self._services)
+
+    def find(self, model: str) -> Service:
+        """Return the service of a model; raises `UnknownModel`, which lists those there are.
+
+        A name that is too long to be one is an `InvalidRequest`.
+        """
+        if len(model) > _LONGEST_NAME:
+            problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
+            raise InvalidRequest(problem, "model")
+        found = self._by_name.get(model) or self._by_name.get("")
+        if found is None:
+            raise UnknownModel(model, tuple(service.name for service in self._services))
+        return found
+
+    async def models(self) -> tuple[Model, ...]:
+        """List the models that can be asked for; loads none."""
+        offered = await asyncio.gather(*(one.offers() for one in self._services))
+        return tuple(chain.from_iterable(offered))
+
+    async def show(self, model: str) -> Model:
+        """Return one model by its name or alias; raises `UnknownModel`."""
+        service = self.find(model)
+        offered = await service.offers()
+        for one in offered:
+            if one.id in (model, service.name):
+                return one
+        raise UnknownModel(model, tuple(one.id for one in offered))
+
+    async def known(self, model: str) -> tuple[Service, KnownModel]:
+        """Return the service of a model and what is known of it; the only one if none is named.
+
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only it could tell.
+        """
+        if not model:
+            names = [one.id for one in await self.models()]
+            if len(names) != 1:
+                listed = ", ".join(names) or "none"
+                raise InvalidRequest(f"Name a model: ?model=NAME. Available: {listed}.", "model")
+            model = names[0]
+        service = self.find(model)
+        return service, await service.look_up(model)
+
+    async def health(self) -> Health:
+        """Tell how the best of the backends feels; never raises."""
+        felt = await asyncio.gather(*(service.health() for service in self._services))
+        return next((state for state in Health if state in felt), Health.UNREACHABLE)

@@ -1,0 +1,42 @@
+import asyncio
+import gc
+import sys
+
+import pytest
+
+from proxy.api.event_loop import hurry, loop_factory, settle
+
+
+def test_the_faster_loop_is_chosen_where_there_is_one() -> None:
+    pytest.importorskip("uvloop")
+    make = loop_factory()
+    assert make is not None
+    loop = make()
+    assert type(loop).__module__.startswith("uvloop")
+    loop.close()
+
+
+def test_without_it_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        assert type(runner.get_loop()).__module__.startswith("asyncio")
+
+
+def test_what_lives_for_ever_is_not_looked_at_again() -> None:
+    before = gc.get_threshold()
+    try:
+        settle()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold()[0] > before[0]
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def test_at_the_start_the_collector_hardly_looks() -> None:
+    before = gc.get_threshold()
+    try:
+        hurry()
+        assert gc.get_threshold()[0] > 100 * before[0]
+    finally:
+        gc.set_threshold(*before)

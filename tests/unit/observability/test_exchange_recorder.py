@@ -1,0 +1,178 @@
+import asyncio
+
+import pytest
+
+from proxy.backends.client import ReplyEvents
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyUnreadable,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question
+from proxy.conversation.tools import ToolCall, ToolUse
+from proxy.errors import BackendTimedOut, TemperError
+from proxy.facts import Coerced, Outcome
+from proxy.guardrails.traits import GENERIC as GENERIC_TRAITS
+from proxy.inference.preparation import Policy, draft
+from proxy.observability import exchange_recorder as taping
+from proxy.observability.exchange_recorder import Tape, event_of, piece_of
+from proxy.observability.record import AttemptRecord, RequestRecord
+from proxy.observability.recording import RecordedCall, RecordedVerdict
+from proxy.profiles.known_model import KnownModel
+from proxy.profiles.profile import GENERIC
+from proxy.profiles.recognition import Evidence, Recognition
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.playbook import make_request
+
+REQUEST = make_request(tools=())
+QUESTION = Question(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
+KNOWN = KnownModel(
+    "test",
+    Recognition(GENERIC, ""),
+    GENERIC_TRAITS,
+    evidence=Evidence(("n",), "llama", "{{ }}", takes_tools=True),
+)
+RECORD = RequestRecord(
+    id="r",
+    begun_at=5.0,
+    seconds=1.0,
+    status=200,
+    attempts=(AttemptRecord("as_asked", 0, 0, "prose"),),
+    facts=(Coerced("f", "/a"),),
+    outcome=Outcome.REPAIRED,
+)
+PIECES: list[ReplyEvent] = [
+    TextDelta("a"),
+    ReasoningDelta("b"),
+    ToolCallStarted(1, None, "f"),
+    ToolCallStarted(1, "id", "f"),
+    ToolCallArgumentsDelta(1, "{"),
+    ReplyFinished("stop"),
+    ReplyUnreadable("odd"),
+]
+
+
+async def batches_of(*events: ReplyEvent) -> ReplyEvents:
+    for first in range(0, len(events), 2):
+        yield events[first : first + 2]
+
+
+def listened(tape: Tape, *script: ReplyEvent | TemperError) -> None:
+    """Put a question to a backend behind a tape."""
+    backend = tape.behind(ScriptedBackend([list(script)]))
+
+    async def ask() -> list[ReplyEvent]:
+        return [event async for batch in backend.ask(QUESTION, {}) for event in batch]
+
+    heard = asyncio.run(ask())
+    assert heard == list(script)
+
+
+@pytest.mark.parametrize("event", PIECES)
+def test_what_is_written_down_can_be_read_again(event: ReplyEvent) -> None:
+    piece = piece_of(event)
+    assert piece is not None
+    assert event_of(piece) == event
+
+
+def test_what_nobody_judges_is_not_written_down() -> None:
+    assert piece_of(ReplyStarted()) is None
+    assert piece_of(PromptProgress(3, 2, 1)) is None
+
+
+@pytest.mark.parametrize("piece", [["text"], ["text", 1], ["odd", "x"], ["call", "1", None, "f"]])
+def test_what_is_no_piece_is_refused(piece: list[str | int | None]) -> None:
+    with pytest.raises(ValueError, match="is no piece"):
+        event_of(piece)
+
+
+def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
+    tape = Tape()
+    listened(
+        tape,
+        ReplyStarted(),
+        TextDelta("a"),
+        TextDelta("b"),
+        ToolCallStarted(0, "i", "f"),
+        ToolCallArgumentsDelta(0, "{"),
+        ToolCallArgumentsDelta(0, "}"),
+        ToolCallArgumentsDelta(1, "["),
+        ReasoningDelta("c"),
+        TextDelta("d"),
+        ReplyFinished("stop"),
+    )
+    assert tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations == (
+        (
+            ["text", "ab"],
+            ["call", 0, "i", "f"],
+            ["arguments", 0, "{}"],
+            ["arguments", 1, "["],
+            ["reasoning", "c"],
+            ["text", "d"],
+            ["finished", "stop"],
+        ),
+    )
+
+
+def test_a_failure_is_kept_as_its_word() -> None:
+    tape = Tape()
+    with pytest.raises(BackendTimedOut):
+        listened(tape, TextDelta("a"), BackendTimedOut("b", "was slow"))
+    (generation,) = tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations
+    assert generation == (["text", "a"], ["failed", "timed_out"])
+
+
+def test_the_backend_is_the_same_in_all_else() -> None:
+    backend = ScriptedBackend()
+    taped = Tape().behind(backend)
+    assert taped.name == backend.name
+    assert asyncio.run(taped.health()) is backend.state
+
+
+def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
+    tape = Tape()
+    call = ToolCalled(0, ToolCall("id", "f", "{}"))
+    events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
+
+    async def run() -> list[ReplyEvent]:
+        return [event async for batch in tape.before(batches_of(*events)) for event in batch]
+
+    assert asyncio.run(run()) == events
+    kept = tape.exchange(KNOWN, draft(REQUEST, Policy(is_strict=True)), RECORD)
+    assert (kept.id, kept.at, kept.request) == ("r", 5.0, {"model": "test"})
+    assert kept.answer.text == "Hello"
+    assert kept.answer.calls == (RecordedCall(name="f", arguments="{}"),)
+    assert kept.answer.finish_reason == "stop"
+    assert kept.verdict == RecordedVerdict(
+        outcome="repaired", attempts=(("as_asked", "prose"),), repairs="coerced=1"
+    )
+    assert (kept.model.names, kept.model.architecture) == (("n",), "llama")
+    assert (kept.model.template, kept.model.takes_tools) == ("{{ }}", True)
+    assert kept.model.profile is None
+    assert kept.policy.is_strict
+
+
+@pytest.mark.parametrize("where", ["generation", "answer"])
+def test_what_is_kept_of_one_exchange_is_bounded(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taping, "_MOST_CHARACTERS", 10)
+    tape = Tape()
+    tape.begin()
+    for _ in range(10):
+        assert tape.is_whole
+        if where == "generation":
+            tape.note(["text", "x"])
+        else:
+            asyncio.run(anext(tape.before(batches_of(TextDelta("x")))))
+    tape.note(["text", "x"])
+    assert not tape.is_whole
+    kept = tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD)
+    assert len(str(kept.generations[0])) + len(kept.answer.text) < 40

@@ -1,0 +1,223 @@
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.types import Message
+
+from proxy import errors
+from proxy.conversation.replies import UsageReported
+from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
+from proxy.facts import Asked as AskedFact
+from proxy.facts import RejectedReply
+from proxy.observability.live_request import Account, Asked, word_for
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens
+from proxy.observability.trace_context import TraceContext, trace_of
+
+ASKED = Asked("m", "default", "http://b", stream=True)
+
+
+@dataclass
+class Crowd:
+    """Follows the load."""
+
+    waiting: int = 0
+    running: int = 0
+    share: float = 0.0
+    seen: list[tuple[int, int, float]] = field(default_factory=list)
+
+    def wait(self, by: int) -> None:
+        self.waiting += by
+        self.seen.append((self.waiting, self.running, self.share))
+
+    def run(self, by: int, share: float) -> None:
+        self.running += by
+        self.share += share
+        self.seen.append((self.waiting, self.running, self.share))
+
+
+def ticking() -> Iterator[float]:
+    """Let a second pass between any two looks at the clock."""
+    now = 100.0
+    while True:
+        yield now
+        now += 1.0
+
+
+def an_account(trace: TraceContext | None = None) -> Account:
+    account = Account("r", trace, clock=ticking().__next__)
+    account.asked = ASKED
+    return account
+
+
+def run_attempts(account: Account, *failures: TemperError | None) -> None:
+    for failure in failures:
+        with suppress(TemperError), account.attempt({}):
+            if failure is not None:
+                raise failure
+
+
+def test_moments_become_durations() -> None:
+    account = an_account()
+    account.wait(None)
+    account.admit(0.0)
+    run_attempts(account, None)
+    account.show()
+    account.show()
+    account.facts = (AskedFact("as_asked"),)
+    account.status = 200
+    record = account.record()
+    assert (record.queued, record.first_token, record.seconds) == (1.0, 5.0, 6.0)
+    assert record.attempts == (AttemptRecord("as_asked", 3.0, 1.0),)
+    assert (record.model, record.service, record.backend) == ("m", "default", "http://b")
+    assert record.left is None
+
+
+def test_each_attempt_has_its_own_defect_and_its_own_error() -> None:
+    account = an_account()
+    run_attempts(account, None, BackendTimedOut("b", "was slow"))
+    account.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
+    assert [(one.rung, one.defect, one.error) for one in account.record().attempts] == [
+        ("as_asked", "prose", None),
+        ("nudged", None, "timed_out"),
+    ]
+
+
+def test_nonsense_is_shown_in_the_debug_log_alone_escaped_and_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "proxy")
+    nonsense = BackendSpokeNonsense("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
+    run_attempts(an_account(), nonsense, BackendUnavailable("b", "is down"))
+    (logged,) = caplog.records
+    assert logged.levelno == logging.DEBUG
+    assert "b'\\x1b[31mxxx" in logged.getMessage()
+    assert len(logged.getMessage()) < 3_000
+
+
+def test_an_attempt_that_proved_too_long_is_kept_though_its_turn_is_gone() -> None:
+    account = an_account()
+    run_attempts(account, errors.ContextOverflow("too long", 9, 8), None)
+    account.facts = (AskedFact("as_asked"),)
+    assert [(one.rung, one.error) for one in account.record().attempts] == [
+        ("as_asked", "context_overflow"),
+        ("as_asked", None),
+    ]
+
+
+def test_usage_is_counted_as_far_as_it_was_told() -> None:
+    account = an_account()
+    account.usage = UsageReported({"prompt_tokens": 3, "prompt_tokens_details": None})
+    assert account.record().tokens == Tokens(3, None, None)
+
+
+def test_a_client_that_left_had_come_so_far() -> None:
+    gone = Account("r")
+    assert gone.record().left is Phase.RECEIVING
+    account = an_account()
+    account.wait(None)
+    assert account.record().left is Phase.QUEUED
+    account.admit(0.0)
+    run_attempts(account, None)
+    account.facts = (AskedFact("as_asked"),)
+    assert account.record().left is Phase.BEFORE_FIRST_TOKEN
+    run_attempts(account, None)
+    account.facts = (AskedFact("as_asked"), AskedFact("nudged"))
+    assert account.record().left is Phase.BETWEEN_ATTEMPTS
+    account.show()
+    assert account.record().left is Phase.STREAMING
+
+
+def test_the_crowd_is_followed_and_left_from_wherever_one_stands() -> None:
+    crowd = Crowd()
+    account = an_account()
+    account.wait(crowd)
+    account.admit(0.25)
+    account.record()
+    assert crowd.seen == [(1, 0, 0.0), (0, 0, 0.0), (0, 1, 0.25), (0, 0, 0.0)]
+    tired = an_account()
+    tired.wait(crowd)
+    tired.record()
+    assert (crowd.waiting, crowd.running) == (0, 0)
+
+
+def test_waiting_for_the_model_is_waiting_as_well() -> None:
+    crowd = Crowd()
+    account = an_account()
+    with account.loading(crowd):
+        assert crowd.waiting == 1
+    account.wait(crowd)
+    account.admit(0.0)
+    assert account.record().queued == 2.0
+    assert (crowd.waiting, crowd.running) == (0, 0)
+
+
+def test_whoever_was_never_admitted_waited_to_the_end() -> None:
+    loading = an_account()
+    with suppress(BackendTimedOut), loading.loading(None):
+        raise BackendTimedOut("b", "was slow")
+    record = loading.record()
+    assert (record.queued, record.seconds, record.overhead) == (1.0, 3.0, 2.0)
+    queueing = an_account()
+    queueing.wait(None)
+    record = queueing.record()
+    assert (record.queued, record.seconds, record.overhead) == (1.0, 2.0, 1.0)
+    assert an_account().record().queued is None
+
+
+def test_headers_travel_as_they_are_unless_there_is_a_trace() -> None:
+    with an_account().attempt({"traceparent": "theirs"}) as headers:
+        assert headers == {"traceparent": "theirs"}
+    trace = trace_of("")
+    account = an_account(trace)
+    account.facts = (AskedFact("as_asked"),)
+    with account.attempt({"traceparent": "theirs", "x": "y"}) as headers:
+        ours = trace_of(headers["traceparent"])
+    assert headers["x"] == "y"
+    assert ours.trace_id == trace.trace_id
+    record = account.record()
+    assert record.trace == trace
+    assert record.attempts[0].span_id == ours.parent_id
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (errors.BackendUnavailable("b", "loads", loading=True), "loading"),
+        (errors.BackendUnavailable("b", "is down"), "unavailable"),
+        (errors.BackendTimedOut("b", "was slow"), "timed_out"),
+        (errors.BackendRefused("b", 500, "no"), "refused"),
+        (errors.BackendSpokeNonsense("b", "babbled"), "nonsense"),
+        (errors.ContextOverflow("long", 9, 8), "context_overflow"),
+        (errors.InvalidRequest("odd"), "invalid_request"),
+        (errors.BackendFailed("b", "failed"), "failed"),
+    ],
+)
+def test_every_failure_has_its_word(error: TemperError, word: str) -> None:
+    assert word_for(error) == word
+
+
+def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
+    async def scene() -> list[int]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        account = Account("req_1")
+        noting = account.noting(send)
+        messages: list[Message] = [
+            {"type": "http.response.start", "status": 201},
+            {"type": "http.response.body", "more_body": True},
+            {"type": "http.response.body"},
+        ]
+        seen: list[int] = []
+        for message in messages:
+            await noting(message)
+            seen.append(account.status)
+        assert len(sent) == 3
+        return seen
+
+    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]

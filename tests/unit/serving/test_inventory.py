@@ -1,0 +1,101 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import InvalidConfiguration, LaunchFailed
+from proxy.serving.inventory import Listed, known_profiles, served_models
+from proxy.settings import Settings, load_settings
+from tests.fakes.llama import build_model
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening
+
+
+def profile_of(listed: Listed) -> str:
+    assert listed.known is not None
+    return listed.known.recognition.profile.name
+
+
+def test_a_running_server_is_asked_for_its_models() -> None:
+    async def ask() -> list[tuple[str, str]]:
+        backend = ScriptedBackend()
+        backend.models = {"data": [{"id": "some-alias"}]}
+        backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
+        async with listening(backend) as behind:
+            settings = load_settings(None, {"backend": {"url": behind.url}})
+            served = await served_models(settings)
+        return [(one.name, profile_of(one)) for one in served]
+
+    assert asyncio.run(ask()) == [("some-alias", "gemma2")]
+
+
+def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
+    file = tmp_path / "Qwen3-8B-Q4_K_M.gguf"
+    file.write_bytes(b"GGUF, but no model at all")
+    settings = load_settings(None, {"model": {"path": str(file)}})
+    (listed,) = asyncio.run(served_models(settings))
+    assert (listed.name, profile_of(listed)) == (str(file), "qwen3")
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    settings = load_settings(None, {"model": {"path": str(tmp_path / "none.gguf")}})
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        asyncio.run(served_models(settings))
+
+
+def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
+    with pytest.raises(InvalidConfiguration, match="--backend-url"):
+        asyncio.run(served_models(Settings()))
+
+
+def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
+    known = {one.name: one.summary()["profile"] for one in known_profiles(Settings())}
+    assert "qwen3-coder" in known["qwen3-coder"]
+    assert len(known) > 25
+
+
+def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
+    async def ask() -> tuple[Listed, ...]:
+        backend = ScriptedBackend()
+        backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
+        async with listening(backend) as behind:
+            remote = {"url": behind.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
+            models = {
+                "far": remote,
+                "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
+                "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
+            }
+            return await served_models(load_settings(None, {"models": models}))
+
+    far, near, download = asyncio.run(ask())
+    assert [one.name for one in (far, near, download)] == ["far", "near", "download"]
+    assert (profile_of(far), far.prospect) == ("gemma2", None)
+    assert (profile_of(near), near.document()["id"]) == ("qwen3", "near")
+    assert "models.near.profile" in near.summary()["profile"]
+    assert {"memory", "window", "hardware"} <= near.summary().keys()
+    assert "memory" in near.document()
+    assert (profile_of(download), download.prospect) == ("qwen2.5", None)
+
+
+def test_one_of_several_models_that_cannot_be_looked_at_keeps_no_other_from_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "Qwen3-8B.gguf").write_bytes(b"GGUF")
+    models = {
+        "gone": {"url": "http://[::1]:1"},
+        "missing": {"path": str(tmp_path / "none.gguf")},
+        "here": {"path": str(tmp_path / "Qwen3-8B.gguf")},
+    }
+    listed = asyncio.run(served_models(load_settings(None, {"models": models})))
+    gone, missing, here = listed
+    assert "http://[::1]:1 cannot be reached" in gone.summary()["problem"]
+    assert gone.document() == {"id": "gone", "problem": gone.problem}
+    assert "does not exist" in missing.problem
+    assert profile_of(here) == "qwen3"
+
+
+def test_a_profile_that_there_is_not_is_refused_by_the_name_of_its_setting() -> None:
+    models = {"a": {"url": "http://[::1]:1", "profile": "nonsense"}}
+    with pytest.raises(InvalidConfiguration) as raised:
+        asyncio.run(served_models(load_settings(None, {"models": models})))
+    assert raised.value.setting == "models.a.profile"

@@ -1,0 +1,160 @@
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+import pytest
+
+from proxy.backends.client import Description
+from proxy.guardrails.traits import Replay, Traits
+from proxy.profiles.known_model import Wishes, introduce
+from proxy.profiles.profile import GENERIC, Matching, Profile
+from proxy.profiles.recognition import Evidence
+from proxy.serving.known_models import KnownModels
+from tests.fakes.backend import ScriptedBackend
+
+FALCON = Profile(
+    "falcon", "Falcon", Traits(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+)
+HERON = Profile("heron", "Heron", Traits(convention="mistral"), Matching(("heron*",)))
+PROFILES = (FALCON, HERON)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asked:
+    """Known models of one backend, under a clock that only the test moves."""
+
+    def __init__(self, wishes: Wishes | None = None) -> None:
+        self.clock = Clock()
+        self.backend = ScriptedBackend()
+        self.models = KnownModels(self.backend, PROFILES, wishes or Wishes(), clock=self.clock)
+
+    def profile(self, model: str = "m") -> str:
+        return asyncio.run(self.models.look_up(model)).recognition.profile.name
+
+    def serves(self, name: str, *, is_provisional: bool = False) -> None:
+        self.backend.description = Description((name,), is_provisional=is_provisional)
+
+
+def test_the_backend_is_asked_once_for_each_model() -> None:
+    asked = Asked()
+    assert [asked.profile("falcon-7b"), asked.profile("falcon-7b")] == ["falcon", "falcon"]
+    assert asked.profile("heron-2") == "heron"
+    assert asked.backend.described == ["falcon-7b", "heron-2"]
+
+
+class SlowBackend(ScriptedBackend):
+    """A backend that describes nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_describe = asyncio.Event()
+
+    async def describe(self, model: str) -> Description:
+        described = await super().describe(model)
+        await self.may_describe.wait()
+        return described
+
+
+@pytest.mark.anyio
+async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for_nobody() -> None:
+    backend = SlowBackend()
+    models = KnownModels(backend, PROFILES)
+    first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
+    other = asyncio.create_task(models.look_up("heron-2"))
+    await asyncio.sleep(0)
+    first.cancel()
+    backend.may_describe.set()
+    found = await asyncio.gather(*others, other)
+    assert [one.recognition.profile.name for one in found] == ["falcon"] * 19 + ["heron"]
+    assert backend.described == ["falcon-7b", "heron-2"]
+    assert first.cancelled()
+
+
+def test_what_a_backend_says_of_tools_reaches_the_traits() -> None:
+    asked = Asked()
+    asked.backend.description = Description(("heron-2",), takes_tools=True)
+    assert asyncio.run(asked.models.look_up("m")).traits.convention == ""
+    other = Asked()
+    other.backend.description = Description(("falcon-7b",), takes_tools=False)
+    assert asyncio.run(other.models.look_up("m")).traits.convention == "hermes"
+
+
+def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
+    asked = Asked()
+    asked.serves("falcon-7b")
+    assert asked.profile() == "falcon"
+    asked.serves("heron-2")
+    assert asked.profile() == "falcon"
+    asked.clock.now += 61
+    assert asked.profile() == "heron"
+
+
+def test_what_a_loading_server_says_is_soon_asked_again() -> None:
+    asked = Asked()
+    asked.serves("m", is_provisional=True)
+    assert asked.profile() == "generic"
+    asked.serves("falcon-7b")
+    asked.clock.now += 3
+    assert asked.profile() == "falcon"
+
+
+def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
+    asked = Asked()
+    asked.serves("falcon-7b")
+    assert asked.profile() == "falcon"
+    asked.serves("m", is_provisional=True)
+    asked.clock.now += 61
+    assert asked.profile() == "falcon"
+    asked.serves("heron-2")
+    asked.clock.now += 3
+    assert asked.profile() == "heron"
+
+
+def test_clients_that_make_up_names_fill_no_memory() -> None:
+    asked = Asked()
+    for number in range(1000):
+        asked.profile(f"falcon-{number}")
+    asked.profile("falcon-999")
+    assert len(asked.backend.described) == 1000
+    asked.profile("falcon-1")
+    assert len(asked.backend.described) == 1001
+
+
+def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy.serving.known_models")
+    asked = Asked()
+    asked.profile("falcon-7b")
+    asked.profile("unheard-of")
+    asked.clock.now += 61
+    asked.profile("falcon-7b")
+    assert [record.getMessage() for record in caplog.records] == [
+        'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
+        "model 'unheard-of': nothing known matches; generic profile ('temper models' tells more)",
+    ]
+
+
+def test_the_operators_wishes_win() -> None:
+    evidence = Evidence(("falcon-7b",))
+    plain = introduce("m", evidence, PROFILES, Wishes())
+    assert plain.traits == FALCON.traits
+    chosen = introduce("m", evidence, PROFILES, Wishes(profile=HERON))
+    assert (chosen.recognition.profile, chosen.recognition.reason) == (
+        HERON,
+        "chosen by profile.name",
+    )
+    wished = introduce("m", evidence, PROFILES, Wishes(convention="json", replay=Replay.LAST))
+    assert wished.traits == replace(FALCON.traits, convention="json", replay=Replay.LAST)
+    assert introduce("m", evidence, (), Wishes()).recognition.profile is GENERIC
+
+
+def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
+    evidence = Evidence(("falcon-7b",), template="{{ messages }}")
+    assert introduce("m", evidence, PROFILES, Wishes()).traits.convention == "hermes"
+    assert introduce("m", evidence, PROFILES, Wishes(convention="")).traits.convention == ""

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import LaunchFailed
+from proxy.processes.model_file import ModelFile
+from proxy.processes.restarts import State
+from proxy.serving.managed_server import (
+    alias_of,
+    introduce_file,
+    launch_plan,
+    model_file,
+    supervisor,
+)
+from proxy.settings import Settings, load_settings
+
+OWN_PROFILE = """
+name = "falcon"
+title = "Falcon"
+sources = ["https://example.org/falcon"]
+[match]
+names = ["falcon-x*"]
+"""
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "my-llama-server"
+    path.touch(mode=0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("model", "command"),
+    [
+        (
+            {"path": "qwen3-8b.gguf"},
+            "-m qwen3-8b.gguf -np 2 -c 16384 --port 0 -a qwen3-8b "
+            "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0",
+        ),
+        (
+            {"hf_repo": "owner/Unheard-GGUF:Q4_K_M", "slots": 1, "context_tokens": 512},
+            "-hf owner/Unheard-GGUF:Q4_K_M -np 1 -c 512 --port 0 -a Unheard-GGUF",
+        ),
+        (
+            {
+                "path": "m.gguf",
+                "alias": "mine",
+                "gpu_layers": 20,
+                "flash_attention": "on",
+                "cache_type_k": "q8_0",
+                "cache_type_v": "q8_0",
+                "port": 9000,
+                "extra_arguments": ["-t", "4"],
+            },
+            "-m m.gguf -np 2 -c 16384 -ngl 20 -fa on -ctk q8_0 -ctv q8_0 --port 9000 -a mine -t 4",
+        ),
+    ],
+)
+def test_a_plan_is_made_of_settings_and_profile(
+    program: Path, model: dict[str, object], command: str
+) -> None:
+    wanted = settings_of(model={**model, "server": str(program)})
+    told = " ".join(launch_plan(wanted, wanted.model).command())
+    for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
+        assert same in told
+        told = told.replace(same, "")
+    assert told.replace(" --jinja --no-webui --slots --metrics", "") == f"{program} {command}"
+
+
+def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    wanted = settings_of(model={"path": str(model), "server": str(program)})
+    server = supervisor(wanted, wanted.model)
+    assert (server.name, server.status.state) == ("llama-server/m", State.STOPPED)
+
+
+def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:
+    wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        supervisor(wanted, wanted.model)
+
+
+def test_a_model_to_download_is_known_by_its_name() -> None:
+    own = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
+    assert model_file(own) == ModelFile(("owner/Qwen3-8B-GGUF",))
+    assert alias_of(own) == "Qwen3-8B-GGUF"
+
+
+def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
+    (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
+    wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
+    known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
+    assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
+    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).traits.syntaxes

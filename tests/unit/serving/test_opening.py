@@ -1,0 +1,86 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.client import Backend
+from proxy.backends.detected import DetectedBackend
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.pool import Pool
+from proxy.errors import InvalidConfiguration, LaunchFailed
+from proxy.serving.opening import ollama_wishes, open_services
+from proxy.settings import Settings, load_settings
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def opened(settings: Settings, model: str = "any") -> Backend:
+    async def open_it() -> Backend:
+        async with open_services(settings, ServerOptions(), lambda _: None) as services:
+            return services.find(model).backend
+
+    return asyncio.run(open_it())
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter"),
+    [
+        ("llama-server", LlamaServer),
+        ("ollama", Ollama),
+        ("openai", AdaptiveEngine),
+        ("auto", DetectedBackend),
+    ],
+)
+def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> None:
+    url = "http://127.0.0.1:1/v1"
+    backend = opened(settings_of(backend={"url": url, "kind": kind, "api_key": "k"}))
+    assert isinstance(backend, adapter)
+    assert backend.name == "http://127.0.0.1:1"
+
+
+def test_several_addresses_are_a_pool() -> None:
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
+    backend = opened(settings_of(backend={"urls": urls}))
+    assert isinstance(backend, Pool)
+    assert backend.name == "http://127.0.0.1:1, http://127.0.0.1:2"
+    assert not isinstance(opened(settings_of(backend={"urls": urls[:1]})), Pool)
+
+
+@pytest.mark.parametrize(
+    "sections", [{"backend": {"kind": "ollama"}}, {"ollama": {"model": "qwen3:8b"}}]
+)
+def test_an_ollama_is_where_its_own_client_would_look(
+    monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "box:1234")
+    assert opened(settings_of(**sections)).name == "http://box:1234"
+    elsewhere = {"url": "http://127.0.0.1:2", **sections.get("backend", {})}
+    assert opened(settings_of(**{**sections, "backend": elsewhere})).name == "http://127.0.0.1:2"
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "sent"),
+    [("", None), ("10m", "10m"), ("300", 300), ("-1", -1), ("1h30m", "1h30m")],
+)
+def test_what_is_asked_of_an_ollama_is_what_was_set(
+    keep_alive: str, sent: str | int | None
+) -> None:
+    wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
+    settings = settings_of(ollama=wanted).ollama
+    assert ollama_wishes(settings) == OllamaWishes("qwen3:8b", 8192, sent)
+    assert ollama_wishes(Settings().ollama) == OllamaWishes()
+
+
+def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        opened(settings_of(model={"path": str(tmp_path / "none.gguf")}))
+
+
+def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
+    with pytest.raises(InvalidConfiguration, match="--backend-url"):
+        opened(Settings())

@@ -1,0 +1,201 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.backends.client import Description, Health, Model, Passage
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import Request
+from proxy.errors import InvalidRequest, LaunchFailed, UnknownModel
+from proxy.processes.fleet import Fleet
+from proxy.processes.swapping import Model as SwappedModel
+from proxy.processes.swapping import Swapping
+from proxy.profiles.known_model import Wishes
+from proxy.profiles.profile import GENERIC
+from proxy.serving.admission import Admission, WaitingLine
+from proxy.serving.services import Services
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.servers import Server
+
+SERVING = ServerOptions()
+
+
+def two(first: ScriptedBackend, second: ScriptedBackend) -> Services:
+    return Services(
+        [
+            SERVING.service(first, name="small", aliases=("tiny", "gpt-4")),
+            SERVING.service(second, name="large"),
+        ]
+    )
+
+
+def test_a_request_reaches_the_model_that_it_names_by_name_or_alias() -> None:
+    first, second = ScriptedBackend(), ScriptedBackend()
+    services = two(first, second)
+    assert services.find("small").backend is first
+    assert services.find("gpt-4").backend is first
+    assert services.find("large").backend is second
+
+
+@pytest.mark.parametrize("model", ["", "Small", "other"])
+def test_a_model_that_nobody_has_is_an_error_that_lists_those_there_are(model: str) -> None:
+    with pytest.raises(UnknownModel) as raised:
+        two(ScriptedBackend(), ScriptedBackend()).find(model)
+    assert (raised.value.model, raised.value.known) == (model, ("small", "large"))
+
+
+def test_a_name_that_is_too_long_to_be_one_is_refused() -> None:
+    alone = SERVING.alone(ScriptedBackend())
+    alone.find("a/" * 256)
+    with pytest.raises(InvalidRequest, match="at most 512 characters, not 513") as raised:
+        alone.find("a/" * 256 + "b")
+    assert raised.value.param == "model"
+    assert len(str(raised.value)) < 100
+
+
+def test_a_backend_without_a_name_answers_for_every_name() -> None:
+    backend = ScriptedBackend()
+    alone = SERVING.alone(backend)
+    assert alone.find("anything") is alone.find("")
+    assert (alone.name, alone.find("").backend) == ("scripted", backend)
+    details: JsonObject = {"id": "one", "owned_by": "someone", "capabilities": ["tools"]}
+    assert asyncio.run(alone.models()) == (Model("one", details),)
+
+
+def test_an_alias_is_the_model_itself() -> None:
+    backend = ScriptedBackend()
+    service = two(backend, ScriptedBackend()).find("tiny")
+    assert asyncio.run(service.look_up("tiny")).model == "small"
+    assert backend.described == ["small"]
+
+
+def test_a_backend_is_asked_for_what_it_calls_the_model() -> None:
+    backend = ScriptedBackend()
+    service = SERVING.service(backend, name="small", aliases=("tiny",), upstream="org/Small-8B")
+    assert asyncio.run(service.look_up("tiny")).model == "org/Small-8B"
+    (shown,) = asyncio.run(service.offers())
+    assert (shown.id, backend.described) == ("small", ["org/Small-8B"])
+
+
+def test_models_are_listed_with_what_is_known_of_them() -> None:
+    template = "{% if enable_thinking %}<think>{% endif %}{{ tools }}"
+    told = Description(("small",), template=template, window=2048, senses=("vision",))
+    services = two(ScriptedBackend(description=told), ScriptedBackend(state=Health.UNREACHABLE))
+    small, large = asyncio.run(services.models())
+    assert (small.id, large.id) == ("small", "large")
+    assert small.details == {
+        "aliases": ["tiny", "gpt-4"],
+        "status": {"value": "loaded", "failed": False},
+        "capabilities": ["tools", "thinking", "vision"],
+        "context_window": 2048,
+        "meta": {"n_ctx": 2048},
+    }
+    assert large.details == {
+        "status": {"value": "failed", "failed": True},
+        "capabilities": ["tools"],
+    }
+    assert asyncio.run(services.show("gpt-4")) == small
+    assert services.name == "small, large"
+    with pytest.raises(UnknownModel):
+        asyncio.run(services.show("one"))
+
+
+def test_a_backend_without_a_name_shows_its_own_models_only() -> None:
+    alone = SERVING.alone(ScriptedBackend())
+    assert asyncio.run(alone.show("one")).id == "one"
+    with pytest.raises(UnknownModel) as raised:
+        asyncio.run(alone.show("two"))
+    assert raised.value.known == ("one",)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        (Health.READY, Health.UNREACHABLE, Health.READY),
+        (Health.UNREACHABLE, Health.LOADING, Health.LOADING),
+        (Health.UNREACHABLE, Health.UNREACHABLE, Health.UNREACHABLE),
+    ],
+)
+def test_the_best_backend_tells_how_all_of_it_feels(
+    first: Health, second: Health, together: Health
+) -> None:
+    services = two(ScriptedBackend(state=first), ScriptedBackend(state=second))
+    assert asyncio.run(services.health()) is together
+
+
+def test_a_model_can_have_wishes_of_its_own() -> None:
+    service = SERVING.service(ScriptedBackend(), name="small", wishes=Wishes(profile=GENERIC))
+    assert asyncio.run(service.look_up("small")).recognition.profile is GENERIC
+
+
+def test_a_catalogue_of_a_backend_is_listed_as_it_is() -> None:
+    backend = ScriptedBackend(catalogue=("one", "two"))
+    listed = asyncio.run(SERVING.alone(backend).models())
+    assert [model.id for model in listed] == ["one", "two"]
+    assert backend.described == []
+
+
+def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
+    async def scene() -> None:
+        server = Server()
+        fleet = Fleet({"small": server}, Swapping([SwappedModel("small")]))
+        service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
+        services = Services([service])
+        assert await services.health() is Health.READY
+        (small,) = await services.models()
+        assert small.details["status"] == {"value": "unloaded", "failed": False}
+        with service.hold() as hold:
+            assert hold is not None
+            server.finish(LaunchFailed("llama-server", "is out of memory"))
+            with pytest.raises(LaunchFailed):
+                await hold.granted()
+        (small,) = await services.models()
+        assert small.details["status"] == {"value": "failed", "failed": True}
+        assert await services.health() is Health.UNREACHABLE
+        assert server.starts == 1
+        await fleet.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "asked", "sent"),
+    [
+        ("", "small", b'"small"'),
+        ("", "tiny", b'"small"'),
+        ("org/Small-8B", "small", b'"org/Small-8B"'),
+        ("org/Small-8B", "org/Small-8B", b'"org/Small-8B"'),
+    ],
+)
+def test_a_backend_hears_the_name_that_it_knows(upstream: str, asked: str, sent: bytes) -> None:
+    service = SERVING.service(ScriptedBackend(), name="small", upstream=upstream)
+    request = Request(asked, (), {"model": json.dump(asked), "n": b"1"})
+    addressed = service.addressed(request)
+    assert addressed.fields["model"] == sent
+    assert list(addressed.fields) == list(request.fields)
+    assert addressed.model == asked
+    if asked == (upstream or "small"):
+        assert addressed is request
+
+
+@pytest.mark.parametrize(
+    ("parallel", "slots", "workers", "capacity"),
+    [(None, None, 2, None), (None, 4, 1, 4), (None, 4, 2, 2), (3, 4, 1, 3), (None, 1, 4, 1)],
+)
+def test_a_worker_has_its_part_of_the_slots(
+    parallel: int | None, slots: int | None, workers: int, capacity: int | None
+) -> None:
+    backend = ScriptedBackend(description=Description(("m",), slots=slots))
+    line = WaitingLine()
+    service = replace(SERVING.service(backend), parallel=parallel, admission=Admission(line))
+    service.resize(asyncio.run(service.look_up("m")), workers)
+    served = [line.join("k") for _ in range(9)]
+    assert sum(one is not None and one.is_served for one in served) == (capacity or 9)
+
+
+def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
+    service = SERVING.service(ScriptedBackend(), name="small", upstream="org/Small-8B")
+    passage = Passage("/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'})
+    assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
