@@ -1,4 +1,4 @@
-"""What a backend does on one connection: exactly these bytes, at this pace, with this end."""
+"""What a backend does on one connection: exactly these bytes, at this timeouts, with this end."""
 
 import asyncio
 import contextlib

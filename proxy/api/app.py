@@ -10,29 +10,32 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from proxy.api.errors import Problem, describe, not_found, wrong_method
+from proxy.api.errors import describe, error_response, not_found, wrong_method
+from proxy.api.fast_routes import FastRoutes
+from proxy.api.fronts import Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
-from proxy.api.reception import PASSED_ON, Reception
-from proxy.api.routes.chat import ChatCompletions, InputTokens
+from proxy.api.request_reader import PASSED_ON, RequestReader
+from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
 from proxy.api.routes.properties import properties_router
 from proxy.api.routes.relay import Relay
-from proxy.api.shortcut import Shortcut
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.conversation.workflows import Workflow
+from proxy.dialects.front import Problem
 from proxy.errors import TemperError
+from proxy.inference.budget import RetryBudget
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
+from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.service_options import ServiceOptions
 from proxy.serving.services import Services
 
-_CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
-_COUNT_PATH = "/v1/chat/completions/input_tokens"
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -47,7 +50,7 @@ class ServerOptions(ServiceOptions):
     """
 
     policy: Policy = field(default_factory=Policy)
-    pace: Pace = field(default_factory=Pace)
+    timeouts: StreamTimeouts = field(default_factory=StreamTimeouts)
     access: Access = field(default_factory=Access)
     origins: tuple[str, ...] = ()
     body: BodyLimits = field(default_factory=BodyLimits)
@@ -58,9 +61,16 @@ class ServerOptions(ServiceOptions):
 
 
 def create_app(
-    services: Services, serving: ServerOptions, observers: Observers | None = None
+    services: Services,
+    serving: ServerOptions,
+    observers: Observers | None = None,
+    fronts: Fronts | None = None,
 ) -> FastAPI:
-    """Make the application; whoever opened the backends and observers closes them."""
+    """Make the application; whoever opened the backends and observers closes them.
+
+    Clients speak the languages of `fronts`, all there are where nobody says which.
+    """
+    fronts = fronts or all_fronts()
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
@@ -68,30 +78,37 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    reception = Reception(
-        services, serving.policy, serving.body, serving.forwards_authorization, serving.workflows
-    )
     observers = observers or Observers()
-    answering = ChatCompletions(
-        reception, serving.pace, workers=serving.workers, observers=observers
-    )
-    chat = Idempotency(answering, serving.body)
-    for path in _CHAT_PATHS:
-        app.router.routes.append(Route(path, chat, methods=["POST"]))
-    app.router.routes.append(Route(_COUNT_PATH, InputTokens(reception), methods=["POST"]))
+    reader = RequestReader(serving.body, serving.forwards_authorization)
+    preparation = RequestPreparation(services, serving.policy, serving.workflows)
+    budget, fast = RetryBudget(), dict[str, ASGIApp]()
+    for route in fronts:
+        chat = Chat(
+            route.front,
+            reader,
+            preparation,
+            serving.timeouts,
+            budget,
+            serving.workers,
+            observers,
+        )
+        endpoint = Idempotency(chat, serving.body, route.front.is_complete)
+        fast |= dict.fromkeys(route.paths, endpoint)
+        if route.count_path:
+            fast[route.count_path] = TokenCount(route.front, reader, preparation)
     for path in PASSED_ON:
-        relay = Relay(path, reception, serving.pace, serving.workers, observers)
-        app.router.routes.append(Route(path, relay, methods=["POST"]))
+        fast[path] = Relay(path, reader, preparation, serving.timeouts, serving.workers, observers)
+    app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
     app.include_router(models_router(services))
     app.include_router(properties_router(services))
     app.include_router(health_router(services))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))
-    describe_posts(app, _CHAT_PATHS, _COUNT_PATH, PASSED_ON)
+    describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
-    app.add_middleware(Shortcut, endpoints=dict.fromkeys(_CHAT_PATHS, chat))
-    app.add_middleware(Limits, access=serving.access, open_paths=open_paths)
+    app.add_middleware(FastRoutes, endpoints=fast)
+    app.add_middleware(Limits, access=serving.access, fronts=fronts, open_paths=open_paths)
     if serving.origins:  # outside of the limits, as a browser asks for permission without a key
         allowed = [*serving.origins]
         app.add_middleware(
@@ -103,16 +120,17 @@ def create_app(
 def _add_error_pages(app: FastAPI) -> None:
     """Give every failure OpenAI's error body, also those of the framework."""
 
-    async def temper_error(_: Request, error: Exception) -> Response:
+    async def temper_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, TemperError)  # noqa: S101 - registered for this kind only
-        return describe(error).response()
+        return error_response(describe(error), request.scope)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this kind only
-        return _framework_problem(request, error, tuple(sorted(app.openapi()["paths"]))).response()
+        known = tuple(sorted(app.openapi()["paths"]))
+        return error_response(_framework_problem(request, error, known), request.scope)
 
-    async def bug(_: Request, __: Exception) -> Response:
-        return describe(TemperError()).response()
+    async def bug(request: Request, _: Exception) -> Response:
+        return error_response(describe(TemperError()), request.scope)
 
     app.add_exception_handler(TemperError, temper_error)
     app.add_exception_handler(HTTPException, http_error)

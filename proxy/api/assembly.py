@@ -3,7 +3,7 @@
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
@@ -37,7 +37,7 @@ def serving_of(settings: Settings) -> ServerOptions:
             streams_calls=guardrails.stream_calls,
         ),
         workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
-        pace=Pace(
+        timeouts=StreamTimeouts(
             keep_alive=server.keep_alive_seconds,
             deadline=settings.backend.deadline_seconds,
             grace=server.grace_seconds,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from proxy.api.errors import Problem
+from proxy.api.errors import error_response
+from proxy.dialects.front import Problem
 
 _MOST_HEADERS = 200
 _HEAD_BYTES = 64 * 1024
@@ -155,7 +156,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._stop_expecting()
         if self.transport.is_closing():
             return
-        answer = problem.response()
+        answer = error_response(problem, {})
         headers = [*answer.raw_headers, (b"connection", b"close")]
         lines = b"".join(b"%s: %s\r\n" % header for header in headers)
         self.transport.write(

@@ -1,6 +1,6 @@
-"""Errors as clients see them: the one place where a kind of error gets a status and a body.
+"""Errors as clients see them: the one place where a kind of error gets a status.
 
-Every body is `{"error": {"message", "type", "param", "code"}}`, as OpenAI's SDKs expect.
+How its body looks is the business of the front end whose path was asked for.
 """
 
 from collections.abc import Mapping
@@ -8,43 +8,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 from proxy import errors
-from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.api.fronts import CHAT
+from proxy.conversation.json import JsonValue
+from proxy.dialects.front import Front, Problem
 from proxy.errors import TemperError
 
 _RETRY_SECONDS = "5"
 _NO_RETRY = {"x-should-retry": "false"}
 _SERVER_STATUSES_KEPT = (501, 503, 504)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """An error ready for the wire; `details` are further members of the error object."""
-
-    status: int
-    kind: str
-    message: str
-    code: str | None = None
-    param: str | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    details: Mapping[str, JsonValue] = field(default_factory=lambda: MappingProxyType({}))
-
-    def body(self) -> JsonObject:
-        """Return the JSON body."""
-        error: JsonObject = {
-            "message": self.message,
-            "type": self.kind,
-            "param": self.param,
-            "code": self.code,
-            **self.details,
-        }
-        return {"error": error}
-
-    def response(self) -> Response:
-        """Return the HTTP response."""
-        return Response(json.dump(self.body()), self.status, dict(self.headers), "application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +64,14 @@ def describe(error: TemperError) -> Problem:
             return _unavailable(str(error), "backend_unavailable")
         case _:
             return Problem(500, "server_error", "Internal error; see the server's log.")
+
+
+def error_response(problem: Problem, scope: Scope) -> Response:
+    """Put a problem as the client of a request expects it."""
+    state = scope.get("state", {})
+    front: Front = state.get("front", CHAT)
+    reply = front.error(problem, state.get("request_id", ""))
+    return Response(reply.body, reply.status, dict(reply.headers), "application/json")
 
 
 def not_found(path: str, known: tuple[str, ...]) -> Problem:

@@ -1,10 +1,5 @@
-"""One chat request at the HTTP edge: from its turn to the bytes of the answer.
+"""One request at the HTTP edge: from its turn to the bytes of the answer."""
 
-It owns what the pure middle must not have: the clock, fresh ids and the answer's identity.
-"""
-
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
@@ -13,11 +8,10 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.errors import describe
-from proxy.api.streaming import EventStream, Pace, while_connected, within
+from proxy.api.errors import describe, error_response
+from proxy.api.streaming import EventStream, StreamTimeouts, while_connected, within
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import Backend, ReplyEvents
-from proxy.conversation import json
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -27,15 +21,14 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Request
-from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
+from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.inference.audience import Audience
 from proxy.inference.turn import State, Turn
-from proxy.observability.exchange_recorder import Tape
-from proxy.observability.live_request import Account
+from proxy.observability.exchange_recorder import ExchangeRecorder
+from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
@@ -64,91 +57,87 @@ class SlotTerms:
     shorter: Shorter = _no_shorter
 
 
-def new_call_id() -> str:
-    """Make the id of a tool call."""
-    return f"call_{secrets.token_hex(12)}"
-
-
-def identity_of(first: ReplyEvent | None, request: Request) -> Identity:
-    """Identify an answer as the backend did, as far as it has, and else in a way of our own."""
-    started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-    made_id = started.id or f"chatcmpl-{secrets.token_hex(12)}"
-    return Identity.of(started, id=made_id, created=int(time.time()), model=request.model)
-
-
 class Exchange:
-    """Answers one chat request; what happens to it goes into an account."""
+    """Answers one request; what happens to it is noted in `live`."""
 
     def __init__(
         self,
-        request: Request,
+        answering: Answering,
         turn: Turn,
         backend: Backend,
-        pace: Pace,
+        timeouts: StreamTimeouts,
         *,
         terms: SlotTerms | None = None,
-        account: Account | None = None,
+        live: LiveRequest | None = None,
     ) -> None:
-        self._request = request
+        self._answering = answering
         self._turn = turn
         self._backend = backend
-        self._pace = pace
+        self._timeouts = timeouts
         self._terms = terms or SlotTerms()
-        self._account = account or Account("")
-        self._begun: ChunkEncoder | None = None
+        self._live = live or LiveRequest("")
+        self._is_stream = False
         self._streaming: EventStream[ReplyEvent] | None = None
         self._is_filled = False
         self._is_seen = False
         self._shortenings = 0
         self._prefix = ""
 
-    def resume(self, begun: ChunkEncoder | None) -> None:
-        """Go on with a stream whose beginning the client has seen, None if it has not."""
-        self._begun = begun
-
-    async def answer(
+    async def stream(
         self,
         scope: Scope,
-        receive: Receive,
         send: Send,
+        receive: Receive,
         headers: dict[str, str],
         *,
-        tape: Tape | None = None,
+        recorder: ExchangeRecorder | None = None,
+        begun: StreamEncoder | None = None,
     ) -> None:
-        """Answer the client, or stop all work as soon as it has gone.
+        """Stream the answer, or stop all work as soon as the client has gone.
 
-        `headers` are those that travel upstream; a `tape` hears what the client gets.
+        `headers` are those that travel upstream; a `recorder` hears what the client gets. A stream
+        that the client has seen the beginning of was `begun` by somebody else.
         """
-        batches = self._watched(headers, self if tape is None else None)
-        if tape is not None:
-            batches = tape.before(batches)
-        self._prefix = headers.get(PREFIX_HEADER, "")
-        noted_send = self._account.noting(send)
+        self._is_stream = True
+        batches = self._events(headers, recorder, self if recorder is None else None)
+        streaming = self._streaming = EventStream(
+            batches,
+            self._encoder,
+            self._timeouts,
+            backend=self._backend.name,
+            headers=self._headers,
+            cut_off=self._cut_off,
+        )
+        if begun is not None:
+            streaming.go_on(_ReportingEncoder(begun, lambda: self._facts))
+        async with aclosing(batches):
+            await while_connected(receive, lambda: streaming(scope, send))
+
+    async def whole(
+        self,
+        scope: Scope,
+        send: Send,
+        receive: Receive,
+        headers: dict[str, str],
+        *,
+        recorder: ExchangeRecorder | None = None,
+    ) -> None:
+        """Answer with one body, under the same conditions as a stream."""
+        batches = self._events(headers, recorder)
 
         async def work() -> None:
-            if self._request.stream:
-                streaming = self._streaming = EventStream(
-                    batches,
-                    self._encoder,
-                    self._pace,
-                    backend=self._backend.name,
-                    headers=self._headers,
-                    cut_off=self._cut_off,
-                )
-                await streaming(scope, noted_send)
-            else:
-                response = await self._whole(batches)
-                await response(scope, receive, noted_send)
+            response = await self._whole(batches, scope)
+            await response(scope, receive, send)
 
         async with aclosing(batches):
             await while_connected(receive, work)
 
     def close(self) -> None:
-        """Hand over to the account what became of the turn."""
-        self._account.facts = self._facts
-        self._account.served_by(self._backend.name)
+        """Note what happened to the turn."""
+        self._live.facts = self._facts
+        self._live.served_by(self._backend.name)
         if self._turn.state is State.DONE:
-            self._account.outcome = outcome(self._account.facts)
+            self._live.outcome = outcome(self._live.facts)
 
     @property
     def is_ready(self) -> bool:
@@ -161,19 +150,29 @@ class Exchange:
         self._notice(events)
         self._streaming.show(events)
 
+    def _events(
+        self,
+        headers: dict[str, str],
+        recorder: ExchangeRecorder | None,
+        audience: Audience | None = None,
+    ) -> ReplyEvents:
+        self._prefix = headers.get(PREFIX_HEADER, "")
+        batches = self._watched(headers, audience)
+        return batches if recorder is None else recorder.before(batches)
+
     async def _watched(
         self, headers: dict[str, str], audience: Audience | None = None
     ) -> ReplyEvents:
         """Stream the turn's events, noting what the record needs."""
-        account = self._account
-        account.wait(self._terms.load)
+        live = self._live
+        live.wait(self._terms.load)
         async with self._terms.slot:
-            account.admit(self._share)
+            live.admit(self._share)
             is_over = False
             while not is_over:
                 try:
                     replying = converse(
-                        self._turn, self._backend, headers, account.attempt, audience=audience
+                        self._turn, self._backend, headers, live.attempt, audience=audience
                     )
                     async with aclosing(replying) as batches:
                         async for batch in batches:
@@ -187,17 +186,17 @@ class Exchange:
     def _notice(self, batch: Sequence[ReplyEvent]) -> None:
         if not self._is_seen and any(isinstance(event, _SEEN) for event in batch):
             self._is_seen = True
-            self._account.show()
+            self._live.show()
         if batch and not isinstance(batch[-1], TextDelta):
             for event in batch[-2:]:  # the usage and the end are the last
                 self._notice_end(event)
 
     def _notice_end(self, event: ReplyEvent) -> None:
         if isinstance(event, UsageReported):
-            self._account.usage = event
+            self._live.usage = event
             self._is_filled = event.usage.get("total_tokens") == self._terms.window
         elif isinstance(event, ReplyFinished):
-            self._account.finish_reason = event.reason
+            self._live.finish_reason = event.reason
 
     def _cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
         """Return the end of an answer that flowed until its time was over."""
@@ -212,7 +211,7 @@ class Exchange:
 
         It is too late once a client that streams has seen a part of an answer.
         """
-        is_too_late = self._is_seen and self._request.stream
+        is_too_late = self._is_seen and self._is_stream
         if is_too_late or self._shortenings == _MOST_SHORTENINGS:
             return False
         self._shortenings += 1
@@ -233,33 +232,29 @@ class Exchange:
             return self._turn.facts
         return (*self._turn.facts, WindowFilled(self._terms.window))
 
-    async def _whole(self, batches: ReplyEvents) -> Response:
-        """Assemble one JSON body from the same events that a stream would show."""
-        builder: CompletionBuilder | None = None
+    async def _whole(self, batches: ReplyEvents, scope: Scope) -> Response:
+        """Assemble one body from the same events that a stream would show."""
+        builder: AnswerBuilder | None = None
         try:
-            async with within(self._pace.deadline, self._backend.name):
+            async with within(self._timeouts.deadline, self._backend.name):
                 async for batch in batches:
                     # a turn that was begun anew, with a shorter prompt, starts once more
                     if builder is None or isinstance(batch[0], ReplyStarted):
-                        builder = CompletionBuilder(identity_of(batch[0], self._request))
+                        builder = self._answering.builder(batch[0])
                     for event in batch:
                         builder.add(event)
         except TemperError as error:
             rest = self._cut_off(error) if builder is not None else ()
             if builder is None or not rest:
-                return describe(error).response()
+                return error_response(describe(error), scope)
             for event in rest:
                 builder.add(event)
-        body = json.dump(builder.build() if builder is not None else {})
-        told = {f"x-temper-{name}": value for name, value in report(self._facts).items()}
-        headers = {**self._headers(), **told}
-        return Response(body, 200, headers, "application/json")
+        body = (builder or self._answering.builder(None)).build()
+        reported = {f"x-temper-{name}": value for name, value in report(self._facts).items()}
+        return Response(body, 200, {**self._headers(), **reported}, "application/json")
 
-    def _encoder(self, first: ReplyEvent | None) -> "_StreamEncoder":
-        chunks = self._begun or ChunkEncoder(
-            identity_of(first, self._request), self._request.include_usage
-        )
-        return _StreamEncoder(chunks, lambda: self._facts)
+    def _encoder(self, first: ReplyEvent | None) -> "_ReportingEncoder":
+        return _ReportingEncoder(self._answering.begin(first), lambda: self._facts)
 
     def _headers(self) -> dict[str, str]:
         shape = context(self._turn.facts)
@@ -268,25 +263,14 @@ class Exchange:
         return {"x-temper-backend": self._backend.name, **prefix, **told}
 
 
-class _StreamEncoder:
-    """The chunks of one answer; what became of it is reported in a comment before the end."""
+class _ReportingEncoder:
+    """The stream of one answer; what happened is reported in comments before its end."""
 
-    def __init__(self, chunks: ChunkEncoder, facts: Callable[[], tuple[Fact, ...]]) -> None:
-        self._chunks = chunks
+    def __init__(self, stream: StreamEncoder, facts: Callable[[], tuple[Fact, ...]]) -> None:
+        self._stream = stream
         self._facts = facts
-        self._is_over = False
-
-    def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        """Return the chunks of events."""
-        self._is_over = isinstance(events[-1], ReplyFinished)
-        return self._chunks.encode_all(events)
-
-    def keep_alive(self) -> bytes:
-        """Return a chunk without content: some clients do not count comments as life.
-
-        Nothing may follow the finish reason, so there is none behind it.
-        """
-        return b"" if self._is_over else self._chunks.keep_alive()
+        self.encode_all = stream.encode_all
+        self.keep_alive = stream.keep_alive
 
     def end(self) -> bytes:
         """Return the report and the end mark."""
@@ -294,9 +278,8 @@ class _StreamEncoder:
         shape = told.pop("context", "")
         facts = "; ".join(f"{name}={value}" for name, value in told.items())
         comments = [f"x-temper {facts}"] + ([f"x-temper-context {shape}"] if shape else [])
-        return b"".join(map(self._chunks.comment, comments)) + self._chunks.done()
+        return b"".join(map(self._stream.comment, comments)) + self._stream.end()
 
     def fail(self, error: TemperError) -> bytes:
-        """Return an error event, and no end mark: SDKs raise on it."""
-        self._is_over = True
-        return self._chunks.error(describe(error).body())
+        """Return an error as the end of the stream."""
+        return self._stream.fail(describe(error))

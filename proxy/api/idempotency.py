@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.api.errors import describe
+from proxy.api.errors import describe, error_response
 from proxy.api.headers import headers_of
 from proxy.api.limits import BodyLimits, read_body
 from proxy.api.streaming import while_connected
@@ -36,10 +36,10 @@ _HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = "x-temper-"  # headers that change an answer
 _REPLAYED = (b"idempotent-replayed", b"true")
-_DONE = b"data: [DONE]\n\n"
 _MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not taken yet
 
 Clock: TypeAlias = Callable[[], float]
+IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end has ended well
 Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
 
 
@@ -67,6 +67,7 @@ class SharedAnswer:
 
     fingerprint: bytes
     request_id: str
+    is_complete: IsComplete
     size: int = 0
     ended_at: float | None = None
     _messages: list[Message] = field(default_factory=list)
@@ -88,7 +89,7 @@ class SharedAnswer:
         headers, last = Headers(raw=self._messages[0]["headers"]), self._messages[-1]
         is_stream = headers["content-type"].startswith("text/event-stream")
         is_whole = not last.get("more_body", False)
-        return is_whole and (not is_stream or last["body"].endswith(_DONE))
+        return is_whole and (not is_stream or self.is_complete(last["body"]))
 
     def begin(self, app: ASGIApp, scope: Scope, body: bytes, clock: Clock) -> None:
         """Have it made, for as long as anybody follows; a first follower has to come at once."""
@@ -177,12 +178,14 @@ class Idempotency:
         self,
         app: ASGIApp,
         limits: BodyLimits,
+        is_complete: IsComplete,
         memory: Memory | None = None,
         *,
         clock: Clock = time.monotonic,
     ) -> None:
         self._app = app
         self._limits = limits
+        self._is_complete = is_complete
         self._memory = memory or Memory()
         self._clock = clock
         self._answers: dict[Name, SharedAnswer] = {}
@@ -203,7 +206,8 @@ class Idempotency:
         except ClientDisconnect:
             return
         except TemperError as error:
-            await describe(error).response()(http.scope, http.receive, send)
+            refusal = error_response(describe(error), http.scope)
+            await refusal(http.scope, http.receive, send)
             return
         try:
             await answer.follow(http.receive, _marked(send) if is_known else send)
@@ -216,7 +220,7 @@ class Idempotency:
         fingerprint, own_id = _fingerprint(http, body), http.state.request_id
         known = self._answers.get(name)
         if known is None:
-            answer = self._answers[name] = SharedAnswer(fingerprint, own_id)
+            answer = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
             answer.begin(self._app, http.scope, body, self._clock)
             return answer, False
         if known.fingerprint != fingerprint:

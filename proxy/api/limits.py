@@ -11,7 +11,8 @@ from types import MappingProxyType
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.api.errors import describe
+from proxy.api.errors import describe, error_response
+from proxy.api.fronts import Fronts
 from proxy.api.headers import headers_of
 from proxy.errors import (
     HostNotAllowed,
@@ -61,14 +62,20 @@ class Limits:
 
     The id is `x-request-id` as the client sent it, if it is plain, else a new one; it is put into
     `scope["state"]["request_id"]` and into the response, the owner of the key into
-    `scope["state"]["owner"]`. What is in `open_paths` needs neither key nor name.
+    `scope["state"]["owner"]`, and the language of its path into `scope["state"]["front"]`. What is
+    in `open_paths` needs neither key nor name.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, open_paths: tuple[str, ...] = HEALTH_PATHS
+        self,
+        app: ASGIApp,
+        access: Access,
+        fronts: Fronts,
+        open_paths: tuple[str, ...] = HEALTH_PATHS,
     ) -> None:
         self._app = app
         self._access = access
+        self._fronts = fronts
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,6 +88,7 @@ class Limits:
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        state["front"] = self._fronts.of(scope["path"])
         own_header = (b"x-request-id", request_id.encode())
 
         async def send_with_id(message: Message) -> None:
@@ -92,9 +100,11 @@ class Limits:
         if scope["path"] in self._open_paths:
             await self._app(scope, receive, send_with_id)
         elif not self._access.is_called_rightly(headers.get("host", "")):
-            await describe(HostNotAllowed()).response()(scope, receive, send_with_id)
+            refusal = error_response(describe(HostNotAllowed()), scope)
+            await refusal(scope, receive, send_with_id)
         elif owner is None:
-            await describe(NotAuthorized()).response()(scope, receive, send_with_id)
+            refusal = error_response(describe(NotAuthorized()), scope)
+            await refusal(scope, receive, send_with_id)
         else:
             state["owner"] = owner
             await self._app(scope, receive, send_with_id)

@@ -1,16 +1,16 @@
 """The OpenAPI document: the endpoints that FastAPI does not see, and what failures look like.
 
-The chat and what is passed on are plain ASGI; what a chat takes is what
-`dialects.openai_chat.schema` checks.
+Those that answer in a front end's language and those that pass on are plain ASGI.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 
 from fastapi import FastAPI
 
+from proxy.api.fronts import FrontRoute, Fronts
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.openai_chat.schema import ChatCompletionRequest
+from proxy.dialects.front import Schemas
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.serving.context_fitting import FittingMode
 
@@ -24,12 +24,10 @@ _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
 
 
-def describe_posts(
-    app: FastAPI, chats: Sequence[str], counts: str, passed_on: Iterable[str]
-) -> None:
+def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> None:
     """Add these endpoints, and the errors of all, to the application's OpenAPI document.
 
-    `chats` are the paths of the chat, `counts` is the one that only counts its tokens.
+    What is sent and answered at the paths of a front end is as the front end describes it.
     """
     generate = app.openapi
 
@@ -38,12 +36,15 @@ def describe_posts(
         document: JsonObject = generate()
         if is_new:
             paths = _member(document, "paths")
-            paths |= {path: {"post": _chat(number)} for number, path in enumerate(chats)}
-            paths[counts] = {"post": _count()}
+            components = _member(document, "components")
+            for route in fronts:
+                schemas = route.front.schemas()
+                paths |= _front_paths(route, schemas)
+                _member(components, "schemas").update(_definitions(schemas))
             paths |= {path: {"post": _passed_on(path)} for path in passed_on}
             for path in paths:
                 _describe_failures(_member(paths, path))
-            _add_components(_member(document, "components"))
+            _add_components(components)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -63,42 +64,41 @@ def _describe_failures(operations: JsonObject) -> None:
 
 
 def _add_components(components: JsonObject) -> None:
-    request: JsonObject = ChatCompletionRequest.model_json_schema(ref_template=_REFERENCE)
     schemas = _member(components, "schemas")
     for name in _FRAMEWORKS_ERRORS:
         schemas.pop(name, None)
-    schemas |= _member(request, "$defs")
-    del request["$defs"]
-    schemas |= {
-        ChatCompletionRequest.__name__: request,
-        "ChatCompletion": _completion(),
-        "InputTokens": _object(
-            object={"const": "response.input_tokens"}, input_tokens={"type": "integer"}
-        ),
-        _ERROR: _object(
-            error=_object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
-        ),
-    }
+    schemas[_ERROR] = _object(
+        error=_object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
+    )
     _member(components, "responses")[_ERROR] = {
         "description": "The request (4xx) or the backend (5xx) is at fault; `param` names a field",
         "content": _json(_ERROR),
     }
 
 
-def _completion() -> JsonObject:
-    function = _object(name=_TEXT, arguments=_TEXT)
-    call = _object(id=_TEXT, type={"const": "function"}, function=function)
-    message = _object(role={"const": "assistant"}, content=_TEXT_OR_NULL)
-    _member(message, "properties")["tool_calls"] = {"type": "array", "items": call}
-    choice = _object(index={"const": 0}, message=message, finish_reason=_TEXT)
-    return _object(
-        id=_TEXT,
-        object={"const": "chat.completion"},
-        created={"type": "integer"},
-        model=_TEXT,
-        choices={"type": "array", "items": choice},
-        usage={"type": ["object", "null"]},
-    )
+def _definitions(schemas: Schemas) -> JsonObject:
+    """Return a language's schemas by name, with those that they refer to."""
+    found: JsonObject = {}
+    for schema in (schemas.request, schemas.answer, schemas.count):
+        found |= _member(dict(schema), "$defs")
+        found[_title(schema)] = {name: part for name, part in schema.items() if name != "$defs"}
+    return found
+
+
+def _title(schema: JsonObject) -> str:
+    return str(schema["title"])
+
+
+def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
+    """Describe the paths of one language."""
+    name = route.front.name
+    paths: JsonObject = {
+        path: {"post": _answering(f"{name}_{number}" if number else name, name, schemas)}
+        for number, path in enumerate(route.paths)
+    }
+    if route.count_path:
+        paths[route.count_path] = {"post": _counting(name, schemas)}
+    return paths
 
 
 def _object(**members: JsonObject) -> JsonObject:
@@ -110,30 +110,30 @@ def _json(schema: str) -> JsonObject:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=schema)}}}
 
 
-def _chat(number: int) -> JsonObject:
+def _answering(operation: str, tag: str, schemas: Schemas) -> JsonObject:
     stream: JsonObject = {"text/event-stream": {"schema": _TEXT}}
     return {
-        "summary": "Chat",
+        "summary": tag.capitalize(),
         "description": "Answer a conversation; streams server-sent events with `stream: true`.",
-        "operationId": f"chat_completions_{number}" if number else "chat_completions",
-        **_asking(),
+        "operationId": operation,
+        **_asking(tag, schemas),
         "responses": {
             "200": {
-                "description": "The answer, or a stream of its chunks",
-                "content": {**_json("ChatCompletion"), **stream},
+                "description": "The answer, or a stream of its events",
+                "content": {**_json(_title(schemas.answer)), **stream},
             }
         },
     }
 
 
-def _count() -> JsonObject:
+def _counting(tag: str, schemas: Schemas) -> JsonObject:
     return {
         "summary": "Count",
         "description": "Count the tokens of a conversation as it would be sent to the model.",
-        "operationId": "count_input_tokens",
-        **_asking(),
+        "operationId": f"count_{tag}",
+        **_asking(tag, schemas),
         "responses": {
-            "200": {"description": "The number of tokens", "content": _json("InputTokens")}
+            "200": {"description": "The number of tokens", "content": _json(_title(schemas.count))}
         },
     }
 
@@ -158,16 +158,16 @@ def _passed_on(path: str) -> JsonObject:
     }
 
 
-def _asking() -> JsonObject:
+def _asking(tag: str, schemas: Schemas) -> JsonObject:
     """Describe what a conversation is sent with."""
     return {
-        "tags": ["chat"],
+        "tags": [tag],
         "parameters": [
             _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
             _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
             _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
         ],
-        "requestBody": {"required": True, "content": _json(ChatCompletionRequest.__name__)},
+        "requestBody": {"required": True, "content": _json(_title(schemas.request))},
     }
 
 

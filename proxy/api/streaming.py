@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.connections import DIRECT, DirectWriting
-from proxy.api.errors import describe
+from proxy.api.errors import describe, error_response
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 
 _HEADERS = {
@@ -47,7 +47,7 @@ class Encoder(Protocol[Heard]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamTimeouts:
     """How long things may take, in seconds.
 
     After `keep_alive` of silence the client gets a sign of life, `deadline` bounds all attempts
@@ -114,7 +114,7 @@ class EventStream(Generic[Event]):
     """Streams the events of one turn to one client.
 
     The status is sent with the first event, so that early failures carry their own; silence of
-    more than `pace.keep_alive` sends it all the same. `make_encoder` gets the first event, or
+    more than `timeouts.keep_alive` sends it all the same. `make_encoder` gets the first event, or
     None after silence; `headers` are asked for at the same moment. A slow client slows the reading
     of the backend down. `cut_off` gives the end of an answer that a failure left without one, empty
     where there is none.
@@ -124,7 +124,7 @@ class EventStream(Generic[Event]):
         self,
         batches: AsyncGenerator[Sequence[Event], None],
         make_encoder: Callable[[Event | None], Encoder[Event]],
-        pace: Pace,
+        timeouts: StreamTimeouts,
         *,
         backend: str,
         headers: Callable[[], Mapping[str, str]],
@@ -132,7 +132,7 @@ class EventStream(Generic[Event]):
     ) -> None:
         self._batches = batches
         self._make_encoder = make_encoder
-        self._pace = pace
+        self._timeouts = timeouts
         self._backend = backend
         self._make_headers = headers
         self._cut_off = cut_off
@@ -142,6 +142,10 @@ class EventStream(Generic[Event]):
         self._is_sending = False
         self._pulse_over = asyncio.Event()
         self._pulse_over.set()
+
+    def go_on(self, encoder: Encoder[Event]) -> None:
+        """Go on with a stream of which the client has seen the start."""
+        self._encoder = encoder
 
     @property
     def is_ready(self) -> bool:
@@ -165,7 +169,7 @@ class EventStream(Generic[Event]):
         failure: TemperError | None = None
         try:
             try:
-                async with aclosing(self._batches), within(self._pace.deadline, self._backend):
+                async with aclosing(self._batches), within(self._timeouts.deadline, self._backend):
                     async for batch in self._batches:
                         await self._show(batch, send)
             except TemperError as error:
@@ -184,7 +188,7 @@ class EventStream(Generic[Event]):
         finally:
             pulse.cancel()
         if failure is not None and self._encoder is None:
-            await describe(failure).response()(scope, never, send)
+            await error_response(describe(failure), scope)(scope, never, send)
             return
         encoder = self._encoder or await self._begin(None, send)
         payload = encoder.end() if failure is None else encoder.fail(failure)
@@ -223,7 +227,7 @@ class EventStream(Generic[Event]):
         """Give a sign of life after each while in which nothing was sent."""
         while True:
             self._is_silent = True
-            await asyncio.sleep(self._pace.keep_alive)
+            await asyncio.sleep(self._timeouts.keep_alive)
             if self._is_silent and not self._is_sending:
                 self._pulse_over.clear()
                 try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Request
 from proxy.facts import Fact
@@ -67,6 +67,15 @@ class ErrorReply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """JSON schemas of a language for the OpenAPI document; each has a `title`, maybe `$defs`."""
+
+    request: JsonObject
+    answer: JsonObject
+    count: JsonObject
 
 
 class StreamEncoder(Protocol):
@@ -137,8 +146,17 @@ class Front(Protocol):
     def name(self) -> str:
         """Its name: "chat", "messages", "responses"."""
 
+    def schemas(self) -> Schemas:
+        """Describe what is sent and answered."""
+
     def decode(self, body: bytes, sender: Sender) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors, which name the field."""
+
+    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request of which only the tokens are asked for; raises as `decode` does."""
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the body that tells how many tokens a request has."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that came before anything was sent."""

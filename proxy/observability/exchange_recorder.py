@@ -59,7 +59,7 @@ class _Stretch:
         return [*self.head, "".join(self.texts)]
 
 
-class Tape:
+class ExchangeRecorder:
     """What is heard of one exchange."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Tape:
 
     def behind(self, backend: Backend) -> Backend:
         """Return the backend, listened to."""
-        return _Taped(backend, self)
+        return _RecordedBackend(backend, self)
 
     async def before(self, batches: ReplyEvents) -> ReplyEvents:
         """Pass a client's events on, listening."""
@@ -185,12 +185,12 @@ def verdict_of(record: RequestRecord) -> RecordedVerdict:
     )
 
 
-class _Taped(Delegating):
+class _RecordedBackend(Delegating):
     """A backend whose replies are kept."""
 
-    def __init__(self, backend: Backend, tape: Tape) -> None:
+    def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:
         super().__init__(backend)
-        self._tape = tape
+        self._tape = recorder
 
     async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
         """Put a question and stream the reply."""

@@ -71,7 +71,7 @@ class Asked:
     stream: bool
 
 
-class Account:
+class LiveRequest:
     """What happened to one request so far; `record` tells it all when it is over."""
 
     def __init__(

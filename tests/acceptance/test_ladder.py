@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -177,11 +177,11 @@ class Ladder:
 
 @asynccontextmanager
 async def ladder(
-    server: RunningServer, policy: Policy | None = None, pace: Pace | None = None
+    server: RunningServer, policy: Policy | None = None, timeouts: StreamTimeouts | None = None
 ) -> AsyncGenerator[Ladder, None]:
     """Run the app before a server."""
     engine = WatchedServer(server)
-    serves = ServerOptions(policy=policy or Policy(), pace=pace or Pace())
+    serves = ServerOptions(policy=policy or Policy(), timeouts=timeouts or StreamTimeouts())
     async with in_front_of(engine, serves, ScriptedBackend()) as front:
         yield Ladder(front, engine)
 
@@ -348,7 +348,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
     deadline = 8 * min(one.ended - one.began for one in temper.attempts)
     if deadline > CLIENTS_PATIENCE / 2:
         return False
-    async with ladder(server, pace=Pace(deadline=deadline)) as temper:
+    async with ladder(server, timeouts=StreamTimeouts(deadline=deadline)) as temper:
         answer = await temper.ask("[[long broken]]", stream=stream)
     if len(temper.attempts) < 2:
         return False

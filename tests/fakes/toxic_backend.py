@@ -1,4 +1,4 @@
-"""A backend that answers questions with exactly the bytes a test wrote, at the pace it wrote.
+"""A backend that answers questions with exactly the bytes a test wrote, at the timeouts it wrote.
 
 It speaks just enough HTTP to tell questions, each of which is poisoned, from all else, of which it
 knows what stands in its documents.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from tests.fakes.front import request, temper
 from tests.fakes.spoken import calls
 
@@ -59,7 +59,7 @@ async def test_a_clock_that_jumps_ends_no_request_and_makes_none_wait(
 ) -> None:
     jumping = Jumping()
     monkeypatch.setattr(time, "time", jumping)
-    serving = ServerOptions(pace=Pace(keep_alive=60, deadline=60))
+    serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=60, deadline=60))
     good = calls("get_weather", '{"city": "Paris"}')
     async with temper(calls("get_weather", "{}"), good, good, serving=serving) as front:
         answers = [await front.ask(request(), stream=stream) for _ in range(2)]

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.faults.toxics import chunk, chunked, repeats
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes import spoken
@@ -51,7 +51,7 @@ async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
 async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, stream: bool) -> None:
     said = REPLIES[wire]
     endless = repeats(chunked(said.begun, is_whole=False), chunk(said.more), seconds=0.005)
-    strict = ServerOptions(pace=Pace(deadline=0.3))
+    strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
     async with poisoned(endless, wire=wire, serving=strict) as front:
         answer = await front.ask(PLAIN, stream=stream)
         async with asyncio.timeout(5):
@@ -66,7 +66,9 @@ async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: b
     first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
     more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
-    async with poisoned(endless, serving=ServerOptions(pace=Pace(deadline=0.3))) as front:
+    async with poisoned(
+        endless, serving=ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
+    ) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
         async with asyncio.timeout(5):
             assert await front.backend.over.wait()

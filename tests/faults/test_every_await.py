@@ -9,15 +9,17 @@ from typing import TypeAlias
 import pytest
 
 from proxy.api.app import ServerOptions
+from proxy.api.fronts import CHAT
 from proxy.api.limits import BodyLimits
-from proxy.api.reception import Reception
-from proxy.api.routes.chat import ChatCompletions
-from proxy.api.streaming import Pace
+from proxy.api.request_reader import RequestReader
+from proxy.api.routes.chat import Chat
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection, Timeouts
 from proxy.conversation import json
 from proxy.inference.budget import FLOOR, RetryBudget
 from proxy.inference.preparation import Policy
+from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
 from tests.fakes.interruption import Interruption, interruptible
@@ -94,7 +96,8 @@ class Interrupted:
 async def _answered(engine: LlamaServer, backend: ScriptedBackend, how: Interrupted) -> bool:
     """Ask, and look for what is left; tells whether the request had ended before its step came."""
     services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
-    chat = ChatCompletions(Reception(services, Policy(), BodyLimits()), Pace(), budget)
+    preparation = RequestPreparation(services, Policy())
+    chat = Chat(CHAT, RequestReader(BodyLimits()), preparation, StreamTimeouts(), budget)
     client = HandMadeClient(json.dump(request(stream=how.stream)), "POST")
     interruption = Interruption(how.at, how.end(client))
     await interruption.run(client.call(chat))

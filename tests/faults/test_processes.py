@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
@@ -43,7 +43,7 @@ def looked_after(status: Status) -> tuple[Followed, Managed]:
 @pytest.mark.fault("F20")
 async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: bool) -> None:
     _, engine = looked_after(RESTARTING)
-    impatient = ServerOptions(pace=Pace(load_wait=0.0))
+    impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         took = []
         for _ in range(5):
@@ -82,7 +82,7 @@ async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bo
 @pytest.mark.fault("F25")
 async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
     _, engine = looked_after(Status(State.STARTING))
-    impatient = ServerOptions(pace=Pace(load_wait=0.02))
+    impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")

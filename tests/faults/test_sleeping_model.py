@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection, Timeouts
 from tests.fakes.front import Front, in_front_of
@@ -52,7 +52,7 @@ class Morning:
 @asynccontextmanager
 async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
-    lively = ServerOptions(pace=Pace(keep_alive=0.01))
+    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with listening(sleeper) as behind:
         engine = LlamaServer(Connection(behind.url, timeouts=Timeouts(lookup=0.05)))
         async with in_front_of(engine, lively, sleeper) as front:

@@ -20,7 +20,7 @@ from benchmarks.faults.toxics import (
     whole,
 )
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.observability.logs import TextFormatter
 from tests.fakes.answers import Answer
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 QUICK = Timeouts(first_byte=0.05)
 STRICT = Timeouts(first_byte=5, idle=0.05)
-LIVELY = ServerOptions(pace=Pace(keep_alive=0.01))
+LIVELY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
 AT_ONCE = 0.05
 TRIES = 3  # a machine that does other work may look like a silent backend
 
@@ -173,7 +173,7 @@ async def test_a_slow_reply_is_whole_as_long_as_something_comes(
 async def test_all_of_a_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
     """Signs of life without a reply put off the idle deadline, but not the one for everything."""
     endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
-    strict = ServerOptions(pace=Pace(deadline=0.2))
+    strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
     async with poisoned(endless, wire=wire, serving=strict) as front:
         answer = await front.ask(PLAIN, stream=stream)
         async with asyncio.timeout(5):
@@ -191,7 +191,7 @@ async def test_a_long_prefill_is_no_failure_and_the_client_sees_signs_of_life(
     said = REPLIES[Wire.OPENAI]
     slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(said.reply), LAST_CHUNK, seconds=0.04)
     strict = Timeouts(first_byte=0.4, idle=0.4)
-    lively = ServerOptions(pace=Pace(keep_alive=0.03))
+    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
     async with poisoned(slow, timeouts=strict, serving=lively) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.faults.toxics import chunked, sends
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.ollama import Ollama, OllamaWishes
 from proxy.backends.transport import Connection
 from proxy.conversation import json
@@ -49,7 +49,7 @@ async def test_a_model_that_is_being_loaded_is_waited_for(*, stream: bool) -> No
 
 @pytest.mark.fault("F13")
 async def test_whoever_waits_for_a_model_sees_signs_of_life() -> None:
-    lively = ServerOptions(pace=Pace(keep_alive=0.01))
+    lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as front:
         front.backend.health = 503
         answer = await front.ask(PLAIN, stream=True)

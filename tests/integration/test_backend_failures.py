@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
@@ -114,7 +114,7 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
 
 
 async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
-    serving = ServerOptions(pace=Pace(deadline=0.05))
+    serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.05))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.ask(request(), stream=stream, headers=headers)
@@ -192,7 +192,9 @@ async def test_a_silent_backend_does_not_make_a_silent_stream(before: tuple[byte
     gate = asyncio.Event()
     rest = spoken.text(" sunny.") + spoken.end()
     script = Script((*before, gate, spoken.START + rest if not before else rest))
-    async with temper(script, serving=ServerOptions(pace=Pace(keep_alive=0.01))) as front:
+    async with temper(
+        script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+    ) as front:
         seen = await in_silence(front, gate, 5)
     events = [line for line in seen.split("\n\n") if line]
     assert '"delta":{"role":"assistant","content":""}' in events[0]
@@ -205,7 +207,9 @@ async def test_a_silent_backend_does_not_make_a_silent_stream(before: tuple[byte
 async def test_a_failure_after_silence_is_an_event() -> None:
     gate = asyncio.Event()
     script = Script((gate, b"<html>"))
-    async with temper(script, serving=ServerOptions(pace=Pace(keep_alive=0.01))) as front:
+    async with temper(
+        script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+    ) as front:
         seen = await in_silence(front, gate, 2)
     assert '"code":"backend_protocol_error"' in seen
     assert "[DONE]" not in seen

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
@@ -44,10 +44,10 @@ class Two:
 
 @asynccontextmanager
 async def two_models(
-    *scripts: Script | bytes, pace: Pace | None = None
+    *scripts: Script | bytes, timeouts: StreamTimeouts | None = None
 ) -> AsyncGenerator[Two, None]:
     """Run them; both play the same scripts."""
-    serving = ServerOptions(pace=pace or Pace())
+    serving = ServerOptions(timeouts=timeouts or StreamTimeouts())
     servers = {name: Server() for name in "ab"}
     fleet = Fleet(servers, Swapping([Model("a"), Model("b")], Budget(models=1)))
     backends = {name: ScriptedBackend(*scripts) for name in "ab"}
@@ -118,7 +118,10 @@ async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], Non
 
 
 async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> None:
-    async with two_models(GOOD, pace=Pace(keep_alive=0.01)) as two, AsyncExitStack() as stack:
+    async with (
+        two_models(GOOD, timeouts=StreamTimeouts(keep_alive=0.01)) as two,
+        AsyncExitStack() as stack,
+    ):
         with two.fleet.hold("b"):
             rest = await stack.enter_async_context(begun(two))
         two.servers["a"].finish()
@@ -129,7 +132,7 @@ async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> N
 
 
 async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool) -> None:
-    async with two_models(pace=Pace(load_wait=0.01)) as two:
+    async with two_models(timeouts=StreamTimeouts(load_wait=0.01)) as two:
         answer = await two.ask("a", stream=stream)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
         assert answer.error is not None
@@ -138,7 +141,7 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool)
 
 
 async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
-    async with two_models(pace=Pace(keep_alive=0.01)) as two, begun(two) as rest:
+    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begun(two) as rest:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         answer = await rest()
     assert answer.status == 200

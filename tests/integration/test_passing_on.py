@@ -6,7 +6,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import Connection
 from proxy.conversation.json import JsonObject
@@ -59,7 +59,7 @@ async def test_a_stream_comes_back_as_it_arrives() -> None:
 async def test_silence_is_filled_with_comments() -> None:
     gate = asyncio.Event()
     async with temper(
-        Script((gate, CHUNK + DONE)), serving=ServerOptions(pace=Pace(0.01))
+        Script((gate, CHUNK + DONE)), serving=ServerOptions(timeouts=StreamTimeouts(0.01))
     ) as front:
         received = b""
         body = {"prompt": "Hi", "stream": True}

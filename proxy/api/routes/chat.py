@@ -1,150 +1,192 @@
-"""`POST /v1/chat/completions` and `.../input_tokens`: the endpoints, as ASGI applications."""
+"""The way of a request that the guardrails watch, in whichever language: an ASGI application.
+
+`Chat._answer` is that way from top to bottom; `TokenCount` goes the first half of it.
+"""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.errors import describe
+from proxy.api.errors import describe, error_response
 from proxy.api.exchange import Exchange, SlotTerms
-from proxy.api.headers import headers_of
-from proxy.api.loading_stream import Opening
-from proxy.api.reception import Received, Reception, asker, open_account
-from proxy.api.streaming import Pace
+from proxy.api.loading_stream import LoadingStream
+from proxy.api.request_reader import (
+    RequestReader,
+    begin_live_request,
+    client_key,
+    secrets_sent,
+    sender_of,
+)
+from proxy.api.streaming import StreamTimeouts
+from proxy.dialects.front import Front
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
-from proxy.observability.exchange_recorder import Tape
-from proxy.observability.live_request import Account, Asked
+from proxy.observability.exchange_recorder import ExchangeRecorder
+from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
+from proxy.serving.loading import Claim
+from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request, and what follows it from its arrival to its end."""
+
+    http: HttpRequest
+    ticket: Ticket
+    live: LiveRequest
+    stream: LoadingStream
+    recorder: ExchangeRecorder | None
+    prepared: PreparedRequest | None = None
+
+    @property
+    def send(self) -> Send:
+        """What the answer is sent through."""
+        return self.live.noting(self.stream.send)
 
 
 @dataclass(frozen=True, slots=True)
-class ChatCompletions:
-    """Answers chat requests; `workers` processes share what a backend works on at once."""
+class Chat:
+    """Answers requests in the language of `front`; `workers` share what a backend works on."""
 
-    reception: Reception
-    pace: Pace
+    front: Front
+    reader: RequestReader
+    preparation: RequestPreparation
+    timeouts: StreamTimeouts
     budget: RetryBudget = field(default_factory=RetryBudget)
     workers: int = 1
     observers: Observers = field(default_factory=Observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        http = HttpRequest(scope, receive)
         with self.budget.request() as ticket:
-            await self._answer(http, send, ticket)
-
-    async def _answer(self, http: HttpRequest, send: Send, ticket: Ticket) -> None:
-        visit, opening = self._open_visit(http, ticket), Opening(send, self.pace)
-        account = visit.account
-        try:
-            await self._serve(visit, opening)
-        except ClientDisconnect:
-            return
-        except TemperError as error:
-            problem = describe(error)
-            account.status = problem.status
-            await problem.response()(http.scope, http.receive, opening.outlet)
-        except Exception:
-            account.status = 500
-            await opening.break_off()
-            raise
-        finally:
-            self._close(visit)
-
-    async def _serve(self, visit: "_Visit", opening: Opening) -> None:
-        """Answer as soon as the model is loaded, and keep it loaded until then."""
-        http = visit.http
-        asking = await self.reception.read(http)
-        request, service = asking.request, asking.service
-        asked = Asked(request.model, service.title, service.backend.name, request.stream)
-        visit.account.asked = asked
-        with service.hold() as hold:
-            if hold is not None:
-                with visit.account.loading(self.observers.load(service.title)):
-                    await opening.wait_for(hold, request, http.receive)
-            visit.received = received = await self.reception.receive(http, asking)
-            exchange = await self._begin(received, visit)
-            exchange.resume(opening.chunks)
+            context = self._context(HttpRequest(scope, receive), send, ticket)
             try:
-                await exchange.answer(
-                    http.scope, http.receive, opening.outlet, received.headers, tape=visit.tape
+                await self._answer(context)
+            except ClientDisconnect:
+                return
+            except TemperError as error:
+                await self._refuse(error, context)
+            except Exception:  # a bug of ours, which the server logs
+                context.live.status = 500
+                await context.stream.fail(TemperError())
+                raise
+            finally:
+                self._report(context)
+
+    async def _answer(self, context: RequestContext) -> None:
+        """Read, load, prepare, fit, answer: the whole way of a request."""
+        http, sender = context.http, sender_of(context.http)
+        decoded = await self.reader.read(http, partial(self.front.decode, sender=sender))
+        parsed = self.preparation.address(decoded)
+        self._note(parsed, context)
+        with parsed.service.hold() as claim:
+            await self._load(claim, parsed, context)
+            upstream = self.reader.upstream_headers(http)
+            prepared = await self.preparation.prepare(parsed, sender, upstream)
+            context.prepared = prepared
+            exchange = await self._exchange(prepared, context)
+            answer = (
+                partial(exchange.stream, begun=context.stream.encoder)
+                if parsed.request.stream
+                else exchange.whole
+            )
+            try:
+                await answer(
+                    http.scope,
+                    context.send,
+                    http.receive,
+                    prepared.headers,
+                    recorder=context.recorder,
                 )
             finally:
                 exchange.close()
 
-    def _open_visit(self, http: HttpRequest, ticket: Ticket) -> "_Visit":
-        tape = Tape() if self.observers.recording is not None else None
-        return _Visit(http, ticket, open_account(http, self.observers), tape)
+    async def _load(
+        self, claim: Claim | None, parsed: ParsedRequest, context: RequestContext
+    ) -> None:
+        """Wait for a model that has to be loaded; it stays loaded while the claim is held."""
+        if claim is not None:
+            with context.live.loading(self.observers.load(parsed.service.title)):
+                await context.stream.wait_for(claim, parsed.decoded, context.http.receive)
 
-    def _close(self, visit: "_Visit") -> None:
-        """Tell everybody who wants to know."""
-        record = visit.account.record()
-        self.observers.take(record)
-        recording, tape, received = self.observers.recording, visit.tape, visit.received
-        if recording is not None and tape is not None and received is not None and tape.is_whole:
-            exchange = tape.exchange(received.known, received.draft, record)
-            recording.write(exchange, *_secrets(visit.http))
-
-    async def _begin(self, received: Received, visit: "_Visit") -> Exchange:
-        reception, service, known = self.reception, received.service, received.known
-        request, ticket = received.draft.request, visit.ticket
+    async def _exchange(self, prepared: PreparedRequest, context: RequestContext) -> Exchange:
+        """Fit the conversation into the window, and get ready to ask the backend."""
+        preparation, service, known = self.preparation, prepared.service, prepared.known
+        may_retry, load = context.ticket.may_retry, self.observers.load(service.title)
         backend = service.fitting.learning(known.model, known.window)
-        backend = visit.tape.behind(backend) if visit.tape is not None else backend
+        if context.recorder is not None:
+            backend = context.recorder.behind(backend)
         service.resize(known, self.workers)
-        service.fitting.watch_prefix(known.model, received.draft)
+        service.fitting.watch_prefix(known.model, prepared.plan)
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
-            return await reception.shorter(received, ticket.may_retry, overflow)
+            return await preparation.shorter(prepared, may_retry, overflow)
 
-        turn = await reception.turn(received, ticket.may_retry)
-        terms = SlotTerms(
-            service.admission.slot(asker(visit.http)),
-            known.window,
-            (known.window or 0) * (known.slots or 1),
-            self.observers.load(service.title),
-            shorter,
+        turn = await preparation.turn(prepared, may_retry)
+        slot = service.admission.slot(client_key(context.http))
+        room = (known.window or 0) * (known.slots or 1)
+        terms = SlotTerms(slot, known.window, room, load, shorter)
+        return Exchange(
+            prepared.answering, turn, backend, self.timeouts, terms=terms, live=context.live
         )
-        return Exchange(request, turn, backend, self.pace, terms=terms, account=visit.account)
 
+    async def _refuse(self, error: TemperError, context: RequestContext) -> None:
+        problem = describe(error)
+        context.live.status = problem.status
+        if not await context.stream.fail(error):
+            http = context.http
+            await error_response(problem, http.scope)(http.scope, http.receive, context.send)
 
-@dataclass(slots=True)
-class _Visit:
-    """One request, and what follows it from its arrival to its end."""
+    def _context(self, http: HttpRequest, send: Send, ticket: Ticket) -> RequestContext:
+        recorder = ExchangeRecorder() if self.observers.recording is not None else None
+        live = begin_live_request(http, self.observers)
+        return RequestContext(http, ticket, live, LoadingStream(send, self.timeouts), recorder)
 
-    http: HttpRequest
-    ticket: Ticket
-    account: Account
-    tape: Tape | None
-    received: Received | None = None
+    def _note(self, parsed: ParsedRequest, context: RequestContext) -> None:
+        request, service = parsed.request, parsed.service
+        asked = Asked(request.model, service.title, service.backend.name, request.stream)
+        context.live.asked = asked
+
+    def _report(self, context: RequestContext) -> None:
+        """Tell everybody who wants to know what happened to a request that is over."""
+        record = context.live.record()
+        self.observers.take(record)
+        recording, recorder = self.observers.recording, context.recorder
+        prepared = context.prepared
+        if recording is None or recorder is None or prepared is None or not recorder.is_whole:
+            return
+        recorded = recorder.exchange(prepared.known, prepared.plan, record)
+        recording.write(recorded, *secrets_sent(context.http))
 
 
 @dataclass(frozen=True, slots=True)
-class InputTokens:
-    """Tells how many tokens a chat request would have, as it would be sent."""
+class TokenCount:
+    """Tells how many tokens a request in the language of `front` would have, as it is sent."""
 
-    reception: Reception
+    front: Front
+    reader: RequestReader
+    preparation: RequestPreparation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         http = HttpRequest(scope, receive)
+        sender = sender_of(http)
         try:
-            asking = await self.reception.read(http)
-            tokens = await self.reception.count(await self.reception.receive(http, asking))
+            decode = partial(self.front.decode_count, sender=sender)
+            parsed = self.preparation.address(await self.reader.read(http, decode))
+            upstream = self.reader.upstream_headers(http)
+            prepared = await self.preparation.prepare(parsed, sender, upstream)
+            tokens = await self.preparation.count(prepared)
         except ClientDisconnect:
             return
         except TemperError as error:
-            await describe(error).response()(scope, receive, send)
+            await error_response(describe(error), scope)(scope, receive, send)
             return
-        told = {"object": "response.input_tokens", "input_tokens": tokens}
-        await JSONResponse(told)(scope, receive, send)
-
-
-def _secrets(http: HttpRequest) -> tuple[str, ...]:
-    """Return what a client proved itself with."""
-    sent = headers_of(http.scope)
-    given = sent.get("authorization", "")
-    return given, given.partition(" ")[2].strip(), sent.get("x-api-key", "")
+        body = self.front.counted(tokens)
+        await Response(body, 200, media_type="application/json")(scope, receive, send)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -17,16 +18,22 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.errors import describe
-from proxy.api.reception import Passing, Reception, asker, open_account
-from proxy.api.streaming import Pace, never, while_connected, within
+from proxy.api.errors import describe, error_response
+from proxy.api.fronts import CHAT
+from proxy.api.request_reader import (
+    RequestReader,
+    begin_live_request,
+    client_key,
+    decode_passage,
+)
+from proxy.api.streaming import StreamTimeouts, never, while_connected, within
 from proxy.backends.client import Pieces
-from proxy.conversation import json
 from proxy.dialects import sse
 from proxy.errors import TemperError
-from proxy.observability.live_request import Account, Asked
+from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.serving.loading import load_wait
+from proxy.serving.request_preparation import RelayRequest, RequestPreparation
 
 logger = logging.getLogger(__name__)
 
@@ -36,42 +43,45 @@ class Relay:
     """Passes requests on to the same `path` of the backend that has their model."""
 
     path: str
-    reception: Reception
-    pace: Pace
+    reader: RequestReader
+    preparation: RequestPreparation
+    timeouts: StreamTimeouts
     workers: int = 1
     observers: Observers = field(default_factory=Observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         http = HttpRequest(scope, receive)
-        account = open_account(http, self.observers)
-        noted = account.noting(send)
+        live = begin_live_request(http, self.observers)
+        noted = live.noting(send)
         try:
-            passing = await self.reception.pass_on(http, self.path)
-            await self._answer(passing, http, noted, account)
+            passage = await self.reader.read(http, partial(decode_passage, self.path))
+            upstream = self.reader.upstream_headers(http)
+            relayed = self.preparation.relay(passage, upstream)
+            await self._answer(relayed, http, noted, live)
         except ClientDisconnect:
             return
         except TemperError as error:
-            await describe(error).response()(scope, receive, noted)
+            await error_response(describe(error), scope)(scope, receive, noted)
         except Exception:
-            account.status = 500
+            live.status = 500
             raise
         finally:
-            self.observers.take(account.record())
+            self.observers.take(live.record())
 
     async def _answer(
-        self, passing: Passing, http: HttpRequest, send: Send, account: Account
+        self, relayed: RelayRequest, http: HttpRequest, send: Send, live: LiveRequest
     ) -> None:
-        passage, service = passing.passage, passing.service
+        passage, service = relayed.passage, relayed.service
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
-        account.asked = Asked(passage.model, service.title, backend, passage.stream)
-        pieces = self._pieces(passing, account, asker(http))
+        live.asked = Asked(passage.model, service.title, backend, passage.stream)
+        pieces = self._pieces(relayed, live, client_key(http))
 
         async def work() -> None:
             if passage.stream:
                 response = await self._stream(pieces, backend, told)
             else:
-                async with within(self.pace.deadline, backend):
+                async with within(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
                 response = Response(body, 200, told, "application/json")
             await response(http.scope, never, send)
@@ -83,7 +93,7 @@ class Relay:
         """Begin with the first piece, so that an early failure has its status, or after a while."""
         first = asyncio.ensure_future(anext(pieces, b""))
         try:
-            await asyncio.wait((first,), timeout=self.pace.keep_alive)
+            await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
             if first.done():
                 first.result()
         except BaseException:
@@ -91,32 +101,32 @@ class Relay:
             await asyncio.wait((first,))
             raise
         return EventSourceResponse(
-            _until_it_breaks(first, pieces, within(self.pace.deadline, backend)),
+            _until_it_breaks(first, pieces, within(self.timeouts.deadline, backend)),
             headers={"cache-control": "no-cache", **told},
             sep="\n",
-            ping=self.pace.keep_alive,
+            ping=self.timeouts.keep_alive,
             ping_message_factory=_Sign,
             shutdown_event=anyio.Event(),
-            shutdown_grace_period=self.pace.grace,
+            shutdown_grace_period=self.timeouts.grace,
         )
 
-    async def _pieces(self, passing: Passing, account: Account, key: str) -> Pieces:
+    async def _pieces(self, relayed: RelayRequest, live: LiveRequest, key: str) -> Pieces:
         """Stream the answer as soon as the model is loaded and has a slot."""
-        passage, service = passing.passage, passing.service
+        passage, service = relayed.passage, relayed.service
         load = self.observers.load(service.title)
         with service.hold() as hold:
             if hold is not None:
-                with account.loading(load):
-                    async with load_wait(hold, self.pace.load_wait):
+                with live.loading(load):
+                    async with load_wait(hold, self.timeouts.load_wait):
                         await hold.granted()
             service.resize(await service.look_up(passage.model), self.workers)
-            account.wait(load)
+            live.wait(load)
             async with service.admission.slot(key):
-                account.admit(0.0)
-                with account.attempt(passing.headers) as headers:
+                live.admit(0.0)
+                with live.attempt(relayed.headers) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:
-                            account.show()
+                            live.show()
                             yield piece
 
 
@@ -138,7 +148,7 @@ async def _until_it_breaks(
 
 
 def _last_words(error: TemperError) -> bytes:
-    return b"\n" + sse.encode_data(json.dump(describe(error).body()))
+    return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
 
 
 class _Sign(ServerSentEvent):

@@ -16,7 +16,7 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.decode import decode_error as decode_plain_error
-from proxy.dialects.openai_chat.schema import kind
+from proxy.dialects.reading import kind
 
 
 class LineReader:

@@ -4,7 +4,6 @@ Clients get a sentence about the first thing that is wrong; backends are read as
 be without guessing.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,15 +30,13 @@ from proxy.dialects.openai_chat.schema import (
     MadeCall,
     OfferedTool,
     ResponseFormat,
-    kind,
     validate,
 )
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
+from proxy.dialects.reading import kind, read_object
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
-_MOST_FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
-_MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -64,28 +61,6 @@ def decode_request(body: bytes) -> Request:
         answer_schema=_answer_schema(checked.response_format),
         workflow=workflow_in(checked, messages, tools),
     )
-
-
-def read_object(body: bytes) -> JsonObject:
-    """Read a body that has to be a JSON object; raises InvalidRequest."""
-    if not body.strip():
-        raise InvalidRequest("Expected a JSON object, got nothing.", "body")
-    if len(body) > _MANY_BYTES:
-        with suppress(ValueError):  # which the parser words better
-            _check_fields(len(json.split_object(body)))
-    try:
-        value = json.parse(body)
-    except ValueError as error:
-        raise InvalidRequest(f"This is not valid JSON: {error}.", "body") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"Expected a JSON object, got {kind(value)}.", "body")
-    _check_fields(len(value))
-    return value
-
-
-def _check_fields(count: int) -> None:
-    if count > _MOST_FIELDS:
-        raise InvalidRequest(f"Expected at most {_MOST_FIELDS} fields, got {count}.", "body")
 
 
 def _message(checked: ChatMessage, source: bytes) -> Message:

@@ -28,6 +28,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
+from proxy.dialects.front import Problem
 
 _TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 _logprobs_of = attrgetter("logprobs")
@@ -96,6 +97,7 @@ class ChunkEncoder:
         self._between_texts = _TEXT_TAIL + self._text_head
         self._include_usage = include_usage
         self._has_role = False
+        self._is_over = False
         self._usage: UsageReported | None = None
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
@@ -130,18 +132,22 @@ class ChunkEncoder:
         return b""
 
     def keep_alive(self) -> bytes:
-        """Return a chunk that says nothing: some clients do not count comments as life."""
-        return self._role() or self._delta({})
+        """Return a chunk that says nothing: some clients do not count comments as life.
 
-    def error(self, body: JsonObject) -> bytes:
-        """Return an error, `{"error": {...}}`, as an event; nothing may follow it."""
-        return sse.encode_data(json.dump(body))
+        Nothing may follow the finish reason, so there is none behind it.
+        """
+        return b"" if self._is_over else self._role() or self._delta({})
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return an error event, and no end mark: SDKs raise on it."""
+        self._is_over = True
+        return sse.encode_data(json.dump(error_object(problem)))
 
     def comment(self, text: str) -> bytes:
         """Return a comment."""
         return sse.encode_comment(text)
 
-    def done(self) -> bytes:
+    def end(self) -> bytes:
         """Return the end mark."""
         return sse.DONE
 
@@ -174,6 +180,7 @@ class ChunkEncoder:
         return self._chunk(written + b',"finish_reason":null}')
 
     def _finish(self, reason: str) -> bytes:
+        self._is_over = True
         choice = b'{"index":0,"delta":{},"finish_reason":' + json.dump(reason) + b"}"
         timings = self._usage.timings if self._usage is not None else None
         last: JsonObject = {} if timings is None else {"timings": timings}
@@ -227,7 +234,11 @@ class CompletionBuilder:
             case _:
                 pass
 
-    def build(self) -> JsonObject:
+    def build(self) -> bytes:
+        """Return the body of the whole completion."""
+        return json.dump(self.completion())
+
+    def completion(self) -> JsonObject:
         """Return the whole completion."""
         choice: JsonObject = {"index": 0, "message": self._message()}
         if self._logprobs:
@@ -263,3 +274,15 @@ class CompletionBuilder:
                 joined.extend(value)
             else:
                 self._logprobs[name] = list(value) if isinstance(value, list) else value
+
+
+def error_object(problem: Problem) -> JsonObject:
+    """Return `{"error": {"message", "type", "param", "code"}}`, with further details."""
+    error: JsonObject = {
+        "message": problem.message,
+        "type": problem.kind,
+        "param": problem.param,
+        "code": problem.code,
+        **problem.details,
+    }
+    return {"error": error}

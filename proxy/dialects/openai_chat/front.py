@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Sender, Stamp
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
+from proxy.dialects.openai_chat.encode import (
+    ChunkEncoder,
+    CompletionBuilder,
+    Identity,
+    error_object,
+)
+from proxy.dialects.openai_chat.openapi import chat_schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +24,23 @@ class ChatFront:
     stamp: Stamp
     name: str = "chat"
 
-    def decode(self, body: bytes, _: Sender) -> Decoded:
-        """Read a request; raises `InvalidRequest`."""
+    def schemas(self) -> Schemas:
+        """Describe requests, answers and counts."""
+        return chat_schemas()
+
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest`. Who the `sender` is makes no difference."""
+        del sender
         request = decode_request(body)
         return Decoded(request, ChatAnswering(request, self.stamp))
+
+    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request as if it were to be answered."""
+        return self.decode(body, sender)
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the body that tells how many tokens a request has."""
+        return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
         """Write an error as OpenAI's SDKs expect it."""
@@ -57,15 +75,3 @@ class ChatAnswering:
         made_id = started.id or f"chatcmpl-{self.stamp.token()}"
         created = int(self.stamp.now())
         return Identity.of(started, id=made_id, created=created, model=self.request.model)
-
-
-def error_object(problem: Problem) -> JsonObject:
-    """Return `{"error": {"message", "type", "param", "code"}}`, with further details."""
-    error: JsonObject = {
-        "message": problem.message,
-        "type": problem.kind,
-        "param": problem.param,
-        "code": problem.code,
-        **problem.details,
-    }
-    return {"error": error}

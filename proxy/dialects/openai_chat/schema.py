@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from proxy.conversation.json import JsonObject
+from proxy.dialects.reading import kind
 from proxy.errors import InvalidRequest
 
 _EXPECTED = {
@@ -46,23 +47,6 @@ _LONGEST_QUOTE = 40
 _DATA_URL = {"type": "string", "pattern": "^[Dd][Aa][Tt][Aa]:"}
 _EMPTY = {"type": "array", "maxItems": 0}
 _ONE = {"const": 1}
-
-
-def kind(value: object) -> str:
-    """Name the JSON type of a value, with its article."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "an object"
-        case _:
-            return "a number"
 
 
 def _tag(value: object) -> str:

@@ -27,7 +27,7 @@ def test_settings_become_what_the_application_takes() -> None:
     assert (dict(made.access.keys), made.body.size) == ({"api_key": "k"}, 5000)
     assert (made.policy.text_policy, made.policy.attempts) == (TextPolicy.ACCEPT, 2)
     assert made.policy.is_strict
-    assert (made.pace.keep_alive, made.pace.deadline) == (3, 7)
+    assert (made.timeouts.keep_alive, made.timeouts.deadline) == (3, 7)
     assert not made.forwards_authorization
     plain = serving_of(Settings())
     assert plain.forwards_authorization

@@ -1,8 +1,9 @@
 import pytest
 
 from proxy import errors
-from proxy.api.errors import Problem, describe, not_found, wrong_method
+from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.conversation import json
+from proxy.dialects.front import Problem
 from proxy.errors import TemperError
 
 LOADING = errors.BackendUnavailable("b", "is loading", loading=True)
@@ -67,7 +68,8 @@ def test_no_kind_of_error_is_forgotten() -> None:
 
 
 def test_a_body_has_the_four_members_that_sdks_read() -> None:
-    response = describe(errors.InvalidRequest("no such thing", "tools")).response()
+    problem = describe(errors.InvalidRequest("no such thing", "tools"))
+    response = error_response(problem, {})
     assert response.status_code == 400
     assert json.parse(bytes(response.body)) == {
         "error": {
@@ -80,9 +82,8 @@ def test_a_body_has_the_four_members_that_sdks_read() -> None:
 
 
 def test_an_overflow_tells_both_numbers() -> None:
-    body = describe(errors.ContextOverflow("long", 9, 8)).body()["error"]
-    assert isinstance(body, dict)
-    assert (body["n_prompt_tokens"], body["n_ctx"]) == (9, 8)
+    details = describe(errors.ContextOverflow("long", 9, 8)).details
+    assert (details["n_prompt_tokens"], details["n_ctx"]) == (9, 8)
 
 
 @pytest.mark.parametrize(

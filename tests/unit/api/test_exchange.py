@@ -5,8 +5,9 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import Message
 
-from proxy.api.exchange import Exchange, new_call_id
-from proxy.api.streaming import Pace
+from proxy.api.exchange import Exchange
+from proxy.api.fronts import STAMP
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
@@ -17,10 +18,11 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question, Request
+from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import Outcome
 from proxy.inference.preparation import Policy
-from proxy.observability.live_request import Account, Asked
+from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -54,21 +56,23 @@ def exchange(
     backend: ScriptedBackend,
     *,
     is_stream: bool,
-    pace: Pace | None = None,
+    timeouts: StreamTimeouts | None = None,
 ) -> RequestRecord:
     request = make_request(tools=())
     asked = Request(request.model, request.messages, request.fields, stream=is_stream)
     turn = prepare(asked, Policy(), CountedIds())
-    account = Account("req_1")
-    account.asked = Asked("test", "default", backend.name, is_stream)
-    one = Exchange(asked, turn, backend, pace or Pace(), account=account)
+    live = LiveRequest("req_1")
+    live.asked = Asked("test", "default", backend.name, is_stream)
+    answering = ChatAnswering(asked, STAMP)
+    one = Exchange(answering, turn, backend, timeouts or StreamTimeouts(), live=live)
+    answer = one.stream if is_stream else one.whole
 
     async def run() -> None:
-        await one.answer(client.scope, client.receive, client.send, {})
+        await answer(client.scope, live.noting(client.send), client.receive, {})
 
     asyncio.run(run())
     one.close()
-    return account.record()
+    return live.record()
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -98,7 +102,9 @@ class Endless(ScriptedBackend):
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_answer_without_an_end_is_cut_off_when_its_time_is_over(is_stream: bool) -> None:
     client = HandMadeClient()
-    logged = exchange(client, Endless([]), is_stream=is_stream, pace=Pace(deadline=0.02))
+    logged = exchange(
+        client, Endless([]), is_stream=is_stream, timeouts=StreamTimeouts(deadline=0.02)
+    )
     assert (logged.status, logged.finish_reason) == (200, "length")
     assert b"and on" in client.answer
     assert b"error" not in client.answer
@@ -107,8 +113,8 @@ def test_an_answer_without_an_end_is_cut_off_when_its_time_is_over(is_stream: bo
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_silence_until_the_time_is_over_is_a_failure(is_stream: bool) -> None:
     client = HandMadeClient()
-    pace = Pace(deadline=0.02)
-    logged = exchange(client, SilentBackend([]), is_stream=is_stream, pace=pace)
+    timeouts = StreamTimeouts(deadline=0.02)
+    logged = exchange(client, SilentBackend([]), is_stream=is_stream, timeouts=timeouts)
     assert (logged.status, logged.finish_reason) == (504, None)
 
 
@@ -172,11 +178,12 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     client = CountingClient()
     request = replace(make_request(tools=()), stream=True)
     turn = prepare(request, Policy(), CountedIds())
-    one = Exchange(request, turn, SlowToEnd(client.pause), Pace(keep_alive=0.01))
+    answering = ChatAnswering(request, STAMP)
+    one = Exchange(answering, turn, SlowToEnd(client.pause), StreamTimeouts(keep_alive=0.01))
 
     async def run() -> None:
         async with asyncio.timeout(5):
-            await one.answer(client.scope, client.receive, client.send, {})
+            await one.stream(client.scope, client.send, client.receive, {})
 
     asyncio.run(run())
     behind = client.answer.partition(b'"finish_reason":"stop"')[2]
@@ -192,8 +199,3 @@ def test_what_the_backend_did_not_say_is_filled_in() -> None:
     assert isinstance(document, dict)
     assert str(document["id"]).startswith("chatcmpl-")
     assert document["model"] == "test"
-
-
-def test_call_ids_are_made_fresh() -> None:
-    assert new_call_id() != new_call_id()
-    assert new_call_id().startswith("call_")

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from proxy.api.fronts import CHAT
 from proxy.api.idempotency import Idempotency, Memory
 from proxy.api.limits import BodyLimits
 from proxy.conversation import json
@@ -82,7 +83,7 @@ class _Owned(HandMadeClient):
 def guarded(
     endpoint: Endpoint, memory: Memory | None = None, clock: Clock | None = None
 ) -> Idempotency:
-    return Idempotency(endpoint, BodyLimits(), memory, clock=clock or Clock())
+    return Idempotency(endpoint, BodyLimits(), CHAT.is_complete, memory, clock=clock or Clock())
 
 
 async def settled() -> None:
@@ -272,7 +273,7 @@ async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
             await send({"type": "http.response.body", "body": b"bye", "more_body": False})
             raise
 
-    app = Idempotency(farewell, BodyLimits())
+    app = Idempotency(farewell, BodyLimits(), CHAT.is_complete)
     clients = [client(), client()]
     calls = [asyncio.create_task(one.call(app)) for one in clients]
     await settled()
@@ -287,7 +288,7 @@ async def test_a_bug_is_told_to_whoever_follows() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await client().call(Idempotency(broken, BodyLimits()))
+        await client().call(Idempotency(broken, BodyLimits(), CHAT.is_complete))
 
 
 async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> None:

@@ -4,6 +4,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from proxy.api.fronts import all_fronts
 from proxy.api.limits import Access, BodyLimits, Limits, read_body
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from tests.fakes.asgi import HandMadeClient
@@ -19,7 +20,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 def call(client: HandMadeClient, *keys: str, hosts: frozenset[str] | None = None) -> HandMadeClient:
     access = Access({f"owner of {key}": key for key in keys}, hosts)
-    asyncio.run(client.call(Limits(echo, access)))
+    asyncio.run(client.call(Limits(echo, access, all_fronts())))
     return client
 
 
@@ -65,7 +66,9 @@ def test_what_is_not_http_passes() -> None:
 
     client = HandMadeClient()
     asyncio.run(
-        Limits(note, Access({"us": "key"}))({"type": "lifespan"}, client.receive, client.send)
+        Limits(note, Access({"us": "key"}), all_fronts())(
+            {"type": "lifespan"}, client.receive, client.send
+        )
     )
     assert passed == ["lifespan"]
 

@@ -6,10 +6,13 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from proxy.api.loading_stream import Opening
-from proxy.api.streaming import Pace
+from proxy.api.fronts import CHAT
+from proxy.api.loading_stream import LoadingStream
+from proxy.api.streaming import StreamTimeouts
 from proxy.conversation.requests import Request
-from proxy.errors import BackendUnavailable, LaunchFailed
+from proxy.dialects.front import Decoded
+from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.errors import BackendUnavailable, LaunchFailed, TemperError
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, Model, Swapping
 from tests.fakes.asgi import HandMadeClient
@@ -18,7 +21,6 @@ from tests.fakes.servers import Server
 STREAMED = Request("big", (), {}, stream=True)
 WHOLE = Request("big", (), {})
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
-REFUSED: Message = {"type": "http.response.start", "status": 503, "headers": []}
 BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": False}
 
 
@@ -26,7 +28,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 class World:
     """A client that asks for a model, and the model's server."""
 
-    pace: Pace
+    timeouts: StreamTimeouts
     client: HandMadeClient = field(default_factory=HandMadeClient)
     server: Server = field(default_factory=Server)
     sent: "asyncio.Queue[Message]" = field(default_factory=asyncio.Queue)
@@ -34,12 +36,13 @@ class World:
     def __post_init__(self) -> None:
         swapping = Swapping([Model("a"), Model("b")], Budget(models=1))
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
-        self.opening = Opening(self.send, self.pace)
+        self.stream = LoadingStream(self.send, self.timeouts)
         self.client._has_sent = True  # noqa: SLF001 - the body was read before
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.hold(model) as hold:
-            await self.opening.wait_for(hold, request, self.client.receive)
+            answering = ChatAnswering(request, CHAT.stamp)
+            await self.stream.wait_for(hold, Decoded(request, answering), self.client.receive)
 
     async def send(self, message: Message) -> None:
         await self.client.send(message)
@@ -51,9 +54,11 @@ class World:
             await self.sent.get()
 
 
-def run(scene: Callable[[World], Coroutine[None, None, None]], pace: Pace | None = None) -> World:
+def run(
+    scene: Callable[[World], Coroutine[None, None, None]], timeouts: StreamTimeouts | None = None
+) -> World:
     async def with_patience() -> World:
-        world = World(pace or Pace())
+        world = World(timeouts or StreamTimeouts())
         async with asyncio.timeout(10):
             await scene(world)
             await world.fleet.close()
@@ -66,8 +71,8 @@ def test_a_short_wait_sends_nothing() -> None:
     async def scene(world: World) -> None:
         world.server.finish()
         await world.wait(STREAMED)
-        assert (world.client.got, world.opening.chunks) == ([], None)
-        await world.opening.outlet(START)
+        assert (world.client.got, world.stream.encoder) == ([], None)
+        await world.stream.send(START)
 
     assert run(scene).client.got == [START]
 
@@ -79,10 +84,9 @@ def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
             await world.sends(3)
         world.server.finish()
         await waiting
-        await world.opening.outlet(START)
-        await world.opening.outlet(BODY)
+        await world.stream.send(BODY)
 
-    client = run(scene, Pace(keep_alive=0.001)).client
+    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
@@ -100,7 +104,7 @@ def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
         world.server.finish()
         await waiting
 
-    client = run(scene, Pace(keep_alive=600.0)).client
+    client = run(scene, StreamTimeouts(keep_alive=600.0)).client
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
@@ -113,7 +117,7 @@ def test_a_client_that_does_not_stream_just_waits() -> None:
         await waiting
         assert world.client.got == []
 
-    run(scene, Pace(keep_alive=0.0001))
+    run(scene, StreamTimeouts(keep_alive=0.0001))
 
 
 @pytest.mark.parametrize("request_", [STREAMED, WHOLE])
@@ -124,7 +128,7 @@ def test_no_one_waits_for_longer_than_allowed(request_: Request) -> None:
         assert raised.value.loading
         assert world.client.got == []
 
-    run(scene, Pace(load_wait=0.001))
+    run(scene, StreamTimeouts(load_wait=0.001))
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_wait() -> None:
@@ -142,28 +146,26 @@ def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
         await world.sends(2)
         world.server.finish()
         await waiting
-        await world.opening.outlet(REFUSED)
-        await world.opening.outlet({**BODY, "body": b'{"error":', "more_body": True})
-        await world.opening.outlet({**BODY, "body": b" {}}"})
+        assert await world.stream.fail(BackendUnavailable("b", "has gone"))
 
-    client = run(scene, Pace(keep_alive=0.001)).client
+    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
     assert client.status == 200
-    assert client.answer.endswith(b'\n\ndata: {"error": {}}\n\n')
+    assert b'data: {"error":{"message":"The backend b has gone.' in client.answer
     assert not client.got[-1].get("more_body", False)
 
 
 def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
     async def scene(world: World) -> None:
-        await world.opening.break_off()
+        assert not await world.stream.fail(TemperError())
         assert world.client.got == []
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
         world.server.finish()
         await waiting
-        await world.opening.break_off()
-        await world.opening.break_off()
+        assert await world.stream.fail(TemperError())
+        assert not await world.stream.fail(TemperError())
 
-    client = run(scene, Pace(keep_alive=0.001)).client
+    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
     assert client.answer.count(b'data: {"error":') == 1
     assert client.answer.endswith(b"\n\n")
     assert not client.got[-1].get("more_body", False)
@@ -175,11 +177,10 @@ def test_a_stream_that_has_an_end_gets_no_other() -> None:
         await world.sends(2)
         world.server.finish()
         await waiting
-        await world.opening.outlet(START)
-        await world.opening.outlet(BODY)
-        await world.opening.break_off()
+        await world.stream.send(BODY)
+        assert not await world.stream.fail(TemperError())
 
-    assert run(scene, Pace(keep_alive=0.001)).client.answer.endswith(b"rest")
+    assert run(scene, StreamTimeouts(keep_alive=0.001)).client.answer.endswith(b"rest")
 
 
 def test_a_client_that_leaves_ends_the_wait() -> None:

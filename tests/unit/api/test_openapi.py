@@ -4,6 +4,7 @@ from typing import cast
 import pytest
 from fastapi import FastAPI
 
+from proxy.api.fronts import CHAT, FrontRoute, Fronts
 from proxy.api.openapi import describe_posts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -13,7 +14,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 def document() -> JsonObject:
     app = FastAPI()
     app.add_api_route("/thing/{name}", show)
-    describe_posts(app, ("/chat", "/old/chat"), "/count", ["/v1/embeddings"])
+    fronts = Fronts(FrontRoute(CHAT, ("/chat", "/old/chat"), "/count"))
+    describe_posts(app, fronts, ["/v1/embeddings"])
     first = app.openapi()
     assert app.openapi() == first
     return first

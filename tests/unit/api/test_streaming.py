@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message
 
 from proxy.api.connections import DIRECT
-from proxy.api.streaming import Encoder, EventStream, Pace, while_connected, within
+from proxy.api.streaming import Encoder, EventStream, StreamTimeouts, while_connected, within
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
@@ -46,11 +46,11 @@ async def batches(
 def stream(
     given: ReplyEvents,
     client: HandMadeClient,
-    pace: Pace | None = None,
+    timeouts: StreamTimeouts | None = None,
     make: Callable[[ReplyEvent | None], Encoder[ReplyEvent]] = lambda _: Letters(),
 ) -> None:
     streaming = EventStream(
-        given, make, pace or Pace(), backend="b", headers=lambda: {"x-own": "1"}
+        given, make, timeouts or StreamTimeouts(), backend="b", headers=lambda: {"x-own": "1"}
     )
 
     async def run() -> None:
@@ -121,7 +121,9 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
             if message.get("body"):
                 await reading.wait()
 
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
+        streaming = EventStream(
+            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
+        )
         task = asyncio.create_task(streaming(HandMadeClient().scope, slow_send))
         await turns(500)
         held = len(read)
@@ -140,7 +142,7 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
 
 def test_too_much_time_in_all_is_a_failure() -> None:
     client = HandMadeClient()
-    stream(batches(TextDelta("a"), asyncio.Event()), client, Pace(deadline=0.01))
+    stream(batches(TextDelta("a"), asyncio.Event()), client, StreamTimeouts(deadline=0.01))
     assert client.answer == b"a!BackendTimedOut"
 
 
@@ -154,7 +156,12 @@ def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
 
     given = batches(TextDelta("a"), asyncio.Event())
     streaming = EventStream(
-        given, lambda _: Letters(), Pace(deadline=0.01), backend="b", headers=dict, cut_off=cut_off
+        given,
+        lambda _: Letters(),
+        StreamTimeouts(deadline=0.01),
+        backend="b",
+        headers=dict,
+        cut_off=cut_off,
     )
     asyncio.run(streaming(client.scope, client.send))
     assert client.answer == b"ab."
@@ -194,7 +201,7 @@ def test_events_that_a_client_does_not_see_do_not_count_as_life() -> None:
             yield [PromptProgress(9, 0, 1)]
         yield [TextDelta("a")]
 
-    stream(reading_a_prompt(), client, Pace(keep_alive=0.02, deadline=5))
+    stream(reading_a_prompt(), client, StreamTimeouts(keep_alive=0.02, deadline=5))
     assert client.answer == b"~~a."
 
 
@@ -214,7 +221,9 @@ def test_silence_is_filled_with_signs_of_life() -> None:
 
     async def run() -> None:
         given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
-        streaming = EventStream(given, make, Pace(keep_alive=0.01), backend="b", headers=dict)
+        streaming = EventStream(
+            given, make, StreamTimeouts(keep_alive=0.01), backend="b", headers=dict
+        )
         await streaming(client.scope, send)
 
     asyncio.run(run())
@@ -258,7 +267,9 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
+        streaming = EventStream(
+            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
+        )
         task = asyncio.create_task(streaming(client.scope, client.send))
         await begun.wait()
         task.cancel()
@@ -283,7 +294,9 @@ def test_leaving_closes_what_is_being_streamed() -> None:
             closed.append(True)
 
     async def run() -> None:
-        streaming = EventStream(endless(), lambda _: Letters(), Pace(), backend="b", headers=dict)
+        streaming = EventStream(
+            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
+        )
         await while_connected(client.receive, lambda: streaming(client.scope, client.send))
 
     asyncio.run(run())
@@ -337,7 +350,9 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
         scope = {**client.scope, "extensions": {DIRECT: {"writing": direct}}}
         await streaming(scope, send)
 
-    streaming = EventStream(given(), lambda _: Letters(), Pace(), backend="b", headers=lambda: {})
+    streaming = EventStream(
+        given(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=lambda: {}
+    )
     asyncio.run(run())
     assert client.answer == b"a<bc>d."
     assert [place for place, is_ready in states[:-1] if is_ready] == ["between"]
@@ -351,6 +366,8 @@ def test_without_a_direct_way_nothing_is_shown_at_once() -> None:
         yield [TextDelta("a")]
         assert not streaming.is_ready
 
-    streaming = EventStream(given(), lambda _: Letters(), Pace(), backend="b", headers=lambda: {})
+    streaming = EventStream(
+        given(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=lambda: {}
+    )
     asyncio.run(streaming(client.scope, client.send))
     assert client.answer == b"a."

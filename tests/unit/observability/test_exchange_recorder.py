@@ -22,7 +22,7 @@ from proxy.facts import Coerced, Outcome
 from proxy.guardrails.traits import GENERIC as GENERIC_TRAITS
 from proxy.inference.preparation import Policy, draft
 from proxy.observability import exchange_recorder as taping
-from proxy.observability.exchange_recorder import Tape, event_of, piece_of
+from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
 from proxy.observability.record import AttemptRecord, RequestRecord
 from proxy.observability.recording import RecordedCall, RecordedVerdict
 from proxy.profiles.known_model import KnownModel
@@ -64,9 +64,9 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
         yield events[first : first + 2]
 
 
-def listened(tape: Tape, *script: ReplyEvent | TemperError) -> None:
-    """Put a question to a backend behind a tape."""
-    backend = tape.behind(ScriptedBackend([list(script)]))
+def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
+    """Put a question to a backend behind a recorder."""
+    backend = recorder.behind(ScriptedBackend([list(script)]))
 
     async def ask() -> list[ReplyEvent]:
         return [event async for batch in backend.ask(QUESTION, {}) for event in batch]
@@ -94,9 +94,9 @@ def test_what_is_no_piece_is_refused(piece: list[str | int | None]) -> None:
 
 
 def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
-    tape = Tape()
+    recorder = ExchangeRecorder()
     listened(
-        tape,
+        recorder,
         ReplyStarted(),
         TextDelta("a"),
         TextDelta("b"),
@@ -108,7 +108,7 @@ def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
         TextDelta("d"),
         ReplyFinished("stop"),
     )
-    assert tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations == (
+    assert recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations == (
         (
             ["text", "ab"],
             ["call", 0, "i", "f"],
@@ -122,30 +122,30 @@ def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
 
 
 def test_a_failure_is_kept_as_its_word() -> None:
-    tape = Tape()
+    recorder = ExchangeRecorder()
     with pytest.raises(BackendTimedOut):
-        listened(tape, TextDelta("a"), BackendTimedOut("b", "was slow"))
-    (generation,) = tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations
+        listened(recorder, TextDelta("a"), BackendTimedOut("b", "was slow"))
+    (generation,) = recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
 def test_the_backend_is_the_same_in_all_else() -> None:
     backend = ScriptedBackend()
-    taped = Tape().behind(backend)
+    taped = ExchangeRecorder().behind(backend)
     assert taped.name == backend.name
     assert asyncio.run(taped.health()) is backend.state
 
 
 def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
-    tape = Tape()
+    recorder = ExchangeRecorder()
     call = ToolCalled(0, ToolCall("id", "f", "{}"))
     events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
 
     async def run() -> list[ReplyEvent]:
-        return [event async for batch in tape.before(batches_of(*events)) for event in batch]
+        return [event async for batch in recorder.before(batches_of(*events)) for event in batch]
 
     assert asyncio.run(run()) == events
-    kept = tape.exchange(KNOWN, draft(REQUEST, Policy(is_strict=True)), RECORD)
+    kept = recorder.exchange(KNOWN, draft(REQUEST, Policy(is_strict=True)), RECORD)
     assert (kept.id, kept.at, kept.request) == ("r", 5.0, {"model": "test"})
     assert kept.answer.text == "Hello"
     assert kept.answer.calls == (RecordedCall(name="f", arguments="{}"),)
@@ -164,15 +164,15 @@ def test_what_is_kept_of_one_exchange_is_bounded(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taping, "_MOST_CHARACTERS", 10)
-    tape = Tape()
-    tape.begin()
+    recorder = ExchangeRecorder()
+    recorder.begin()
     for _ in range(10):
-        assert tape.is_whole
+        assert recorder.is_whole
         if where == "generation":
-            tape.note(["text", "x"])
+            recorder.note(["text", "x"])
         else:
-            asyncio.run(anext(tape.before(batches_of(TextDelta("x")))))
-    tape.note(["text", "x"])
-    assert not tape.is_whole
-    kept = tape.exchange(KNOWN, draft(REQUEST, Policy()), RECORD)
+            asyncio.run(anext(recorder.before(batches_of(TextDelta("x")))))
+    recorder.note(["text", "x"])
+    assert not recorder.is_whole
+    kept = recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD)
     assert len(str(kept.generations[0])) + len(kept.answer.text) < 40

@@ -12,7 +12,7 @@ from proxy.conversation.replies import UsageReported
 from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
-from proxy.observability.live_request import Account, Asked, word_for
+from proxy.observability.live_request import Asked, LiveRequest, word_for
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens
 from proxy.observability.trace_context import TraceContext, trace_of
 
@@ -46,13 +46,13 @@ def ticking() -> Iterator[float]:
         now += 1.0
 
 
-def an_account(trace: TraceContext | None = None) -> Account:
-    account = Account("r", trace, clock=ticking().__next__)
+def an_account(trace: TraceContext | None = None) -> LiveRequest:
+    account = LiveRequest("r", trace, clock=ticking().__next__)
     account.asked = ASKED
     return account
 
 
-def run_attempts(account: Account, *failures: TemperError | None) -> None:
+def run_attempts(account: LiveRequest, *failures: TemperError | None) -> None:
     for failure in failures:
         with suppress(TemperError), account.attempt({}):
             if failure is not None:
@@ -114,7 +114,7 @@ def test_usage_is_counted_as_far_as_it_was_told() -> None:
 
 
 def test_a_client_that_left_had_come_so_far() -> None:
-    gone = Account("r")
+    gone = LiveRequest("r")
     assert gone.record().left is Phase.RECEIVING
     account = an_account()
     account.wait(None)
@@ -206,7 +206,7 @@ def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        account = Account("req_1")
+        account = LiveRequest("req_1")
         noting = account.noting(send)
         messages: list[Message] = [
             {"type": "http.response.start", "status": 201},

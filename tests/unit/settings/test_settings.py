@@ -12,7 +12,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, is_loopback, load_settings
 from proxy.settings.models import ServedModel
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 

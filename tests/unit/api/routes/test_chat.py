@@ -4,14 +4,16 @@ import logging
 import pytest
 
 from proxy.api.app import ServerOptions
+from proxy.api.fronts import CHAT
 from proxy.api.limits import BodyLimits
-from proxy.api.reception import Reception
-from proxy.api.routes.chat import ChatCompletions
-from proxy.api.streaming import Pace
+from proxy.api.request_reader import RequestReader
+from proxy.api.routes.chat import Chat
+from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import TemperError
 from proxy.inference.preparation import Policy
+from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.questions import WEATHER
@@ -22,11 +24,9 @@ WITH_TOOLS = json.dump(
 )
 
 
-def endpoint(
-    backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False
-) -> ChatCompletions:
-    reception = Reception(ServerOptions().alone(backend), Policy(), BodyLimits(limit), forwards)
-    return ChatCompletions(reception, Pace())
+def endpoint(backend: ScriptedBackend, limit: int = 1000, *, forwards: bool = False) -> Chat:
+    preparation = RequestPreparation(ServerOptions().alone(backend), Policy())
+    return Chat(CHAT, RequestReader(BodyLimits(limit), forwards), preparation, StreamTimeouts())
 
 
 def call(

@@ -7,15 +7,16 @@ from starlette.types import Message
 
 from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
-from proxy.api.reception import Reception
+from proxy.api.request_reader import RequestReader
 from proxy.api.routes.relay import Relay
-from proxy.api.streaming import Pace
+from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description, Passage
 from proxy.conversation import json
 from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
 from proxy.inference.preparation import Policy
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model, Swapping
+from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
@@ -28,9 +29,11 @@ REFUSED = BackendRefused("b", 501, "start it with --embeddings", kind="not_suppo
 GONE = BackendUnavailable("b", "broke off the connection")
 
 
-def endpoint(services: Services, path: str = COMPLETIONS, pace: Pace | None = None) -> Relay:
-    reception = Reception(services, Policy(), BodyLimits(1000))
-    return Relay(path, reception, pace or Pace())
+def endpoint(
+    services: Services, path: str = COMPLETIONS, timeouts: StreamTimeouts | None = None
+) -> Relay:
+    reader, preparation = RequestReader(BodyLimits(1000)), RequestPreparation(services, Policy())
+    return Relay(path, reader, preparation, timeouts or StreamTimeouts())
 
 
 def call(
@@ -172,7 +175,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         backend = ScriptedBackend(pieces=[b"{}\n"])
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
-        await first.call(endpoint(services, pace=Pace(load_wait=0)))
+        await first.call(endpoint(services, timeouts=StreamTimeouts(load_wait=0)))
         asking = asyncio.create_task(second.call(endpoint(services)))
         await asyncio.sleep(0)
         server.finish()
@@ -213,7 +216,7 @@ def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
             if message.get("body") == b": the backend works\n":
                 may_go_on.set()
 
-        app = endpoint(ServerOptions().alone(Slow()), pace=Pace(keep_alive=0.01))
+        app = endpoint(ServerOptions().alone(Slow()), timeouts=StreamTimeouts(keep_alive=0.01))
         await app(client.scope, client.receive, note)
         return client
 

@@ -25,6 +25,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall
+from proxy.dialects.front import Problem
 from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, decode_request
 from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
@@ -293,10 +294,17 @@ class TestChunks:
         encoder = ChunkEncoder(IDENTITY, include_usage=False)
 
         assert encoder.comment("a\nb") == b": a\n: b\n\n"
-        assert encoder.done() == b"data: [DONE]\n\n"
-        assert encoder.error({"error": {"message": "no"}}) == (
-            b'data: {"error":{"message":"no"}}\n\n'
+        assert encoder.end() == b"data: [DONE]\n\n"
+        assert encoder.fail(Problem(500, "server_error", "no", details={"more": 1})) == (
+            b'data: {"error":{"message":"no","type":"server_error","param":null,"code":null,'
+            b'"more":1}}\n\n'
         )
+
+    def test_end_with_the_finish_reason_however_long_the_silence_behind_it(self) -> None:
+        encoder = ChunkEncoder(IDENTITY, include_usage=False)
+        encoder.encode_all([STARTED, ReplyFinished("stop")])
+
+        assert encoder.keep_alive() == b""
 
 
 texts = st.text(min_size=1, max_size=12)
@@ -336,7 +344,7 @@ def test_what_is_encoded_is_decoded_again_at_every_chunking(
     ]
     events: list[ReplyEvent] = [STARTED, *said, *called, *ending]
     encoder = ChunkEncoder(IDENTITY, include_usage=True)
-    stream = b"".join([encoder.encode(event) for event in events]) + encoder.done()
+    stream = b"".join([encoder.encode(event) for event in events]) + encoder.end()
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
 
     heard = [event for said_one in events for event in as_heard(said_one)]
@@ -354,7 +362,8 @@ def completed(*events: ReplyEvent) -> JsonObject:
     builder = CompletionBuilder(IDENTITY)
     for event in events:
         builder.add(event)
-    completion = builder.build()
+    completion = builder.completion()
+    assert json.parse(builder.build()) == completion
     ChatCompletion.model_validate(completion)
     return completion
 

@@ -2,8 +2,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.openai_chat.decode import read_object
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest, validate
+from proxy.dialects.reading import read_object
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}

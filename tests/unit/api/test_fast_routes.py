@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.shortcut import Shortcut
+from proxy.api.fast_routes import FastRoutes
 from tests.fakes.asgi import HandMadeClient
 
 
@@ -24,7 +24,7 @@ class Named:
 )
 def test_only_a_post_to_an_endpoint_takes_it(method: str, path: str, answer: bytes) -> None:
     client = HandMadeClient(method=method, path=path)
-    asyncio.run(client.call(Shortcut(Named(b"app"), {"/chat": Named(b"chat")})))
+    asyncio.run(client.call(FastRoutes(Named(b"app"), {"/chat": Named(b"chat")})))
     assert client.answer == answer
 
 
@@ -35,5 +35,5 @@ def test_what_is_no_request_goes_on() -> None:
         seen.append(scope["type"])
 
     client = HandMadeClient()
-    asyncio.run(Shortcut(app, {})({"type": "lifespan"}, client.receive, client.send))
+    asyncio.run(FastRoutes(app, {})({"type": "lifespan"}, client.receive, client.send))
     assert seen == ["lifespan"]

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 @dataclass(frozen=True, slots=True)
-class Shortcut:
+class FastRoutes:
     """ASGI middleware: takes a POST to one of the `endpoints` there, and all else to `app`."""
 
     app: ASGIApp

@@ -1,0 +1,150 @@
+"""From a request that was read to the turn that answers it: addressed, planned and fitted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+from msgspec import structs
+
+from proxy.backends.affinity import PREFIX_HEADER, conversation_key
+from proxy.backends.client import Passage
+from proxy.conversation.requests import Request
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.front import Answering, Decoded, Sender
+from proxy.errors import ContextOverflow, InvalidRequest
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.inference.preparation import Draft, Policy, begin, draft
+from proxy.inference.turn import MayRetry, Turn
+from proxy.profiles.known_model import KnownModel
+from proxy.serving.context_fitting import FittingMode
+from proxy.serving.ordering import Ordering
+from proxy.serving.services import Service, Services
+
+_TEXT_POLICY = "x-temper-text-policy"
+_MODE = "x-temper-guardrails"
+_COMPACTION = "x-temper-compaction"
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A request that was read, and the service of the model that it names."""
+
+    request: Request
+    service: Service
+    decoded: Decoded
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request that was understood; `headers` travel upstream, `mode` is the client's wish."""
+
+    plan: Draft
+    answering: Answering
+    service: Service
+    known: KnownModel
+    headers: dict[str, str]
+    mode: FittingMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRequest:
+    """A request that is passed on, the service of its model, and the headers that travel too."""
+
+    passage: Passage
+    service: Service
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPreparation:
+    """Prepares requests; `workflows` are the operator's rules of order, by the names of models."""
+
+    services: Services
+    policy: Policy
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
+
+    def address(self, decoded: Decoded) -> ParsedRequest:
+        """Find the service of a request; raises `UnknownModel`."""
+        service = self.services.find(decoded.request.model)
+        return ParsedRequest(service.addressed(decoded.request), service, decoded)
+
+    def relay(self, passage: Passage, upstream: dict[str, str]) -> RelayRequest:
+        """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
+        service = self.services.find(passage.model)
+        return RelayRequest(service.addressed(passage), service, upstream)
+
+    async def prepare(
+        self, parsed: ParsedRequest, sender: Sender, upstream: dict[str, str]
+    ) -> PreparedRequest:
+        """Prepare a request by what is known of its model now; raises `InvalidRequest` kinds.
+
+        The headers of `upstream` travel to the backend.
+        """
+        request, service, decoded = parsed.request, parsed.service, parsed.decoded
+        known = await service.look_up(request.model)
+        ordering = Ordering(self.services, self.workflows)
+        rules, skipped = await ordering.rules_for(request, service, known)
+        policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
+        plan = draft(request, structs.replace(policy, traits=known.traits, workflow=rules))
+        noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
+        if noted:
+            plan = structs.replace(plan, facts=(*plan.facts, *noted))
+        headers = {**upstream, PREFIX_HEADER: conversation_key(request, sender.headers)}
+        mode = _compaction_for(sender, decoded)
+        return PreparedRequest(plan, decoded.answering, service, known, headers, mode)
+
+    async def turn(self, prepared: PreparedRequest, may_retry: MayRetry) -> Turn:
+        """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
+        compaction = await prepared.service.fitting.compaction(
+            prepared.plan, prepared.known, prepared.headers, prepared.mode
+        )
+        return begin(prepared.plan, prepared.answering.new_call_id, may_retry, compaction)
+
+    async def shorter(
+        self, prepared: PreparedRequest, may_retry: MayRetry, overflow: ContextOverflow
+    ) -> Turn | None:
+        """Make another turn of a prompt that proved too long; None if that is no help."""
+        known = replace(prepared.known, window=overflow.window or prepared.known.window)
+        try:
+            turn = await self.turn(replace(prepared, known=known), may_retry)
+        except ContextOverflow:  # the backend's own words say it better
+            return None
+        return turn if turn.is_shortened else None
+
+    async def count(self, prepared: PreparedRequest) -> int:
+        """Count the tokens of a request as it would be sent."""
+        question = (await self.turn(prepared, lambda: False)).next_question()
+        assert question is not None  # noqa: S101 - every turn begins with one
+        return await prepared.service.fitting.count(question, prepared.known, prepared.headers)
+
+    def _policy_for(self, sender: Sender, *, accepts_prose: bool) -> Policy:
+        """Let the headers of one request override what the operator set."""
+        policy = self.policy
+        if wished := sender.headers.get(_TEXT_POLICY):
+            policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+        elif accepts_prose:
+            policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
+        if wished := sender.headers.get(_MODE):
+            policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
+        return policy
+
+
+def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
+    """Tell what a client wants done to a conversation that is too long; None if it is silent."""
+    if wished := sender.headers.get(_COMPACTION):
+        return _chosen(FittingMode, wished, _COMPACTION)
+    if decoded.compaction is None:
+        return None
+    return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
+
+
+def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
+    """Read a header that names one of the members of `kind`."""
+    try:
+        return kind(wished.strip().lower())
+    except ValueError:
+        known = ", ".join(str(one.value) for one in kind)
+        raise InvalidRequest(f"use one of: {known}", header) from None

@@ -1,0 +1,85 @@
+import asyncio
+
+import pytest
+from starlette.requests import Request as HttpRequest
+
+from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import RequestReader, client_key, request_id, sender_of
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Request
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import InvalidRequest
+from tests.fakes.asgi import HandMadeClient
+
+
+async def read(body: JsonObject) -> Request:
+    client = HandMadeClient(json.dump(body), "POST")
+    http = HttpRequest(client.scope, client.receive)
+    return await RequestReader(BodyLimits()).read(http, decode_request)
+
+
+@pytest.mark.parametrize("forwards", [True, False])
+def test_only_some_headers_travel(*, forwards: bool) -> None:
+    sent = {"authorization": "Bearer k", "traceparent": "00-1", "cookie": "a=b"}
+    http = HttpRequest(HandMadeClient(headers=sent).scope)
+    headers = RequestReader(BodyLimits(), forwards).upstream_headers(http)
+    own = {"authorization": "Bearer k"} if forwards else {}
+    assert headers == {**own, "traceparent": "00-1", "x-request-id": "req_test"}
+
+
+def test_the_sender_has_its_headers_and_the_owner_of_its_key() -> None:
+    scope = HandMadeClient(headers={"x-api-key": "k", "x-a": "b"}).scope
+    stranger = sender_of(HttpRequest(scope))
+    assert (stranger.owner, stranger.headers["x-a"], stranger.request_id) == ("k", "b", "req_test")
+    scope["state"]["owner"] = "alice"
+    assert sender_of(HttpRequest(scope)).owner == "alice"
+
+
+def test_a_request_has_the_id_that_it_was_given() -> None:
+    assert request_id(HttpRequest(HandMadeClient().scope)) == "req_test"
+
+
+@pytest.mark.parametrize(
+    ("headers", "owner", "who"),
+    [
+        ({"authorization": "Basic 1", "x-api-key": "k"}, "alice", "alice"),
+        ({}, "alice", "alice"),
+        ({"authorization": "Bearer k", "x-api-key": "other"}, "", "Bearer k"),
+        ({"x-api-key": "k"}, "", "k"),
+        ({}, "", "10.0.0.7"),
+    ],
+)
+def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
+    headers: dict[str, str], owner: str, who: str
+) -> None:
+    scope = HandMadeClient(headers=headers).scope
+    scope.update(client=("10.0.0.7", 5), state={"owner": owner})
+    assert client_key(HttpRequest(scope)) == who
+
+
+def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
+    assert client_key(HttpRequest(HandMadeClient().scope)) == ""
+
+
+@pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])
+def test_a_body_is_read_the_same_however_large(text: str) -> None:
+    said: JsonObject = {"role": "user", "content": text}
+    assert asyncio.run(read({"model": "m", "messages": [said]})).messages[0].text == text
+    with pytest.raises(InvalidRequest, match="messages"):
+        asyncio.run(read({"model": "m", "messages": text}))
+
+
+def test_others_are_served_while_a_large_body_is_read() -> None:
+    said: list[JsonValue] = [{"role": "user", "content": "Hello there."}] * 30_000
+
+    async def scene() -> int:
+        served = 0
+        reading = asyncio.create_task(read({"model": "m", "messages": said}))
+        while not reading.done():
+            await asyncio.sleep(0)
+            served += 1
+        await reading
+        return served
+
+    assert asyncio.run(scene()) > 50
