@@ -101,13 +101,16 @@ def test_every_module_has_its_unit_test(path: Path) -> None:
     assert (REPOSITORY / mirror).is_file() or not behaves(path), f"{mirror} is missing"
 
 
+def mirrored(test: Path) -> Path:
+    """Return the module that a test is for; that of a package's own name is for its beginning."""
+    name = test.name.removeprefix("test_")
+    folder = Path("proxy") / test.relative_to("tests/unit").parent
+    return folder / ("__init__.py" if name == f"{folder.name}.py" else name)
+
+
 def test_every_unit_test_has_its_module() -> None:
     tests = [path for path in tracked_files("tests/unit") if path.name.startswith("test_")]
-    mirrored = [
-        Path("proxy") / path.relative_to("tests/unit").with_name(path.name.removeprefix("test_"))
-        for path in tests
-    ]
-    assert [str(path) for path in mirrored if not (REPOSITORY / path).is_file()] == []
+    assert [str(path) for path in tests if not (REPOSITORY / mirrored(path)).is_file()] == []
 
 
 def test_modules_that_are_tested_elsewhere_exist() -> None:

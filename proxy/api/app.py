@@ -79,25 +79,7 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    reader = RequestReader(serving.body, serving.forwards_authorization)
-    preparation = RequestPreparation(services, serving.policy, serving.workflows)
-    budget, fast = RetryBudget(), dict[str, ASGIApp]()
-    for route in fronts:
-        chat = Chat(
-            route.front,
-            reader,
-            preparation,
-            serving.timeouts,
-            budget,
-            serving.workers,
-            observers,
-        )
-        endpoint = Idempotency(chat, serving.body, route.front.is_complete)
-        fast |= dict.fromkeys(route.paths, endpoint)
-        if route.count_path:
-            fast[route.count_path] = TokenCount(route.front, reader, preparation)
-    for path in PASSED_ON:
-        fast[path] = Relay(path, reader, preparation, serving.timeouts, serving.workers, observers)
+    fast = _endpoints(services, serving, observers, fronts)
     app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
     app.include_router(models_router(services))
     app.include_router(properties_router(services))
@@ -115,6 +97,34 @@ def create_app(
             CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]
         )
     return app
+
+
+def _endpoints(
+    services: Services, serving: ServerOptions, observers: Observers, fronts: Fronts
+) -> dict[str, ASGIApp]:
+    """Make what answers a POST, by its path: plain ASGI, past the router and its layers."""
+    reader = RequestReader(serving.body, serving.forwards_authorization)
+    preparation = RequestPreparation(services, serving.policy, serving.workflows)
+    budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
+    for route in fronts:
+        chat = Chat(
+            route.front,
+            reader,
+            preparation,
+            serving.timeouts,
+            budget,
+            serving.workers,
+            observers,
+        )
+        endpoint = Idempotency(chat, serving.body, route.front.is_complete)
+        endpoints |= dict.fromkeys(route.paths, endpoint)
+        if route.count_path:
+            endpoints[route.count_path] = TokenCount(route.front, reader, preparation)
+    for path in PASSED_ON:
+        endpoints[path] = Relay(
+            path, reader, preparation, serving.timeouts, serving.workers, observers
+        )
+    return endpoints
 
 
 def _add_error_pages(app: FastAPI) -> None:

@@ -7,15 +7,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from proxy.settings.sections import (
-    Address,
-    Count,
-    Model,
-    Name,
-    RequiredName,
-    Section,
-    not_a_truth_value,
-)
+from proxy.settings.sections import Address, Model, Section
+from proxy.settings.values import Count, Name, RequiredName, not_a_truth_value
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]  # the first name gets the blame
 

@@ -18,8 +18,8 @@ HOUR = 3600.0
 
 # Who reads the clock on the wall, and why: all of them write down when something was.
 DATED = {
-    "api/account.py": "the moment at which a request began, for its record",
-    "api/exchange.py": "the member `created` of an answer",
+    "api/fronts.py": "the moment at which an answer was created",
+    "observability/live_request.py": "the moment at which a request began, for its record",
     "observability/logs.py": "the moment in a log line",
     "observability/tracing.py": "the moments of a span",
 }

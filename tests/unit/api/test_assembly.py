@@ -7,7 +7,6 @@ from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.traits import Replay
 from proxy.profiles.known_model import Wishes
 from proxy.settings import Settings, load_settings
 
@@ -39,28 +38,6 @@ def test_rules_of_order_are_kept_by_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = serving_of(settings_of(workflows={"agent": rules}))
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
-
-
-@pytest.mark.parametrize(
-    ("written", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
-)
-def test_the_operator_decides_how_tools_are_described(written: str, convention: str | None) -> None:
-    made = serving_of(settings_of(profile={"tools_in_prompt": written, "replay": "last"}))
-    assert (made.wishes.convention, made.wishes.replay) == (convention, Replay.LAST)
-
-
-@pytest.mark.parametrize("name", ["qwen3", "generic"])
-def test_a_profile_can_be_chosen_by_name(name: str) -> None:
-    chosen = serving_of(settings_of(profile={"name": name})).wishes.profile
-    assert chosen is not None
-    assert chosen.name == name
-
-
-@pytest.mark.parametrize(("name", "near"), [("qwen-3", "qwen3"), ("zzzzzzzz", "generic")])
-def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
-        serving_of(settings_of(profile={"name": name}))
-    assert raised.value.setting == "profile.name"
 
 
 def test_on_loopback_the_server_goes_by_loopbacks_names_and_those_of_the_operator() -> None:

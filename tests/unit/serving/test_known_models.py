@@ -1,14 +1,13 @@
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from proxy.backends.client import Description
 from proxy.guardrails.traits import Replay, Traits
-from proxy.profiles.known_model import Wishes, introduce
-from proxy.profiles.profile import GENERIC, Matching, Profile
-from proxy.profiles.recognition import Evidence
+from proxy.profiles.known_model import Wishes
+from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels
 from tests.fakes.backend import ScriptedBackend
 
@@ -138,23 +137,3 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
         'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
         "model 'unheard-of': nothing known matches; generic profile ('temper models' tells more)",
     ]
-
-
-def test_the_operators_wishes_win() -> None:
-    evidence = Evidence(("falcon-7b",))
-    plain = introduce("m", evidence, PROFILES, Wishes())
-    assert plain.traits == FALCON.traits
-    chosen = introduce("m", evidence, PROFILES, Wishes(profile=HERON))
-    assert (chosen.recognition.profile, chosen.recognition.reason) == (
-        HERON,
-        "chosen by profile.name",
-    )
-    wished = introduce("m", evidence, PROFILES, Wishes(convention="json", replay=Replay.LAST))
-    assert wished.traits == replace(FALCON.traits, convention="json", replay=Replay.LAST)
-    assert introduce("m", evidence, (), Wishes()).recognition.profile is GENERIC
-
-
-def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
-    evidence = Evidence(("falcon-7b",), template="{{ messages }}")
-    assert introduce("m", evidence, PROFILES, Wishes()).traits.convention == "hermes"
-    assert introduce("m", evidence, PROFILES, Wishes(convention="")).traits.convention == ""

@@ -1,9 +1,7 @@
 import pytest
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest, validate
-from proxy.dialects.reading import read_object
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}
@@ -178,20 +176,3 @@ def test_the_document_knows_every_member() -> None:
 
     assert set(document["properties"]) == set(ChatCompletionRequest.model_fields)
     assert document["additionalProperties"] is True
-
-
-@pytest.mark.parametrize("filling", ["", "x" * 2**20], ids=["small", "large"])
-def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
-    fields: JsonObject = {f"k{number}": number for number in range(997)}
-    asked: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
-    assert len(read_object(json.dump(asked))) == 1_000
-    with pytest.raises(InvalidRequest, match="at most 1000 fields, got 1001") as raised:
-        read_object(json.dump({**asked, "more": 1}))
-    assert raised.value.param == "body"
-
-
-def test_a_large_body_that_is_no_object_is_told_as_ever() -> None:
-    with pytest.raises(InvalidRequest, match="got an array"):
-        read_object(b"[" + b"1," * 2**20 + b"1]")
-    with pytest.raises(InvalidRequest, match=r"not valid JSON: .* line 1"):
-        read_object(b'{"a": 1,' + b" " * 2**20)

@@ -1,0 +1,33 @@
+import pytest
+
+from proxy.api.fronts import CHAT, STAMP, FrontRoute, Fronts, all_fronts
+from proxy.dialects.openai_chat.front import ChatFront
+
+OTHER = ChatFront(STAMP, "other")
+FRONTS = Fronts(FrontRoute(CHAT, ("/v1/chat/completions",)), FrontRoute(OTHER, ("/v1/other",)))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/other", "other"),
+        ("/v1/other/count", "other"),
+        ("/nowhere", "chat"),
+    ],
+)
+def test_a_path_is_answered_in_its_language(path: str, name: str) -> None:
+    assert FRONTS.of(path).name == name
+
+
+def test_every_language_has_a_name_and_paths_of_its_own() -> None:
+    routes = list(all_fronts())
+    paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
+    assert len(paths) == len(set(paths))
+    assert len({route.front.name for route in routes}) == len(routes)
+
+
+def test_what_is_stamped_is_fresh() -> None:
+    assert STAMP.token() != STAMP.token()
+    assert len(STAMP.token()) == 24
+    assert STAMP.now() > 0

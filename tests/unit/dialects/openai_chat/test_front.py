@@ -1,0 +1,63 @@
+from itertools import count
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
+from proxy.dialects.front import Problem, Sender, Stamp
+from proxy.dialects.openai_chat.front import ChatFront
+from proxy.errors import InvalidRequest
+
+NUMBERS = count()
+FRONT = ChatFront(Stamp(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
+BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}'
+
+
+def test_a_request_is_read_as_the_decoder_reads_it() -> None:
+    decoded = FRONT.decode(BODY, Sender())
+    assert decoded.request.model == "m"
+    assert (decoded.facts, decoded.accepts_prose, decoded.compaction) == ((), False, None)
+    assert FRONT.decode_count(BODY, Sender()).request == decoded.request
+    with pytest.raises(InvalidRequest, match="got nothing"):
+        FRONT.decode(b"", Sender())
+
+
+def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
+    answering = FRONT.decode(BODY, Sender()).answering
+    for first, identity in (
+        (ReplyStarted("own", 5, "served"), ("own", 5, "served")),
+        (TextDelta("x"), None),
+    ):
+        builder = answering.builder(first)
+        builder.add(TextDelta("x"))
+        builder.add(ReplyFinished("stop"))
+        whole = json.parse(builder.build())
+        assert isinstance(whole, dict)
+        found = (whole["id"], whole["created"], whole["model"])
+        assert found == identity or (str(found[0])[:9], *found[1:]) == ("chatcmpl-", 7, "m")
+    assert b'"object":"chat.completion.chunk"' in answering.begin(None).keep_alive()
+
+
+def test_ids_of_calls_are_fresh() -> None:
+    answering = FRONT.decode(BODY, Sender()).answering
+    first, second = answering.new_call_id(), answering.new_call_id()
+    assert first != second
+    assert first.startswith("call_")
+
+
+def test_an_error_keeps_its_status_and_headers() -> None:
+    problem = Problem(429, "rate_limit_error", "later", "queue_full", headers={"retry-after": "2"})
+    reply = FRONT.error(problem, "req_1")
+    assert (reply.status, dict(reply.headers)) == (429, {"retry-after": "2"})
+    assert b'"code":"queue_full"' in reply.body
+
+
+@pytest.mark.parametrize(
+    ("end", "is_complete"), [(b"x\n\ndata: [DONE]\n\n", True), (b'data: {"error":{}}\n\n', False)]
+)
+def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -> None:
+    assert FRONT.is_complete(end) is is_complete
+
+
+def test_tokens_are_told_as_openai_does() -> None:
+    assert FRONT.counted(7) == b'{"object":"response.input_tokens","input_tokens":7}'

@@ -1,0 +1,48 @@
+from dataclasses import replace
+
+import pytest
+
+from proxy.guardrails.traits import Replay, Traits
+from proxy.profiles.known_model import KnownModel, Wishes, introduce
+from proxy.profiles.profile import GENERIC, Matching, Profile
+from proxy.profiles.recognition import Evidence, Recognition
+
+FALCON = Profile(
+    "falcon", "Falcon", Traits(replay=Replay.NONE, syntaxes=("hermes",)), Matching(("falcon*",))
+)
+HERON = Profile("heron", "Heron", Traits(convention="mistral"), Matching(("heron*",)))
+PROFILES = (FALCON, HERON)
+
+
+def test_the_operators_wishes_win() -> None:
+    evidence = Evidence(("falcon-7b",))
+    plain = introduce("m", evidence, PROFILES, Wishes())
+    assert plain.traits == FALCON.traits
+    chosen = introduce("m", evidence, PROFILES, Wishes(profile=HERON))
+    assert (chosen.recognition.profile, chosen.recognition.reason) == (
+        HERON,
+        "chosen by profile.name",
+    )
+    wished = introduce("m", evidence, PROFILES, Wishes(convention="json", replay=Replay.LAST))
+    assert wished.traits == replace(FALCON.traits, convention="json", replay=Replay.LAST)
+    assert introduce("m", evidence, (), Wishes()).recognition.profile is GENERIC
+
+
+def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
+    evidence = Evidence(("falcon-7b",), template="{{ messages }}")
+    assert introduce("m", evidence, PROFILES, Wishes()).traits.convention == "hermes"
+    assert introduce("m", evidence, PROFILES, Wishes(convention="")).traits.convention == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "capabilities"),
+    [("{{ messages }}", ("tools", "vision")), ("<think>", ("tools", "thinking", "vision"))],
+)
+def test_a_client_may_use_tools_thoughts_and_senses(
+    template: str, capabilities: tuple[str, ...]
+) -> None:
+    evidence = Evidence(("m",), template=template)
+    known = KnownModel(
+        "m", Recognition(GENERIC, "none"), GENERIC.traits, evidence=evidence, senses=("vision",)
+    )
+    assert known.capabilities == capabilities
