@@ -36,7 +36,7 @@ from pathlib import Path
 
 from benchmarks.token_material import TEMPLATES, Histories, Words, build_silent_model, spoken_words
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -258,7 +258,7 @@ async def serving(model: Path, context_tokens: int) -> AsyncGenerator[LlamaServe
     """Run a model on the embedded server."""
     plan = LaunchPlan(embedded_program(), model, context_tokens)
     async with start_llama_server(plan) as started:
-        server = LlamaServer(Connection(started.base_url, started.api_key))
+        server = LlamaServer(BackendClient(started.base_url, started.api_key))
         try:
             yield server
         finally:

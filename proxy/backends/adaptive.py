@@ -20,7 +20,7 @@ from proxy.backends.client import Description, Health, Model, Passage, Pieces, R
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
 from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendRefused
@@ -36,7 +36,7 @@ class AdaptiveEngine:
     """A vLLM, SGLang, LM Studio, llamafile, hosted or unknown engine."""
 
     def __init__(
-        self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
+        self, connection: BackendClient, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._engine = OpenAICompatible(connection, self._directives)
         self._counter = TokenCounter(connection)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed
@@ -46,7 +46,7 @@ class Patience:
 class TokenCounter:
     """Asks one server."""
 
-    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
+    def __init__(self, connection: BackendClient, patience: Patience | None = None) -> None:
         self._connection = connection
         self._patience = patience or Patience()
         self._missing_until: dict[str, float] = {}

@@ -18,7 +18,7 @@ from proxy.backends.client import (
     ReplyEvents,
 )
 from proxy.backends.detection import Kind, kind_at
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable
 
@@ -35,7 +35,7 @@ class DetectedBackend:
     All adapters share one connection, which is closed here.
     """
 
-    def __init__(self, connection: Connection, adapter_for: Adapters) -> None:
+    def __init__(self, connection: BackendClient, adapter_for: Adapters) -> None:
         self._connection = connection
         self._adapter_for = adapter_for
         self._kind: Kind | None = None

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from proxy.backends.engines import ANY_ENGINE, engine_of
 from proxy.backends.openai_compatible import MODELS, models_in
-from proxy.backends.transport import Connection, Document
+from proxy.backends.transport import BackendClient, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed
@@ -43,7 +43,7 @@ class Found:
     kind: Kind
 
 
-async def kind_at(connection: Connection, patience: float | None = None) -> Kind | None:
+async def kind_at(connection: BackendClient, patience: float | None = None) -> Kind | None:
     """Tell what answers, None for a stranger; each question has `patience` seconds.
 
     Raises BackendFailed if nothing answers.
@@ -69,14 +69,16 @@ async def kind_at(connection: Connection, patience: float | None = None) -> Kind
 
 
 async def find_running(
-    urls: Sequence[str], connect: Callable[[str], Connection], patience: float
+    urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
 ) -> Found | None:
     """Look at addresses all at once; the first in their order that has a server is the one."""
     looked = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
     return next((found for found in looked if found is not None), None)
 
 
-async def _look_at(url: str, connect: Callable[[str], Connection], patience: float) -> Found | None:
+async def _look_at(
+    url: str, connect: Callable[[str], BackendClient], patience: float
+) -> Found | None:
     connection = connect(url)
     try:
         kind = await kind_at(connection, patience)
@@ -123,7 +125,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
         return parts.hostname or "", None
 
 
-async def _asked(connection: Connection, path: str, patience: float | None) -> JsonObject:
+async def _asked(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
         document = await connection.get(path, patience=patience)
     except BackendFailed:

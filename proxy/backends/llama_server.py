@@ -14,7 +14,7 @@ from proxy.backends.client import Description, Health, Model, Passage, Pieces, R
 from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
@@ -82,7 +82,7 @@ class LlamaServer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BackendClient,
         *,
         load_wait: float = 0.0,
         poll_seconds: float = 0.5,

@@ -16,7 +16,7 @@ from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.relaying import relayed
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
@@ -68,7 +68,7 @@ class OllamaWishes:
 class Ollama:
     """An Ollama, started by anyone."""
 
-    def __init__(self, connection: Connection, wishes: OllamaWishes | None = None) -> None:
+    def __init__(self, connection: BackendClient, wishes: OllamaWishes | None = None) -> None:
         self._connection = connection
         self._wishes = wishes or OllamaWishes()
         self._models = OllamaModels(connection, self._wishes.num_ctx, self._wishes.fitting)
@@ -232,7 +232,7 @@ class Ollama:
 class _Reading:
     """Reads one reply, from bytes to events."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BackendClient) -> None:
         self._backend = connection.name
         self._confidential = connection.confidential
         self._has_begun = False

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from proxy.backends.client import Model
 from proxy.backends.refusals import Refusal, as_error
-from proxy.backends.transport import Connection, Document
+from proxy.backends.transport import BackendClient, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.ollama_chat.decode import decode_error
@@ -69,7 +69,7 @@ class OllamaModels:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BackendClient,
         num_ctx: int | None = None,
         fitting: Fitting | None = None,
         *,

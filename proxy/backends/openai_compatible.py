@@ -12,7 +12,7 @@ from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.relaying import relayed
 from proxy.backends.reply_reading import ReplyReading
-from proxy.backends.transport import Answer, Connection, Document
+from proxy.backends.transport import Answer, BackendClient, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import Outlet, ReplyEvent, ReplyFinished
@@ -37,7 +37,7 @@ HEALTH_PATIENCE = 2.0
 class OpenAICompatible:
     """An engine behind `/v1/chat/completions`; `directives` are what its adapter adds."""
 
-    def __init__(self, connection: Connection, directives: Directives = directives) -> None:
+    def __init__(self, connection: BackendClient, directives: Directives = directives) -> None:
         self._connection = connection
         self._directives = directives
 

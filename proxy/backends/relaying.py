@@ -7,14 +7,14 @@ nothing confidential, also those that come in the middle of a stream.
 from proxy.backends.client import Passage, Pieces
 from proxy.backends.confidential import Confidential
 from proxy.backends.refusals import Refusal, as_error
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.dialects.openai_chat.decode import decode_error
 from proxy.errors import ContextOverflow
 
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
 
 
-async def relayed(connection: Connection, passage: Passage, headers: dict[str, str]) -> Pieces:
+async def relayed(connection: BackendClient, passage: Passage, headers: dict[str, str]) -> Pieces:
     """Send a request and stream the lines of its answer; closing this cancels the work upstream.
 
     A line comes in one piece, so that another can stand before and behind it.

@@ -17,7 +17,7 @@ import httpx
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.server import listen, serving, url_of
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.demo.answers import Answer, Comparison, read_answer
 from proxy.demo.scenarios import SCENARIOS, SCRIPTS, request_for
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, LaunchFailed
@@ -64,7 +64,7 @@ async def demonstrate(
         plan = LaunchPlan(embedded_program(), model, _CONTEXT_TOKENS, slots=_SLOTS, alias="demo")
         running = await stack.enter_async_context(start_llama_server(plan))
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
-        backend = LlamaServer(Connection(running.base_url, running.api_key))
+        backend = LlamaServer(BackendClient(running.base_url, running.api_key))
         stack.push_async_callback(backend.close)
         serves = ServerOptions()
         app = create_app(serves.alone(backend), serves)

@@ -16,7 +16,7 @@ from http import HTTPStatus
 import httpx
 
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady
 from proxy.processes.failures import explain_failure
 from proxy.processes.launch import HOST, NAME, LaunchPlan, check_plan
@@ -110,7 +110,7 @@ async def _wait_until_ready(
 
 async def _read_back(plan: LaunchPlan, server: RunningServer) -> None:
     """Warn if the server has less than was planned: it caps silently what the model cannot do."""
-    asked = LlamaServer(Connection(server.base_url, server.api_key))
+    asked = LlamaServer(BackendClient(server.base_url, server.api_key))
     try:
         found = await asked.properties()
     except BackendFailed as error:

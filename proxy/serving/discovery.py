@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from proxy.backends.detection import Found, find_running, likely_urls
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration
 from proxy.serving.opening import names_nothing
 from proxy.settings import Settings
@@ -27,7 +27,7 @@ async def find_backend(settings: Settings, urls: Sequence[str]) -> Found | None:
     if not names_nothing(settings):
         return None
     urls = urls or tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
-    found = await find_running(urls, Connection, _PATIENCE)
+    found = await find_running(urls, BackendClient, _PATIENCE)
     if found is None:
         places = ", ".join(urls)
         problem = f"nothing is named, and no server answers at {places}. Do one of these:"

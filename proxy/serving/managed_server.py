@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proxy.backends.client import Backend, Description
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from proxy.processes.launch import NAME, LaunchPlan, check_plan, find_program, sampling_flags
 from proxy.processes.llama_server import StageListener, start_llama_server
 from proxy.processes.managed import Managed, Supervised
@@ -95,7 +95,7 @@ async def managed(
         await backend.close()
 
 
-def connection_to(settings: BackendSettings, address: ServerAddress) -> Connection:
+def connection_to(settings: BackendSettings, address: ServerAddress) -> BackendClient:
     """Connect to a server, as patiently as the operator wants it."""
     timeouts = Timeouts(
         connect=settings.connect_seconds,
@@ -103,7 +103,7 @@ def connection_to(settings: BackendSettings, address: ServerAddress) -> Connecti
         idle=settings.idle_seconds,
     )
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-    return Connection(address.base_url, address.api_key, headers=headers, timeouts=timeouts)
+    return BackendClient(address.base_url, address.api_key, headers=headers, timeouts=timeouts)
 
 
 def settled(settings: Settings) -> Settings:

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.backends.counting import COUNT, TokenCounter
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
@@ -58,7 +58,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def connected(server: RunningServer) -> AsyncGenerator[LlamaServer, None]:
-    connection = Connection(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
     backend = LlamaServer(connection)
     try:
         yield backend
@@ -150,7 +150,7 @@ class WithoutCounting(httpx.AsyncBaseTransport):
 
 async def test_an_older_build_counts_the_same_in_two_steps(llama_server: RunningServer) -> None:
     wire = WithoutCounting()
-    older = LlamaServer(Connection(llama_server.base_url, llama_server.api_key, transport=wire))
+    older = LlamaServer(BackendClient(llama_server.base_url, llama_server.api_key, transport=wire))
     questions = [asking(*ROUND, tools=TOOLS), asking(said("user", "Hi"))]
     async with connected(llama_server) as backend:
         exact = [await backend.count(each, {}) for each in questions]
@@ -175,7 +175,7 @@ async def test_texts_counted_together_have_what_each_has_alone(
 
 
 async def test_without_the_key_nothing_is_counted(llama_server: RunningServer) -> None:
-    connection = Connection(llama_server.base_url, transport=plain_transport())
+    connection = BackendClient(llama_server.base_url, transport=plain_transport())
     counter = TokenCounter(connection)
     keyed = {"authorization": f"Bearer {llama_server.api_key}"}
     assert await counter.count_texts(["x"], {}) is None

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from proxy.backends.detection import Found, Kind, find_running
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 
@@ -30,7 +30,7 @@ def test_a_llama_server_is_recognised_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
-    found = asyncio.run(find_running(urls, Connection, 5.0))
+    found = asyncio.run(find_running(urls, BackendClient, 5.0))
     assert found == Found(llama_server.base_url, Kind.LLAMA_SERVER)
 
 

@@ -16,7 +16,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
 from proxy.conversation.requests import Parsing, Question
@@ -131,7 +131,9 @@ class WatchedServer(LlamaServer):
     """A llama-server that remembers what it was asked and what it told about that."""
 
     def __init__(self, server: RunningServer) -> None:
-        super().__init__(Connection(server.base_url, server.api_key, transport=plain_transport()))
+        super().__init__(
+            BackendClient(server.base_url, server.api_key, transport=plain_transport())
+        )
         self.attempts: list[Attempt] = []
 
     async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:

@@ -25,7 +25,7 @@ from openai.types.chat import (
 
 from proxy.api.app import ServerOptions
 from proxy.backends.ollama import Ollama, OllamaWishes
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
@@ -63,7 +63,7 @@ async def temper(
     """Run Temper before the double, and the SDK before Temper."""
     async with listening(double.app()) as behind:
         engine = Ollama(
-            Connection(behind.url, transport=plain_transport()),
+            BackendClient(behind.url, transport=plain_transport()),
             wishes or OllamaWishes(num_ctx=4096),
         )
         async with (

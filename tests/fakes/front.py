@@ -11,7 +11,7 @@ from proxy.api.app import ServerOptions, create_app
 from proxy.backends.client import Backend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.observers import Observers
@@ -68,7 +68,7 @@ async def temper(
     """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
-        connection = Connection(behind.url, api_key, timeouts=timeouts)
+        connection = BackendClient(behind.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
         async with in_front_of(engine, serving, backend, observers) as front:
             yield front
@@ -83,7 +83,7 @@ async def temper_before(
     api_key: str = "",
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of whatever there is at `url`; `api_key` is Temper's for it."""
-    engine = LlamaServer(Connection(url, api_key, timeouts=timeouts))
+    engine = LlamaServer(BackendClient(url, api_key, timeouts=timeouts))
     async with in_front_of(engine, serving, ScriptedBackend()) as front:
         yield front
 

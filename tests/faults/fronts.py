@@ -18,7 +18,7 @@ from benchmarks.load.processes import free_port, started
 from proxy.api.app import ServerOptions
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.answers import Answer, read_answer
@@ -132,7 +132,7 @@ async def poisoned(
     """
     async with toxic_backend(*toxics) as backend:
         if name == TEMPER:
-            connection = Connection(backend.url, timeouts=timeouts)
+            connection = BackendClient(backend.url, timeouts=timeouts)
             engine = LlamaServer(connection) if wire is Wire.OPENAI else Ollama(connection)
             async with in_front_of(engine, serving, ScriptedBackend()) as front:
                 yield Poisoned(name, front.client, os.getpid(), backend)

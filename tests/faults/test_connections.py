@@ -13,7 +13,7 @@ from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
 from proxy.api.limits import BodyLimits
 from proxy.api.server import listen, serving
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import CHAT
@@ -49,7 +49,7 @@ async def open_to_all(
         async with before_url(name, backend) as peer:
             yield peer.address
         return
-    engine = LlamaServer(Connection(backend))
+    engine = LlamaServer(BackendClient(backend))
     serves = ServerOptions(body=body or BodyLimits())
     app = create_app(serves.alone(engine), serves)
     try:

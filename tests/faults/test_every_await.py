@@ -15,7 +15,7 @@ from proxy.api.request_reader import RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.inference.budget import FLOOR, RetryBudget
 from proxy.inference.preparation import Policy
@@ -70,7 +70,7 @@ async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
 ) -> None:
     backend = ScriptedBackend(*ATTEMPTS * MOST_STEPS)
     async with listening(backend) as behind, interruptible():
-        engine = LlamaServer(Connection(behind.url, timeouts=Timeouts(lookup=0.5)))
+        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
         try:
             steps = 0
             is_whole = False

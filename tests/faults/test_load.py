@@ -14,7 +14,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.inference.preparation import Policy
@@ -141,7 +141,7 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
     async with listening(backend) as behind:
         supervisor = Supervisor("child", start)
         managed = Managed(
-            supervisor, planned, lambda at: LlamaServer(Connection(at.base_url)), load_wait=30
+            supervisor, planned, lambda at: LlamaServer(BackendClient(at.base_url)), load_wait=30
         )
         async with in_front_of(managed, None, backend) as front:
             crowd = []

@@ -9,7 +9,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.processes.followed import Followed
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
@@ -34,7 +34,7 @@ def looked_after(status: Status) -> tuple[Followed, Managed]:
     server.note(status)
 
     def connect(address: ServerAddress) -> LlamaServer:
-        return LlamaServer(Connection(address.base_url, address.api_key))
+        return LlamaServer(BackendClient(address.base_url, address.api_key))
 
     return server, Managed(server, Description(("m",)), connect, load_wait=30.0)
 

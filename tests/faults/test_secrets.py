@@ -17,7 +17,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.limits import Access
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.inference.preparation import Policy
 from proxy.observability.logs import RequestLog, configure_logging
@@ -105,7 +105,7 @@ async def watched(
     serving = ServerOptions(policy=policy or Policy(), access=Access({"us": SERVER}))
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
-        engine = LlamaServer(Connection(behind.url, BACKEND, headers={"x-team": HEADER}))
+        engine = LlamaServer(BackendClient(behind.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, serving, backend, observers) as front:
             yield Watched(front, log, exporter, tracing, path)
     recording.close()
@@ -177,7 +177,7 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with toxic_backend(sends(said)) as backend:
-        engine = Ollama(Connection(backend.url, BACKEND, headers={"x-team": HEADER}))
+        engine = Ollama(BackendClient(backend.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
             answer = await front.ask(request(tools=None), stream=stream)
     assert answer.error is not None

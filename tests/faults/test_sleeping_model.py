@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -54,7 +54,7 @@ async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with listening(sleeper) as behind:
-        engine = LlamaServer(Connection(behind.url, timeouts=Timeouts(lookup=0.05)))
+        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.05)))
         async with in_front_of(engine, lively, sleeper) as front:
             yield Morning(sleeper, front)
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.server import listen, serving, url_of
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
@@ -71,7 +71,7 @@ async def temper(
     steps: Steps, observers: Observers | None = None
 ) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
     async with listening(ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(Connection(behind.url))
+        engine = LlamaServer(BackendClient(behind.url))
         app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(app, socket, 1), httpx.AsyncClient(trust_env=False) as client:
@@ -155,7 +155,7 @@ async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
 async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
     steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
     async with listening(backend := ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(Connection(behind.url))
+        engine = LlamaServer(BackendClient(behind.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(
                 create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1

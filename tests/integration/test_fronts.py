@@ -10,7 +10,7 @@ import pytest
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
@@ -93,7 +93,7 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     backend = ScriptedBackend(says("It is ", "sunny."))
     fronts = Fronts(*all_fronts(), FrontRoute(Shouting(), ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:
-        connection = Connection(upstream.url)
+        connection = BackendClient(upstream.url)
         services = ServerOptions().alone(LlamaServer(connection))
         async with (
             listening(create_app(services, ServerOptions(), fronts=fronts)) as temper,

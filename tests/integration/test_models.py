@@ -11,7 +11,7 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
@@ -55,7 +55,7 @@ async def two_models(
     async with AsyncExitStack() as stack:
         for name, backend in backends.items():
             behind = await stack.enter_async_context(listening(backend))
-            engine = LlamaServer(Connection(behind.url))
+            engine = LlamaServer(BackendClient(behind.url))
             stack.push_async_callback(engine.close)
             services.append(serving.service(engine, name=name, aliases=(name * 3,), fleet=fleet))
         front = await stack.enter_async_context(

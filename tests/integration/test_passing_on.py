@@ -8,7 +8,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.limits import BodyLimits
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
@@ -173,7 +173,7 @@ async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
     one, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
     serving = ServerOptions()
     async with listening(one) as first, listening(other) as second:
-        engines = [LlamaServer(Connection(place.url)) for place in (first, second)]
+        engines = [LlamaServer(BackendClient(place.url)) for place in (first, second)]
         services = Services(
             [
                 serving.service(engines[0], name="small"),
@@ -202,7 +202,7 @@ async def test_properties_are_those_that_the_backend_tells() -> None:
         "default_generation_settings": {"n_ctx": 4096, "seed": 1},
     }
     async with listening(backend) as behind:
-        engine = LlamaServer(Connection(behind.url))
+        engine = LlamaServer(BackendClient(behind.url))
         async with in_front_of(engine, None, backend) as front:
             told = (await front.client.get("/props")).json()
     assert told == {

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.pool import Pool, PoolPace
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
 from tests.fakes.front import Front, in_front_of, request
@@ -36,8 +36,8 @@ class Ensemble:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[Connection]:
-    connection = Connection(url)
+async def connected(url: str) -> AsyncGenerator[BackendClient]:
+    connection = BackendClient(url)
     try:
         yield connection
     finally:

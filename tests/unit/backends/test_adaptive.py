@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Description, Health
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
@@ -44,7 +44,7 @@ class Wire:
 
     def engine(self, clock: Callable[[], float] = lambda: 0.0) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.routes.async_handler)
-        return AdaptiveEngine(Connection("http://host", transport=wire), clock=clock)
+        return AdaptiveEngine(BackendClient("http://host", transport=wire), clock=clock)
 
     @property
     def asked(self) -> list[JsonObject]:
@@ -267,7 +267,7 @@ def test_the_operators_headers_go_along_with_everything() -> None:
     async def scene() -> None:
         transport = httpx.MockTransport(wire.routes.async_handler)
         extra = {"X-Team": "blue"}
-        engine = AdaptiveEngine(Connection("http://host", headers=extra, transport=transport))
+        engine = AdaptiveEngine(BackendClient("http://host", headers=extra, transport=transport))
         await engine.models()
         await replied(engine, question())
         await engine.close()
@@ -284,6 +284,6 @@ def test_what_is_passed_on_is_not_put_another_way() -> None:
     routes = respx.MockRouter()
     route = routes.post("http://host/v1/embeddings").respond(content=b"{}")
     wire = httpx.MockTransport(routes.async_handler)
-    engine = AdaptiveEngine(Connection("http://host", transport=wire))
+    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
     assert asyncio.run(relayed_by(engine)) == b"{}"
     assert route.calls.last.request.content == PASSAGE.body()

@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from proxy.backends.counting import COUNT, TEMPLATE, TOKENIZE, Patience, TokenCounter
-from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
@@ -18,7 +18,7 @@ SOON = 5.0
 
 def counter(routes: respx.MockRouter, patience: Patience | None = None) -> TokenCounter:
     wire = httpx.MockTransport(routes.async_handler)
-    return TokenCounter(Connection(HOST, transport=wire), patience)
+    return TokenCounter(BackendClient(HOST, transport=wire), patience)
 
 
 def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
@@ -177,7 +177,7 @@ class Engine:
             self.active -= 1
 
     def counter(self, patience: Patience) -> TokenCounter:
-        return TokenCounter(Connection(HOST, transport=httpx.MockTransport(self)), patience)
+        return TokenCounter(BackendClient(HOST, transport=httpx.MockTransport(self)), patience)
 
 
 async def say_nothing(_: httpx.Request) -> httpx.Response:

@@ -7,7 +7,7 @@ import pytest
 from proxy.backends.client import Backend, Description, Health
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyFinished
 from proxy.errors import BackendUnavailable
@@ -30,7 +30,7 @@ class Place:
             kind: ScriptedBackend([[end], [end]], counts=[7], name=kind.value) for kind in Kind
         }
         transport = httpx.MockTransport(self.answer)
-        connection = Connection("http://host", transport=transport)
+        connection = BackendClient("http://host", transport=transport)
         self.backend = DetectedBackend(connection, self.adapter_for)
 
     def answer(self, request: httpx.Request) -> httpx.Response:

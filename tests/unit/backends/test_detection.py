@@ -13,7 +13,7 @@ from proxy.backends.detection import (
     likely_urls,
     ollama_url,
 )
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed
 
@@ -34,8 +34,8 @@ def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockR
     return routes
 
 
-def connect(routes: respx.MockRouter, url: str = "http://host0") -> Connection:
-    return Connection(url, transport=httpx.MockTransport(routes.async_handler))
+def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClient:
+    return BackendClient(url, transport=httpx.MockTransport(routes.async_handler))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.llama_server import LlamaServer, Properties
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -42,7 +42,7 @@ OLDER = "Failed to parse input at pos 12: <tool_call>"
 
 def server(routes: respx.MockRouter, api_key: str = "") -> LlamaServer:
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(Connection("http://host", api_key, transport=wire))
+    return LlamaServer(BackendClient("http://host", api_key, transport=wire))
 
 
 def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
@@ -213,7 +213,7 @@ def loading_server(
     states = iter([*health[:-1], *[health[-1]] * 100])
     routes.get("http://host/health").mock(side_effect=lambda _: httpx.Response(next(states)))
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(Connection("http://host", transport=wire), load_wait=60, poll_seconds=0)
+    return LlamaServer(BackendClient("http://host", transport=wire), load_wait=60, poll_seconds=0)
 
 
 def test_questions_wait_for_a_model_that_is_being_loaded() -> None:
@@ -377,7 +377,7 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
             abandoned.set()
 
         async with raw_backend(begin) as backend, asyncio.timeout(SOON):
-            adapter = LlamaServer(Connection(backend.url))
+            adapter = LlamaServer(BackendClient(backend.url))
             reply = adapter.ask(question(), {})
             assert await anext(reply) == [STARTED, TextDelta("Hel")]
             await reply.aclose()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.ollama import Ollama, OllamaWishes
-from proxy.backends.transport import Connection, Timeouts
+from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -79,7 +79,7 @@ class Server:
             return_value=httpx.Response(200, json={"done": True})
         )
         wire = httpx.MockTransport(self.routes.async_handler)
-        self.backend = Ollama(Connection("http://host", transport=wire), wishes)
+        self.backend = Ollama(BackendClient("http://host", transport=wire), wishes)
 
     def _show(self, _: httpx.Request) -> httpx.Response:
         if self.shown is None:
@@ -308,7 +308,7 @@ def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
             await caller.send_chunk(b"")
 
         async with raw_backend(_refuse, _refuse, pause) as server:
-            backend = Ollama(Connection(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
+            backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
             events: list[ReplyEvent] = []
             async with aclosing(backend.ask(question(), {})) as reply:
                 async for batch in reply:

@@ -8,7 +8,7 @@ import respx
 
 from proxy.backends.client import Model
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
@@ -70,7 +70,7 @@ class Server:
 
         async def do() -> Result:
             wire = httpx.MockTransport(self.routes.async_handler)
-            connection = Connection("http://host", transport=wire)
+            connection = BackendClient("http://host", transport=wire)
             try:
                 models = OllamaModels(connection, self.num_ctx, self.fitting, patience=patience)
                 return await work(models)

@@ -9,7 +9,7 @@ import respx
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Backend, Description, Health, Model
 from proxy.backends.openai_compatible import OpenAICompatible
-from proxy.backends.transport import DOCUMENT_LIMIT, Connection
+from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -42,7 +42,7 @@ SCHEMA: JsonObject = {"type": "object"}
 
 def engine(routes: respx.MockRouter) -> OpenAICompatible:
     wire = httpx.MockTransport(routes.async_handler)
-    return OpenAICompatible(Connection("http://host/v1/", transport=wire))
+    return OpenAICompatible(BackendClient("http://host/v1/", transport=wire))
 
 
 def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
@@ -400,7 +400,7 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
     async def scene() -> None:
         upstream = Upstream(BEGUN)
         async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
-            adapter = OpenAICompatible(Connection(backend.url))
+            adapter = OpenAICompatible(BackendClient(backend.url))
             reply = adapter.ask(question(), {})
             assert await anext(reply) == [STARTED, TextDelta("Hel")]
             await reply.aclose()
@@ -420,7 +420,7 @@ def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(bod
     async def scene() -> None:
         upstream = Upstream(body)
         async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
-            adapter = OpenAICompatible(Connection(backend.url))
+            adapter = OpenAICompatible(BackendClient(backend.url))
             waiting = asyncio.create_task(wait_for_ever(adapter))
             await upstream.asked.wait()
             waiting.cancel()
@@ -441,7 +441,7 @@ def test_two_replies_travel_over_one_connection() -> None:
 
     async def scene() -> int:
         async with raw_backend(answer) as backend, asyncio.timeout(SOON):
-            adapter = OpenAICompatible(Connection(backend.url))
+            adapter = OpenAICompatible(BackendClient(backend.url))
             for _ in range(2):
                 async with aclosing(adapter.ask(question(), {})) as reply:
                     async for batch in reply:

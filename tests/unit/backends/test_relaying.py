@@ -8,7 +8,7 @@ import respx
 
 from proxy.backends.client import Passage
 from proxy.backends.relaying import relayed
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.errors import BackendRefused, ContextOverflow
 
 PASSAGE = Passage(
@@ -24,7 +24,7 @@ def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
     wire = httpx.MockTransport(routes.async_handler)
 
     async def collect() -> list[bytes]:
-        connection = Connection("http://host", KEY, transport=wire)
+        connection = BackendClient("http://host", KEY, transport=wire)
         async with aclosing(relayed(connection, PASSAGE, HEADERS)) as pieces:
             return [piece async for piece in pieces]
 

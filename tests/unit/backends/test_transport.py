@@ -7,7 +7,7 @@ import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends import transport, wire
-from proxy.backends.transport import Connection, Document, Timeouts, translated_errors
+from proxy.backends.transport import BackendClient, Document, Timeouts, translated_errors
 from proxy.backends.wire import BrokenOff, NotHttp, NotReached, WireError
 from proxy.errors import (
     BackendFailed,
@@ -113,12 +113,12 @@ def router() -> respx.MockRouter:
     return respx.MockRouter(assert_all_called=False)
 
 
-def mocked(routes: respx.MockRouter, api_key: str = "") -> Connection:
+def mocked(routes: respx.MockRouter, api_key: str = "") -> BackendClient:
     wire = httpx.MockTransport(routes.async_handler)
-    return Connection("http://host/v1", api_key, transport=wire)
+    return BackendClient("http://host/v1", api_key, transport=wire)
 
 
-async def fetch(connection: Connection, headers: dict[str, str]) -> bytes:
+async def fetch(connection: BackendClient, headers: dict[str, str]) -> bytes:
     async with connection.post("/v1/x", b"{}", headers) as answer:
         return await answer.read(100)
 
@@ -230,14 +230,14 @@ def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
 @pytest.mark.parametrize("key", ["two\nlines", "nul\0", "carriage\r"])
 def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
     with pytest.raises(InvalidConfiguration, match="one line"):
-        Connection("http://host", key)
+        BackendClient("http://host", key)
 
 
 def talk(
-    url: str, timeouts: Timeouts, conversation: Callable[[Connection], Awaitable[bytes]]
+    url: str, timeouts: Timeouts, conversation: Callable[[BackendClient], Awaitable[bytes]]
 ) -> Awaitable[bytes]:
     async def run() -> bytes:
-        connection = Connection(url, timeouts=timeouts)
+        connection = BackendClient(url, timeouts=timeouts)
         try:
             return await conversation(connection)
         finally:
@@ -246,7 +246,7 @@ def talk(
     return asyncio.wait_for(run(), SOON)
 
 
-async def read_all(connection: Connection) -> bytes:
+async def read_all(connection: BackendClient) -> bytes:
     received = b""
     async with connection.post("/v1/x", b"{}", {}) as answer:
         while chunk := await answer.next_chunk():
@@ -328,7 +328,7 @@ def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
 def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
     async def scene() -> list[bytes]:
         async with raw_backend(ok) as backend:
-            connection = Connection(f"{backend.url}/prefix/v1")
+            connection = BackendClient(f"{backend.url}/prefix/v1")
             assert await fetch(connection, CLIENT_HEADERS) == b"ok"
             await connection.close()
             place = backend.url.removeprefix("http://").encode()
@@ -410,7 +410,7 @@ def test_every_byte_renews_the_patience() -> None:
             received.clear()
         await caller.send_chunk(b"")
 
-    async def read_slowly(connection: Connection) -> bytes:
+    async def read_slowly(connection: BackendClient) -> bytes:
         whole = b""
         async with connection.post("/v1/x", b"{}", {}) as answer:
             while chunk := await answer.next_chunk():
@@ -421,7 +421,7 @@ def test_every_byte_renews_the_patience() -> None:
 
     async def scene() -> bytes:
         async with raw_backend(five_times) as backend:
-            connection = Connection(backend.url, timeouts=Timeouts(first_byte=1000, idle=1000))
+            connection = BackendClient(backend.url, timeouts=Timeouts(first_byte=1000, idle=1000))
             whole = await read_slowly(connection)
             await connection.close()
             return whole
@@ -435,7 +435,7 @@ def test_every_byte_renews_the_patience() -> None:
 def test_the_first_byte_has_a_deadline_of_its_own() -> None:
     received = bytearray()
 
-    async def read(connection: Connection) -> bytes:
+    async def read(connection: BackendClient) -> bytes:
         async with connection.post("/v1/x", b"{}", {}) as answer:
             while chunk := await answer.next_chunk():
                 received.extend(chunk)
@@ -450,7 +450,7 @@ def test_the_first_byte_has_a_deadline_of_its_own() -> None:
     assert received == b": hello\n\n"
 
 
-async def linger(connection: Connection) -> bytes:
+async def linger(connection: BackendClient) -> bytes:
     async with connection.post("/v1/x", b"{}", {}) as answer:
         chunk = await answer.next_chunk()
         await answer.linger()
@@ -466,7 +466,7 @@ def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
             seen.set()
 
         async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(SOON):
-            connection = Connection(backend.url)
+            connection = BackendClient(backend.url)
             async with connection.post("/v1/x", b"{}", {}) as answer:
                 chunk = await answer.next_chunk()
             await seen.wait()
@@ -484,7 +484,7 @@ def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
 
     async def scene() -> int:
         async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(SOON):
-            connection = Connection(backend.url)
+            connection = BackendClient(backend.url)
             assert await linger(connection) + await linger(connection) == b"okok"
             await connection.close()
             return backend.connections

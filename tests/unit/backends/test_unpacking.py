@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from benchmarks.faults.toxics import Caller
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from tests.fakes.raw_backend import raw_backend
 
 
-async def talk(url: str, conversation: Callable[[Connection], Awaitable[bytes]]) -> bytes:
-    connection = Connection(url)
+async def talk(url: str, conversation: Callable[[BackendClient], Awaitable[bytes]]) -> bytes:
+    connection = BackendClient(url)
     try:
         async with asyncio.timeout(10):
             return await conversation(connection)
@@ -44,7 +44,7 @@ def test_a_compressed_error_keeps_its_status(
         for start in range(0, len(packed), size):
             await caller.send(packed[start : start + size])
 
-    async def ask(connection: Connection) -> bytes:
+    async def ask(connection: BackendClient) -> bytes:
         async with connection.post("/x", b"{}", {}) as answer:
             document = await answer.whole()
             assert (document.status, document.retry_after) == (429, "7")

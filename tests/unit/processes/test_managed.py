@@ -9,7 +9,7 @@ import respx
 
 from proxy.backends.client import Description, Health, Model
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import Connection
+from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
 from proxy.processes.followed import Followed
@@ -46,7 +46,7 @@ class Scene:
     def _connect(self, address: ServerAddress) -> LlamaServer:
         self.connected.append(address.base_url)
         wire = httpx.MockTransport(self.routes.async_handler)
-        return LlamaServer(Connection(address.base_url, address.api_key, transport=wire))
+        return LlamaServer(BackendClient(address.base_url, address.api_key, transport=wire))
 
     def answers(self, address: ServerAddress, *, ready: bool = True) -> None:
         chat = self.routes.post(f"{address.base_url}/v1/chat/completions")
