@@ -18,8 +18,16 @@ from proxy.backends.address import root_of
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.arriving import Arriving
 from proxy.backends.confidential import Confidential
+from proxy.backends.connection_pool import (
+    KEEP_ALIVE,
+    Connection,
+    ConnectionPool,
+    ConnectionPoolError,
+    Endpoint,
+    NotHttp,
+    NotReached,
+)
 from proxy.backends.unpacking import Unpacked
-from proxy.backends.wire import KEEP_ALIVE, Line, NotHttp, NotReached, Place, Wire, WireError
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -41,7 +49,7 @@ LINGER = 0.1
 _INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FAILURES = (WireError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+_FAILURES = (ConnectionPoolError, OSError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +224,11 @@ class Answer:
             await self.next_chunk()
 
 
-class Connection:
+class BackendClient:
     """One backend's HTTP client.
 
     `api_key` is sent as a bearer token; without one a client's own Authorization travels on. The
-    operator's `headers` are sent with every request. Questions have a wire of their own, documents
+    operator's `headers` are sent with every request. Questions have a pool of connections of their own, documents
     go through httpx; a `transport` of httpx takes both.
     """
 
@@ -251,8 +259,10 @@ class Connection:
         address = httpx.URL(self._root)
         self._target = address.raw_path.rstrip(b"/").decode()
         self._netloc = address.netloc.decode()
-        self._wire = (
-            Wire(_place(address, security), self._timeouts.connect) if transport is None else None
+        self._pool = (
+            ConnectionPool(_endpoint(address, security), self._timeouts.connect)
+            if transport is None
+            else None
         )
 
     @property
@@ -262,8 +272,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._wire is not None:
-            self._wire.close()
+        if self._pool is not None:
+            self._pool.close()
         await self._client.aclose()
 
     @asynccontextmanager
@@ -279,7 +289,7 @@ class Connection:
         idle = timeouts.first_byte if may_pause else timeouts.idle
         deadline = asyncio.get_running_loop().time() + timeouts.first_byte
         try:
-            if self._wire is None:
+            if self._pool is None:
                 response = await self._send("POST", path, (own, body), deadline)
                 try:
                     yield self._answer(_ArrivingByHttpx(response), deadline, idle)
@@ -287,11 +297,11 @@ class Connection:
                     await response.aclose()
                 return
             with translated_errors(self.name):
-                line = await self._wire.send(self._head(path, own, len(body)), body, deadline)
+                line = await self._pool.send(self._head(path, own, len(body)), body, deadline)
             try:
                 yield self._answer(self._plain(line), deadline, idle)
             finally:
-                self._wire.release(line)
+                self._pool.release(line)
         except BackendSpokeNonsense as error:
             error.sample = self.confidential.out_of(error.sample)
             raise
@@ -310,7 +320,7 @@ class Connection:
         finally:
             await response.aclose()
 
-    def _plain(self, line: Line) -> Arriving:
+    def _plain(self, line: Connection) -> Arriving:
         """Return an answer that can be read; only an error may come compressed."""
         if line.header(b"content-encoding") in ("", "identity"):
             return line
@@ -359,9 +369,9 @@ class Connection:
                     return await self._client.send(request, stream=True)
 
 
-def _place(address: httpx.URL, security: ssl.SSLContext | None) -> Place:
+def _endpoint(address: httpx.URL, security: ssl.SSLContext | None) -> Endpoint:
     port = address.port or (80 if security is None else 443)
-    return Place(address.raw_host.decode().strip("[]"), port, security)
+    return Endpoint(address.raw_host.decode().strip("[]"), port, security)
 
 
 def _open_client(

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable
 
-from proxy.backends.wire import Line
+from proxy.backends.connection_pool import Connection
 
 
 class Unpacked:
@@ -12,7 +12,7 @@ class Unpacked:
     Of what one packet makes no more than `limit` bytes are unpacked.
     """
 
-    def __init__(self, line: Line, limit: int) -> None:
+    def __init__(self, line: Connection, limit: int) -> None:
         self._line = line
         self._limit = limit
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # whichever of the two it is

@@ -135,17 +135,17 @@ class WithoutCounting(httpx.AsyncBaseTransport):
     """The wire to a build that has no such endpoint."""
 
     def __init__(self) -> None:
-        self._wire = plain_transport()
+        self._pool = plain_transport()
         self.paths: list[str] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.paths.append(request.url.path)
         if request.url.path == COUNT:
             return httpx.Response(404, json={"error": {"code": 404}})
-        return await self._wire.handle_async_request(request)
+        return await self._pool.handle_async_request(request)
 
     async def aclose(self) -> None:
-        await self._wire.aclose()
+        await self._pool.aclose()
 
 
 async def test_an_older_build_counts_the_same_in_two_steps(llama_server: RunningServer) -> None:

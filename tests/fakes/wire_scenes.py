@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from proxy.backends.wire import Line, Place, Wire
+from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
 from tests.fakes.raw_backend import RawBackend, Script, raw_backend
 
 SOON = 5.0
@@ -26,7 +26,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
             await asyncio.sleep(0)
 
 
-Scene = Callable[[Wire, RawBackend], Awaitable[None]]
+Scene = Callable[[ConnectionPool, RawBackend], Awaitable[None]]
 
 
 def play(scene: Scene, *scripts: Script) -> RawBackend:
@@ -40,8 +40,8 @@ def play(scene: Scene, *scripts: Script) -> RawBackend:
 
 
 @asynccontextmanager
-async def opened(backend: RawBackend) -> AsyncGenerator[Wire, None]:
-    made = Wire(Place("127.0.0.1", int(backend.url.rpartition(":")[2])), SOON)
+async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
+    made = ConnectionPool(Endpoint("127.0.0.1", int(backend.url.rpartition(":")[2])), SOON)
     try:
         yield made
     finally:
@@ -52,18 +52,18 @@ def later(seconds: float = SOON) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def send(one: Wire, deadline: float | None = None) -> Line:
+async def send(one: ConnectionPool, deadline: float | None = None) -> Connection:
     return await one.send(HEAD, b"{}", deadline or later())
 
 
-async def read(line: Line) -> bytes:
+async def read(line: Connection) -> bytes:
     body = b""
     while chunk := await line.receive(later()):
         body += chunk
     return body
 
 
-async def exchange(one: Wire) -> tuple[int, bytes]:
+async def exchange(one: ConnectionPool) -> tuple[int, bytes]:
     line = await send(one)
     try:
         return line.status, await read(line)

@@ -29,7 +29,7 @@ NO_OBJECT = "Invalid tool_choice type: 'object'. Supported string values: none, 
 HI = httpx.Response(200, content=HELLO)
 
 
-class Wire:
+class ConnectionPool:
     """An engine that plays answers to chats and serves documents."""
 
     def __init__(self, *answers: httpx.Response, **documents: JsonValue) -> None:
@@ -64,7 +64,9 @@ def listed(owner: str, **others: JsonValue) -> JsonObject:
 def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    wire = Wire(httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI)
+    wire = ConnectionPool(
+        httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI
+    )
 
     async def scene() -> list[ReplyEvent]:
         engine = wire.engine()
@@ -80,7 +82,7 @@ def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
 
 
 def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
-    wire = Wire(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
+    wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = question(tool_choice=NamedTool("get_weather"))
 
     async def scene() -> None:
@@ -95,7 +97,7 @@ def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
 
 
 def test_what_was_learnt_is_tried_again_after_a_while() -> None:
-    wire = Wire(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
+    wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
 
     async def scene() -> None:
         now = 0.0
@@ -110,7 +112,7 @@ def test_what_was_learnt_is_tried_again_after_a_while() -> None:
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_refusal_without_a_way_out_is_passed_on(status: int) -> None:
-    wire = Wire(*[httpx.Response(status, json={"detail": "Bad schema"})] * 2)
+    wire = ConnectionPool(*[httpx.Response(status, json={"detail": "Bad schema"})] * 2)
 
     with pytest.raises(BackendRefused, match="Bad schema"):
         asyncio.run(replied(wire.engine(), question()))
@@ -118,7 +120,7 @@ def test_a_refusal_without_a_way_out_is_passed_on(status: int) -> None:
 
 
 def test_the_same_refusal_twice_is_passed_on() -> None:
-    wire = Wire(*[httpx.Response(400, json={"error": NO_PARSER})] * 3)
+    wire = ConnectionPool(*[httpx.Response(400, json={"error": NO_PARSER})] * 3)
 
     with pytest.raises(BackendRefused):
         asyncio.run(replied(wire.engine(), question()))
@@ -127,7 +129,7 @@ def test_the_same_refusal_twice_is_passed_on() -> None:
 
 def test_after_the_first_event_nothing_is_asked_again() -> None:
     begun = stream(chunk({"content": "Hel"}), {"error": {"message": NO_PARSER, "code": 400}})
-    wire = Wire(httpx.Response(200, content=begun))
+    wire = ConnectionPool(httpx.Response(200, content=begun))
 
     with pytest.raises(BackendRefused):
         asyncio.run(replied(wire.engine(), question()))
@@ -136,7 +138,7 @@ def test_after_the_first_event_nothing_is_asked_again() -> None:
 
 def failure(response: httpx.Response) -> TemperError:
     with pytest.raises(TemperError) as caught:
-        asyncio.run(replied(Wire(response).engine(), question()))
+        asyncio.run(replied(ConnectionPool(response).engine(), question()))
     return caught.value
 
 
@@ -193,15 +195,15 @@ def test_a_field_that_is_blamed_is_named() -> None:
     ("wire", "description"),
     [
         (
-            Wire(v1_models=listed("vllm", root="org/m", max_model_len=4096)),
+            ConnectionPool(v1_models=listed("vllm", root="org/m", max_model_len=4096)),
             Description(("m", "org/m"), window=4096),
         ),
         (
-            Wire(v1_models=listed("sglang", root="m", max_model_len=8192)),
+            ConnectionPool(v1_models=listed("sglang", root="m", max_model_len=8192)),
             Description(("m",), window=8192),
         ),
         (
-            Wire(
+            ConnectionPool(
                 v1_models=listed("organization_owner"),
                 api_v0_models={
                     "data": [
@@ -217,18 +219,20 @@ def test_a_field_that_is_blamed_is_named() -> None:
             ),
             Description(("m",), "qwen2", window=4096),
         ),
-        (Wire(v1_models=listed("organization_owner")), Description(("m",))),
-        (Wire(v1_models=listed("me", context_length=9)), Description(("m",), window=9)),
-        (Wire(v1_models={"data": []}), Description(("m",))),
-        (Wire(), Description(("m",), is_provisional=True)),
+        (ConnectionPool(v1_models=listed("organization_owner")), Description(("m",))),
+        (ConnectionPool(v1_models=listed("me", context_length=9)), Description(("m",), window=9)),
+        (ConnectionPool(v1_models={"data": []}), Description(("m",))),
+        (ConnectionPool(), Description(("m",), is_provisional=True)),
     ],
 )
-def test_an_engine_tells_its_window_in_its_own_place(wire: Wire, description: Description) -> None:
+def test_an_engine_tells_its_window_in_its_own_place(
+    wire: ConnectionPool, description: Description
+) -> None:
     assert asyncio.run(wire.engine().describe("m")) == description
 
 
 def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
-    wire = Wire(HI, v1_models=listed("organization_owner"))
+    wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
     named = question(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
     named = replace(named, request=replace(named.request, fields=fields, max_tokens=9))
@@ -247,7 +251,7 @@ def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
 def test_a_prompt_is_counted_where_the_engine_takes_a_chat(owner: str, count: int | None) -> None:
-    wire = Wire(v1_models=listed(owner))
+    wire = ConnectionPool(v1_models=listed(owner))
 
     async def scene() -> tuple[int | None, tuple[int, ...] | None]:
         engine = wire.engine()
@@ -262,7 +266,7 @@ def test_a_prompt_is_counted_where_the_engine_takes_a_chat(owner: str, count: in
 
 
 def test_the_operators_headers_go_along_with_everything() -> None:
-    wire = Wire(HI, v1_models=listed("vllm"))
+    wire = ConnectionPool(HI, v1_models=listed("vllm"))
 
     async def scene() -> None:
         transport = httpx.MockTransport(wire.routes.async_handler)
@@ -277,7 +281,7 @@ def test_the_operators_headers_go_along_with_everything() -> None:
 
 
 def test_it_is_as_healthy_as_its_list_of_models() -> None:
-    assert asyncio.run(Wire(v1_models=listed("vllm")).engine().health()) is Health.READY
+    assert asyncio.run(ConnectionPool(v1_models=listed("vllm")).engine().health()) is Health.READY
 
 
 def test_what_is_passed_on_is_not_put_another_way() -> None:

@@ -6,9 +6,10 @@ import pytest
 import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends import transport, wire
+from proxy.backends import connection_pool as wire
+from proxy.backends import transport
+from proxy.backends.connection_pool import BrokenOff, ConnectionPoolError, NotHttp, NotReached
 from proxy.backends.transport import BackendClient, Document, Timeouts, translated_errors
-from proxy.backends.wire import BrokenOff, NotHttp, NotReached, WireError
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -41,7 +42,7 @@ def instance(kind: type[Exception]) -> Exception:
 
 ALL_ERRORS = [
     kind
-    for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, WireError, OSError)
+    for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ConnectionPoolError, OSError)
     for kind in every_error(base)
     if kind.__module__ in ("httpx", "builtins", wire.__name__)
 ]

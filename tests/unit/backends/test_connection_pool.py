@@ -6,8 +6,15 @@ from collections.abc import Iterable
 import pytest
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends import wire
-from proxy.backends.wire import BrokenOff, Line, NotHttp, NotReached, Place, Wire
+from proxy.backends import connection_pool as wire
+from proxy.backends.connection_pool import (
+    BrokenOff,
+    Connection,
+    ConnectionPool,
+    Endpoint,
+    NotHttp,
+    NotReached,
+)
 from tests.fakes.raw_backend import RawBackend, Script, raw_backend
 from tests.fakes.wire_scenes import (
     HEAD,
@@ -43,7 +50,7 @@ def says_once(*pieces: bytes) -> Script:
 
 @pytest.mark.parametrize("cut", range(1, 50))
 def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"okay")
 
     whole = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
@@ -52,7 +59,7 @@ def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
 
 
 def test_what_a_head_says_can_be_read() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert line.status == 429
         assert (line.header(b"retry-after"), line.header(b"x-other")) == ("\xe9", "")
@@ -62,7 +69,7 @@ def test_what_a_head_says_can_be_read() -> None:
 
 
 def test_a_head_that_only_announces_another_is_skipped() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"ok")
         assert await exchange(one) == (200, b"ok")
 
@@ -71,7 +78,7 @@ def test_a_head_that_only_announces_another_is_skipped() -> None:
 
 
 def test_a_body_without_a_length_ends_with_its_connection() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"okay")
         assert await exchange(one) == (200, b"ok")
 
@@ -83,7 +90,7 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
 def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece: bytes) -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert await line.receive(later()) == b"ok"
         with pytest.raises(BrokenOff):
@@ -108,7 +115,7 @@ def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
         await caller.send(nonsense)
         await caller.hang_up_seen()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(NotHttp) as raised:
             await send(one)
         assert raised.value.sample in nonsense
@@ -119,7 +126,7 @@ def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
 
 @pytest.mark.parametrize("more", [OK, b"garbage"])
 def test_an_answer_to_nothing_is_never_taken_for_the_next(more: bytes) -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"ok")
         assert await exchange(one) == (200, b"2!")
 
@@ -138,7 +145,7 @@ def test_an_idle_connection_on_which_something_comes_is_given_up() -> None:
         await caller.hang_up_seen()
         told.set()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         await exchange(one)
         asked.set()
         await told.wait()
@@ -148,7 +155,7 @@ def test_an_idle_connection_on_which_something_comes_is_given_up() -> None:
 
 
 def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"ok")
         assert await exchange(one) == (200, b"ok")
 
@@ -162,7 +169,7 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
 
 
 def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(BrokenOff):
             await send(one)
 
@@ -170,7 +177,7 @@ def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None
 
 
 def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         await exchange(one)
         with pytest.raises(BrokenOff):
             await send(one)
@@ -186,7 +193,7 @@ def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
 
 def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
     async def begun() -> None:
-        line = Line(asyncio.get_running_loop())
+        line = Connection(asyncio.get_running_loop())
         line.connection_lost(None)
         with pytest.raises(BrokenOff):
             await line.begin(HEAD, b"", later())
@@ -195,7 +202,7 @@ def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
 
 
 def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert await line.receive(later()) == b": hello\n\n"
         one.release(line)
@@ -222,7 +229,7 @@ def test_who_is_cancelled_while_waiting_closes_the_line() -> None:
         await caller.hang_up_seen()
         closed.set()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         sending = asyncio.create_task(send(one))
         await asked.wait()
         sending.cancel()
@@ -242,7 +249,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         await caller.hang_up_seen()
         closed.set()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         await exchange(one)
@@ -260,7 +267,7 @@ def test_a_deadline_is_measured_from_the_latest_wish() -> None:
         await caller.send_chunk(b"1")
         await caller.hang_up_seen()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         line = await send(one, later(600))
@@ -291,7 +298,7 @@ def test_a_slow_reader_stops_the_server() -> None:
             sent += 1
         await caller.request()
 
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         before = -1
         while before < sent:
@@ -319,7 +326,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
 def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
     async def run() -> None:
         with pytest.raises(NotReached):
-            await send(Wire(Place(host, 1), SOON))
+            await send(ConnectionPool(Endpoint(host, 1), SOON))
 
     asyncio.run(run())
 
@@ -327,13 +334,13 @@ def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
 def test_a_connection_that_takes_too_long_is_not_reached() -> None:
     async def run() -> None:
         with pytest.raises(NotReached, match="in time"):
-            await send(Wire(Place("127.0.0.1", 1), -1))
+            await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
 
     asyncio.run(run())
 
 
 def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         await read(line)
         one.close()
@@ -376,7 +383,7 @@ def test_a_line_with_something_unread_is_not_used_again() -> None:
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        line = Line(loop)
+        line = Connection(loop)
         line.connection_made(transport)
         loop.call_soon(
             line.data_received,
@@ -386,7 +393,7 @@ def test_a_line_with_something_unread_is_not_used_again() -> None:
         assert line.is_over
         assert transport.is_paused
         assert not line.is_reusable
-        Wire(Place("127.0.0.1", 1), SOON).release(line)
+        ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
 
     asyncio.run(scene())
     assert transport.is_over
@@ -414,7 +421,7 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
                 for filling in (first, second):  # until nothing more fits, and packets are dropped
                     filling.setblocking(False)
                     filling.connect_ex(("127.0.0.2", port))
-                one = Wire(Place("two.invalid", port), SOON)
+                one = ConnectionPool(Endpoint("two.invalid", port), SOON)
                 assert await exchange(one) == (200, b"ok")
                 one.close()
 
@@ -423,7 +430,7 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
 
 
 def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line, offered = await send(one), list[bytes]()
 
         def takes(body: bytes) -> bool:
@@ -460,7 +467,7 @@ async def settled() -> None:
 
 
 def test_an_outlet_that_takes_something_gives_the_server_time_for_more() -> None:
-    async def scene(one: Wire, backend: RawBackend) -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)

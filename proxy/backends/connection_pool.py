@@ -24,15 +24,15 @@ _LONGEST_HEAD = 64 * 1024
 _LINE_MARKS = 4  # bytes of a header's line beside its name and value
 
 
-class WireError(Exception):
+class ConnectionPoolError(Exception):
     """Base of everything that goes wrong here, but for a deadline that passes: TimeoutError."""
 
 
-class NotReached(WireError):
+class NotReached(ConnectionPoolError):
     """No connection could be opened."""
 
 
-class BrokenOff(WireError):
+class BrokenOff(ConnectionPoolError):
     """The connection ended before the answer did; `is_stale` if it had been waiting for work."""
 
     def __init__(self, *, is_stale: bool = False) -> None:
@@ -40,7 +40,7 @@ class BrokenOff(WireError):
         super().__init__("the connection ended")
 
 
-class NotHttp(WireError):
+class NotHttp(ConnectionPoolError):
     """What came, of which `sample` is the last, is no answer in HTTP/1."""
 
     def __init__(self, problem: str = "", sample: bytes = b"") -> None:
@@ -49,7 +49,7 @@ class NotHttp(WireError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where a server is; with `security` it is spoken to in TLS."""
 
     host: str
@@ -57,38 +57,38 @@ class Place:
     security: ssl.SSLContext | None = None
 
 
-class Wire:
+class ConnectionPool:
     """The connections to one server; those that have no work are kept for a moment."""
 
-    def __init__(self, place: Place, connect_seconds: float) -> None:
+    def __init__(self, place: Endpoint, connect_seconds: float) -> None:
         self._place = place
         self._connect_seconds = connect_seconds
-        self._idle: deque[Line] = deque()
+        self._idle: deque[Connection] = deque()
         self._is_closed = False
 
-    async def send(self, head: bytes, body: bytes, deadline: float) -> "Line":
+    async def send(self, head: bytes, body: bytes, deadline: float) -> "Connection":
         """Send a request and wait for the head of its answer, until `deadline` in the loop's time.
 
-        Whoever gets the line gives it back with `release`. A connection that proves to have been
+        Whoever gets the connection gives it back with `release`. A connection that proves to have been
         closed while it had no work says nothing about the request, which goes out once more.
         """
-        if (line := self._take()) is not None:
+        if (connection := self._take()) is not None:
             try:
-                return await self._begun(line, head, body, deadline)
+                return await self._begun(connection, head, body, deadline)
             except BrokenOff as error:
                 if not error.is_stale:
                     raise
         return await self._begun(await self._opened(deadline), head, body, deadline)
 
-    def release(self, line: "Line") -> None:
-        """Keep a line whose answer was read to its end, and close any other at once."""
+    def release(self, connection: "Connection") -> None:
+        """Keep a connection whose answer was read to its end, and close any other at once."""
         while self._idle and not self._idle[0].is_reusable:
             self._idle.popleft()
-        if line.is_reusable and not self._is_closed:
-            line.rest(KEEP_ALIVE)
-            self._idle.append(line)
+        if connection.is_reusable and not self._is_closed:
+            connection.rest(KEEP_ALIVE)
+            self._idle.append(connection)
         else:
-            line.close()
+            connection.close()
 
     def close(self) -> None:
         """Close the connections that have no work, and the others when they are given back."""
@@ -96,43 +96,45 @@ class Wire:
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> "Line | None":
+    def _take(self) -> "Connection | None":
         while self._idle:
-            line = self._idle.pop()
-            if line.is_reusable:
-                return line
+            connection = self._idle.pop()
+            if connection.is_reusable:
+                return connection
         return None
 
-    async def _opened(self, deadline: float) -> "Line":
+    async def _opened(self, deadline: float) -> "Connection":
         loop = asyncio.get_running_loop()
         place = self._place
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._connect_seconds)):
                 addresses = await addresses_of(place.host, place.port)
-                return await first_connected(addresses, self._connected, Line.close)
+                return await first_connected(addresses, self._connected, Connection.close)
         except TimeoutError as error:
             raise NotReached("no connection in time") from error
         except (OSError, UnicodeError) as error:  # a name may be too long for a name
             raise NotReached(str(error)) from error
 
-    async def _connected(self, address: str) -> "Line":
+    async def _connected(self, address: str) -> "Connection":
         loop, place = asyncio.get_running_loop(), self._place
         name = place.host if place.security is not None else None
-        _, line = await loop.create_connection(
-            lambda: Line(loop), address, place.port, ssl=place.security, server_hostname=name
+        _, connection = await loop.create_connection(
+            lambda: Connection(loop), address, place.port, ssl=place.security, server_hostname=name
         )
-        return line
+        return connection
 
-    async def _begun(self, line: "Line", head: bytes, body: bytes, deadline: float) -> "Line":
+    async def _begun(
+        self, connection: "Connection", head: bytes, body: bytes, deadline: float
+    ) -> "Connection":
         try:
-            await line.begin(head, body, deadline)
+            await connection.begin(head, body, deadline)
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        return line
+        return connection
 
 
-class Line(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection. An exchange begins with `begin` and is over when `receive` gives nothing.
 
     `status` and `header` tell what the head of the latest answer said.
