@@ -25,7 +25,7 @@ from proxy.backends.client import (
     ReplyEvents,
 )
 from proxy.backends.delegating import Delegating
-from proxy.backends.standings import Member, in_order
+from proxy.backends.member_health import Member, in_order
 from proxy.conversation.replies import PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import (
@@ -78,19 +78,19 @@ class Pool:
         """All addresses."""
         return ", ".join(member.backend.name for member in self._members)
 
-    def seat(self) -> "Seat":
+    def pin(self) -> "PinnedMember":
         """Make a place for one turn: all its questions go to one member."""
-        return Seat(self, self._pace)
+        return PinnedMember(self, self._pace)
 
     async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        async with aclosing(self.seat().ask(question, headers)) as batches:
+        async with aclosing(self.pin().ask(question, headers)) as batches:
             async for batch in batches:
                 yield batch
 
     def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
-        return self.seat().relay(passage, headers)
+        return self.pin().relay(passage, headers)
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has there; None if unknown, never raises."""
@@ -138,9 +138,9 @@ class Pool:
         felt = await asyncio.gather(*(member.backend.health() for member in self._members))
         return next(state for state in Health if state in felt)
 
-    def order(self, key: str, seated: Member | None = None) -> list[Member]:
+    def order(self, key: str, pinned: Member | None = None) -> list[Member]:
         """List whom to ask for a conversation, the best first."""
-        return in_order(self._members, key, self.clock(), seated)
+        return in_order(self._members, key, self.clock(), pinned)
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator["Pool", None]:
@@ -172,7 +172,7 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class Seat(Delegating):
+class PinnedMember(Delegating):
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
     def __init__(self, pool: Pool, pace: PoolPace) -> None:
@@ -256,9 +256,9 @@ def _says_something(batch: Sequence[ReplyEvent]) -> bool:
     return not all(isinstance(event, PromptProgress) for event in batch)
 
 
-def seated(backend: Backend) -> Backend:
+def pinned(backend: Backend) -> Backend:
     """Return the backend for one turn."""
-    return backend.seat() if isinstance(backend, Pool) else backend
+    return backend.pin() if isinstance(backend, Pool) else backend
 
 
 @contextmanager

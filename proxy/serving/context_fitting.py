@@ -16,7 +16,7 @@ from msgspec import structs
 
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.delegating import Delegating
-from proxy.backends.pool import seated
+from proxy.backends.pool import pinned
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
@@ -166,7 +166,7 @@ class Fitting:
         make it fit into the window, and end where they are longer than the client or the window
         allows.
         """
-        return _Learning(seated(self._backend), self._book(model), window)
+        return _Learning(pinned(self._backend), self._book(model), window)
 
     def watch_prefix(self, model: str, written: Draft) -> None:
         """Warn where a session's prompt does not go on from the one before it."""

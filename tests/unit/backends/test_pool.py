@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
 from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
-from proxy.backends.pool import Pool, PoolPace, seated
-from proxy.backends.standings import Member
+from proxy.backends.member_health import Member
+from proxy.backends.pool import Pool, PoolPace, pinned
 from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
@@ -97,11 +97,11 @@ def test_a_member_that_fails_before_it_says_anything_is_replaced(
     error: TemperError, begun: list[ReplyEvent]
 ) -> None:
     troupe = Troupe([[*begun, error]], [HI], [])
-    seat = troupe.pool.seat()
+    pin = troupe.pool.pin()
 
-    assert asyncio.run(replied(seat)) == [*begun, *HI]
+    assert asyncio.run(replied(pin)) == [*begun, *HI]
     assert troupe.asked == [1, 1, 0]
-    assert seat.name == troupe.members[1].name
+    assert pin.name == troupe.members[1].name
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_question_costs_two_members_at_most() -> None:
 
 def test_a_turn_stays_where_it_was_answered() -> None:
     troupe = Troupe([[DOWN], HI], [HI, HI])
-    seat = troupe.pool.seat()
+    pin = troupe.pool.pin()
 
     async def scene() -> None:
-        await replied(seat)
-        await replied(seat)
+        await replied(pin)
+        await replied(pin)
 
     asyncio.run(scene())
     assert troupe.asked == [1, 2]
@@ -253,7 +253,7 @@ def test_members_are_counted_listed_and_felt_together() -> None:
         troupe.members[1].state = Health.LOADING
         assert await pool.health() is Health.LOADING
         assert set(pool.name.split(", ")) == {"http://0", "http://1"}
-        assert pool.seat().name == pool.name
+        assert pool.pin().name == pool.name
 
     asyncio.run(scene())
 
@@ -309,8 +309,8 @@ def test_members_are_looked_after_in_the_background() -> None:
 
 def test_only_a_pool_has_seats() -> None:
     alone = ScriptedBackend()
-    assert seated(alone) is alone
-    assert seated(Pool([alone])) is not alone
+    assert pinned(alone) is alone
+    assert pinned(Pool([alone])) is not alone
 
 
 def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.backends.standings import Member, in_order
+from proxy.backends.member_health import Member, in_order
 from tests.fakes.backend import ScriptedBackend
 
 KEY = "00000000000000aa"

@@ -24,11 +24,11 @@ class Member:
 
 
 def in_order(
-    members: Sequence[Member], key: str, now: float, seated: Member | None = None
+    members: Sequence[Member], key: str, now: float, pinned: Member | None = None
 ) -> list[Member]:
     """List whom to ask for a conversation, the best first.
 
-    Whoever is `seated` already keeps the turn, for its cache. One that is full hands over to the
+    Whoever is `pinned` already keeps the turn, for its cache. One that is full hands over to the
     next, and one that its breaker spares comes last: if all are spared, somebody has to be asked.
     """
     by_name = {member.backend.name: member for member in members}
@@ -37,7 +37,7 @@ def in_order(
     def reluctance(member: Member) -> int:
         if not member.breaker.allows(now):
             return 3
-        if member is seated:
+        if member is pinned:
             return 0
         return 1 if member.has_room else 2
 
