@@ -24,8 +24,8 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
-from proxy.backends.delegating import Delegating
 from proxy.backends.member_health import Member, in_order
+from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation.replies import PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import (
@@ -172,7 +172,7 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class PinnedMember(Delegating):
+class PinnedMember(BackendWrapper):
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
     def __init__(self, pool: Pool, pace: PoolPace) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from proxy.backends.client import Backend, ReplyEvents
-from proxy.backends.delegating import Delegating
+from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation import json
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -185,7 +185,7 @@ def verdict_of(record: RequestRecord) -> RecordedVerdict:
     )
 
 
-class _RecordedBackend(Delegating):
+class _RecordedBackend(BackendWrapper):
     """A backend whose replies are kept."""
 
     def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:

@@ -15,8 +15,8 @@ from typing import TypeAlias, TypeVar
 from msgspec import structs
 
 from proxy.backends.client import Backend, ReplyEvents
-from proxy.backends.delegating import Delegating
 from proxy.backends.pool import pinned
+from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
 from proxy.context.prefix import PromptTrace, compare, trace
@@ -213,7 +213,7 @@ def _tried(chosen: Compaction, written: Draft) -> tuple[Compaction, tuple[Messag
     return Done(fitted), fitted.messages
 
 
-class _Learning(Delegating):
+class _Learning(BackendWrapper):
     """A backend of which the prompts' real lengths are noted, and the replies' bounded."""
 
     def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:

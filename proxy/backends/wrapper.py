@@ -14,7 +14,7 @@ from proxy.backends.client import (
 from proxy.conversation.requests import Question
 
 
-class Delegating:
+class BackendWrapper:
     """Has everything done by another backend; a subclass does some of it itself."""
 
     def __init__(self, backend: Backend) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.backends.client import Backend, Description, Health, Passage
-from proxy.backends.delegating import Delegating
+from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation.replies import ReplyFinished
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.questions import question
@@ -13,7 +13,7 @@ async def test_everything_is_done_by_the_other_backend() -> None:
     other = ScriptedBackend(
         [[ReplyFinished("stop")]], counts=[7], pieces=[b"x"], description=Description(("m",))
     )
-    backend: Backend = Delegating(other)
+    backend: Backend = BackendWrapper(other)
     asked = question()
     assert backend.name == other.name
     assert [batch async for batch in backend.ask(asked, {"a": "b"})]
