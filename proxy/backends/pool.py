@@ -46,7 +46,7 @@ _BROKEN = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
-class PoolPace:
+class PoolTimeouts:
     """How often members are looked at, and how long requests wait while all load, in seconds."""
 
     check: float = 5.0
@@ -63,13 +63,13 @@ class Pool:
     def __init__(
         self,
         members: Sequence[Backend],
-        pace: PoolPace | None = None,
+        pace: PoolTimeouts | None = None,
         *,
         sharers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._members = [Member(backend) for backend in members]
-        self._pace = pace or PoolPace()
+        self._pace = pace or PoolTimeouts()
         self._sharers = sharers
         self.clock = clock
 
@@ -175,7 +175,7 @@ class Pool:
 class PinnedMember(BackendWrapper):
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
-    def __init__(self, pool: Pool, pace: PoolPace) -> None:
+    def __init__(self, pool: Pool, pace: PoolTimeouts) -> None:
         super().__init__(pool)
         self._pool = pool
         self._pace = pace

@@ -11,7 +11,7 @@ from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind, ollama_url
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaWishes
-from proxy.backends.pool import Pool, PoolPace
+from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
@@ -132,7 +132,7 @@ async def _running_servers(
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
-        pace = PoolPace(load_wait=settings.backend.load_wait_seconds)
+        pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         pool = Pool(members, pace, sharers=settings.server.workers)
         yield await stack.enter_async_context(pool.watched())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.pool import Pool, PoolPace
+from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
@@ -57,7 +57,7 @@ async def ensemble(*plays: Sequence[Script | bytes], slots: int = 4) -> AsyncGen
     async with AsyncExitStack() as stack:
         urls = [(await stack.enter_async_context(listening(server))).url for server in servers]
         connections = [await stack.enter_async_context(connected(url)) for url in urls]
-        pool = Pool([LlamaServer(connection) for connection in connections], PoolPace())
+        pool = Pool([LlamaServer(connection) for connection in connections], PoolTimeouts())
         front = await stack.enter_async_context(in_front_of(pool, None, ScriptedBackend()))
         yield Ensemble(front, servers, urls)
 

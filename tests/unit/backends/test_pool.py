@@ -8,7 +8,7 @@ from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
 from proxy.backends.client import Backend, Description, Health, Model, ReplyEvents
 from proxy.backends.member_health import Member
-from proxy.backends.pool import Pool, PoolPace, pinned
+from proxy.backends.pool import Pool, PoolTimeouts, pinned
 from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
@@ -41,7 +41,7 @@ class Troupe:
 
     def __init__(self, *plays: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(plays))]
-        self.pool = Pool(members, PoolPace(**pace))
+        self.pool = Pool(members, PoolTimeouts(**pace))
         self.members: list[ScriptedBackend] = []
         for standing, play in zip(self.order(), plays, strict=True):
             backend = standing.backend
@@ -300,7 +300,7 @@ def test_members_are_looked_after_in_the_background() -> None:
     looked = asyncio.Event()
 
     async def scene() -> None:
-        pool = Pool([Watched(name="http://1")], PoolPace(check=0.001))
+        pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
         async with pool.watched(), asyncio.timeout(5):
             await looked.wait()
 
