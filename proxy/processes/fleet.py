@@ -14,7 +14,7 @@ from typing import Protocol
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
-from proxy.processes.swapping import Orders, Place, Presence, Swapping
+from proxy.processes.swapping import Orders, Presence, QueuePosition, Swapping
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,10 @@ class Condition(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Hold:
+class Lease:
     """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
 
-    _place: Place
+    _place: QueuePosition
     _swapping: Swapping
     _fate: "asyncio.Future[ProcessFailed | None]"
 
@@ -94,7 +94,7 @@ class Hold:
 
 
 class Fleet:
-    """Loads the models that requests hold, within the budget of its policy.
+    """Loads the models that requests have leased, within the budget of its policy.
 
     The servers are called as in the policy. At most `most_waiting` requests wait.
     """
@@ -109,7 +109,7 @@ class Fleet:
         self._servers = servers
         self._swapping = swapping
         self._most_waiting = most_waiting
-        self._holds: dict[Place, Hold] = {}
+        self._leases: dict[QueuePosition, Lease] = {}
         self._failures: dict[str, ProcessFailed] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,20 +117,20 @@ class Fleet:
         self._is_closed = False
 
     @contextmanager
-    def hold(self, name: str) -> Generator[Hold, None, None]:
+    def lease(self, name: str) -> Generator[Lease, None, None]:
         """Claim a model while the block runs; raises `QueueFull` if too many wait already."""
         if self._swapping.waiting >= self._most_waiting:
             raise QueueFull(self._swapping.waiting, _ADVICE_SECONDS)
         self._notice_a_fall(name)
         place, orders = self._swapping.ask(name, _now())
-        hold = self._holds[place] = Hold(
+        lease = self._leases[place] = Lease(
             place, self._swapping, asyncio.get_running_loop().create_future()
         )
         self._obey(orders)
         try:
-            yield hold
+            yield lease
         finally:
-            del self._holds[place]
+            del self._leases[place]
             self._obey(self._swapping.leave(place, _now()))
 
     def preload(self, name: str) -> None:
@@ -185,9 +185,9 @@ class Fleet:
             self._loading[name] = self._run(self._load(name))
         self._set_alarm()
 
-    def _tell(self, place: Place, failure: ProcessFailed | None) -> None:
-        if place in self._holds:
-            self._holds[place].settle(failure)
+    def _tell(self, place: QueuePosition, failure: ProcessFailed | None) -> None:
+        if place in self._leases:
+            self._leases[place].settle(failure)
 
     async def _load(self, name: str) -> None:
         begun = _now()
@@ -205,8 +205,8 @@ class Fleet:
 
     async def _preload(self, name: str) -> None:
         try:
-            with self.hold(name) as hold:
-                await hold.granted()
+            with self.lease(name) as lease:
+                await lease.granted()
         except (ProcessFailed, QueueFull) as failure:
             logger.warning("%s was not loaded: %s", name, failure)
 

@@ -77,7 +77,7 @@ class Managed:
         if self._connected is not None:
             await self._connected[1].close()
 
-    def hold(self) -> "ReadyWait | None":
+    def lease(self) -> "ReadyWait | None":
         """Claim the server for a request; None if there is nothing to wait for, or no use."""
         is_settled = self._server.status.state in (State.READY, State.DOWN)
         return None if is_settled else ReadyWait(self)
@@ -223,7 +223,7 @@ class ReadyWait:
     @property
     def is_granted(self) -> bool:
         """Whether the server can be used."""
-        return self._backend.hold() is None
+        return self._backend.lease() is None
 
     @property
     def news(self) -> str:

@@ -58,7 +58,7 @@ class Model:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class QueuePosition:
     """A request that waits for a model or uses it."""
 
     model: str
@@ -74,8 +74,8 @@ class Orders:
 
     start: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
-    served: tuple[Place, ...] = ()
-    refused: tuple[Place, ...] = ()
+    served: tuple[QueuePosition, ...] = ()
+    refused: tuple[QueuePosition, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -99,8 +99,8 @@ class _Drafted:
 
     start: list[str] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
-    served: list[Place] = field(default_factory=list)
-    refused: list[Place] = field(default_factory=list)
+    served: list[QueuePosition] = field(default_factory=list)
+    refused: list[QueuePosition] = field(default_factory=list)
 
     def orders(self) -> Orders:
         return Orders(tuple(self.start), tuple(self.stop), tuple(self.served), tuple(self.refused))
@@ -124,7 +124,7 @@ class Swapping:
         self._members = {model.name: _Member(model) for model in models}
         self._budget = budget
         self._failure_seconds = failure_seconds
-        self._line: list[Place] = []
+        self._line: list[QueuePosition] = []
 
     def presence(self, name: str) -> Presence:
         """Tell how far a model is from answering."""
@@ -140,7 +140,7 @@ class Swapping:
         """How many requests wait."""
         return len(self._line)
 
-    def ahead(self, place: Place) -> int:
+    def ahead(self, place: QueuePosition) -> int:
         """Count the requests that have waited for longer, for whichever model."""
         return self._line.index(place) if place in self._line else 0
 
@@ -152,15 +152,15 @@ class Swapping:
         going = self._in_the_way_of(newcomer)
         return tuple(one.model.name for one in going if not self._is_idle(one))
 
-    def ask(self, name: str, now: float) -> tuple[Place, Orders]:
+    def ask(self, name: str, now: float) -> tuple[QueuePosition, Orders]:
         """Take a place for a request to a model."""
-        place = Place(name)
+        place = QueuePosition(name)
         if self.has_failed(name, now):
             return place, Orders(refused=(place,))
         self._line.append(place)
         return place, self._decide(_Drafted(), now)
 
-    def leave(self, place: Place, now: float) -> Orders:
+    def leave(self, place: QueuePosition, now: float) -> Orders:
         """Give a place back, served or not; one that was refused has none."""
         if place.is_served:
             member = self._members[place.model]
@@ -276,10 +276,10 @@ class Swapping:
             return None
         return None if self._waiting_for(member.model.name) else member.used + ttl
 
-    def _waiting_for(self, name: str) -> list[Place]:
+    def _waiting_for(self, name: str) -> list[QueuePosition]:
         return [place for place in self._line if place.model == name]
 
-    def _serve(self, place: Place, drafted: _Drafted) -> None:
+    def _serve(self, place: QueuePosition, drafted: _Drafted) -> None:
         self._line.remove(place)
         place.is_served = True
         self._members[place.model].users += 1

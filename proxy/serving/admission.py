@@ -21,7 +21,7 @@ _WEIGHT = 0.1  # of the latest duration in the mean
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class QueuePosition:
     """A request in the line; `is_served` tells that it is its turn."""
 
     key: str
@@ -39,7 +39,7 @@ class WaitingLine:
         self._most_waiting = most_waiting
         self._capacity = capacity
         self._served = 0
-        self._waiting: OrderedDict[str, deque[Place]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[QueuePosition]] = OrderedDict()
 
     @property
     def served(self) -> int:
@@ -53,7 +53,7 @@ class WaitingLine:
 
     def join(self, key: str) -> Place | None:
         """Take a place, at the end of the line of `key`; None where the line is full."""
-        place = Place(key)
+        place = QueuePosition(key)
         if self._is_open and not self._waiting:
             self._serve(place)
         elif self.waiting >= self._most_waiting:
@@ -62,7 +62,7 @@ class WaitingLine:
             self._waiting.setdefault(key, deque()).append(place)
         return place
 
-    def leave(self, place: Place) -> list[Place]:
+    def leave(self, place: QueuePosition) -> list[QueuePosition]:
         """Give a place back, served or not; returns the places whose turn it is now."""
         if place.is_served:
             self._served -= 1
@@ -73,7 +73,7 @@ class WaitingLine:
                 del self._waiting[place.key]
         return self._advance()
 
-    def resize(self, capacity: int | None) -> list[Place]:
+    def resize(self, capacity: int | None) -> list[QueuePosition]:
         """Serve this many at once; returns the places whose turn it is now."""
         self._capacity = capacity
         return self._advance()
@@ -82,8 +82,8 @@ class WaitingLine:
     def _is_open(self) -> bool:
         return self._capacity is None or self._served < self._capacity
 
-    def _advance(self) -> list[Place]:
-        called: list[Place] = []
+    def _advance(self) -> list[QueuePosition]:
+        called: list[QueuePosition] = []
         while self._waiting and self._is_open:
             key, line = self._waiting.popitem(last=False)
             called.append(line.popleft())
@@ -92,7 +92,7 @@ class WaitingLine:
                 self._waiting[key] = line
         return called
 
-    def _serve(self, place: Place) -> None:
+    def _serve(self, place: QueuePosition) -> None:
         place.is_served = True
         self._served += 1
 
@@ -103,7 +103,7 @@ class Admission:
 
     line: WaitingLine = field(default_factory=WaitingLine)
     clock: Callable[[], float] = time.monotonic
-    _turns: dict[Place, asyncio.Event] = field(default_factory=dict)
+    _turns: dict[QueuePosition, asyncio.Event] = field(default_factory=dict)
     _usual_seconds: float = 1.0
 
     def resize(self, capacity: int | None) -> None:
@@ -127,7 +127,7 @@ class Admission:
             self._turns.pop(place, None)
             self._call(self.line.leave(place))
 
-    def _call(self, places: list[Place]) -> None:
+    def _call(self, places: list[QueuePosition]) -> None:
         for place in places:
             self._turns[place].set()
 

@@ -46,11 +46,11 @@ class Service:
     upstream: str = ""
     fleet: Fleet | None = None
 
-    def hold(self) -> AbstractContextManager[Claim | None]:
+    def lease(self) -> AbstractContextManager[Claim | None]:
         """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
         if self.fleet is not None:
-            return self.fleet.hold(self.name)
-        return nullcontext(self.backend.hold() if isinstance(self.backend, Managed) else None)
+            return self.fleet.lease(self.name)
+        return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
 
     def addressed(self, request: Addressed) -> Addressed:
         """Name the model as its backend does; it need not know our aliases."""

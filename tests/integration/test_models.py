@@ -122,7 +122,7 @@ async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> N
         two_models(GOOD, timeouts=StreamTimeouts(keep_alive=0.01)) as two,
         AsyncExitStack() as stack,
     ):
-        with two.fleet.hold("b"):
+        with two.fleet.lease("b"):
             rest = await stack.enter_async_context(begun(two))
         two.servers["a"].finish()
         answer = await rest()

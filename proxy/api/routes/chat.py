@@ -85,7 +85,7 @@ class Chat:
         decoded = await self.reader.read(http, partial(self.front.decode, sender=sender))
         parsed = self.preparation.address(decoded)
         self._note(parsed, context)
-        with parsed.service.hold() as claim:
+        with parsed.service.lease() as claim:
             await self._load(claim, parsed, context)
             upstream = self.reader.upstream_headers(http)
             prepared = await self.preparation.prepare(parsed, sender, upstream)

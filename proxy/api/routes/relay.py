@@ -114,11 +114,11 @@ class Relay:
         """Stream the answer as soon as the model is loaded and has a slot."""
         passage, service = relayed.passage, relayed.service
         load = self.observers.load(service.title)
-        with service.hold() as hold:
-            if hold is not None:
+        with service.lease() as claim:
+            if claim is not None:
                 with live.loading(load):
-                    async with load_wait(hold, self.timeouts.load_wait):
-                        await hold.granted()
+                    async with load_wait(claim, self.timeouts.load_wait):
+                        await claim.granted()
             service.resize(await service.look_up(passage.model), self.workers)
             live.wait(load)
             async with service.admission.slot(key):

@@ -40,7 +40,7 @@ class World:
         self.client._has_sent = True  # noqa: SLF001 - the body was read before
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
-        with self.fleet.hold(model) as hold:
+        with self.fleet.lease(model) as hold:
             answering = ChatAnswering(request, CHAT.stamp)
             await self.stream.wait_for(hold, Decoded(request, answering), self.client.receive)
 
@@ -79,7 +79,7 @@ def test_a_short_wait_sends_nothing() -> None:
 
 def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
     async def scene(world: World) -> None:
-        with world.fleet.hold("b"):
+        with world.fleet.lease("b"):
             waiting = asyncio.create_task(world.wait(STREAMED))
             await world.sends(3)
         world.server.finish()

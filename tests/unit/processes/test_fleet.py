@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from proxy.errors import ExitedUnexpectedly, LaunchFailed, QueueFull
-from proxy.processes.fleet import Condition, Fleet, Hold
+from proxy.processes.fleet import Condition, Fleet, Lease
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from proxy.processes.swapping import Budget, Model, Swapping
@@ -24,9 +24,9 @@ class World:
         self.fleet = Fleet(self.servers, swapping, most_waiting=most_waiting)
         self.held: dict[str, ExitStack] = {}
 
-    def hold(self, name: str, request: str = "") -> Hold:
+    def lease(self, name: str, request: str = "") -> Lease:
         stack = self.held[request or name] = ExitStack()
-        return stack.enter_context(self.fleet.hold(name))
+        return stack.enter_context(self.fleet.lease(name))
 
     def release(self, request: str) -> None:
         self.held.pop(request).close()
@@ -53,7 +53,7 @@ def run(
 
 def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
     async def scene(world: World) -> None:
-        first, second = world.hold("a", "1"), world.hold("a", "2")
+        first, second = world.lease("a", "1"), world.lease("a", "2")
         assert not first.is_granted
         assert (first.ahead, second.ahead) == (0, 1)
         assert world.fleet.condition("a") is Condition.LOADING
@@ -61,7 +61,7 @@ def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
         await first.granted()
         await second.granted()
         assert world.fleet.condition("a") is Condition.LOADED
-        assert world.hold("a", "3").is_granted
+        assert world.lease("a", "3").is_granted
         assert world.servers["a"].starts == 1
 
     run(scene)
@@ -71,8 +71,8 @@ def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
         world.servers["b"].finish()
-        await world.hold("a").granted()
-        newcomer = world.hold("b")
+        await world.lease("a").granted()
+        newcomer = world.lease("b")
         assert world.fleet.condition("b") is Condition.UNLOADED
         assert world.servers["a"].stops == 0
         world.release("a")
@@ -85,13 +85,13 @@ def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
 
 def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
     async def scene(world: World) -> None:
-        hold = world.hold("a", "1")
+        hold = world.lease("a", "1")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed, match="is out of memory"):
             await hold.granted()
         assert world.fleet.condition("a") is Condition.FAILED
         with pytest.raises(LaunchFailed):
-            await world.hold("a", "2").granted()
+            await world.lease("a", "2").granted()
         assert world.servers["a"].starts == 1
 
     run(scene)
@@ -99,10 +99,10 @@ def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
 
 def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -> None:
     async def scene(world: World) -> None:
-        world.hold("a")
+        world.lease("a")
         await world.servers["a"].wanted.wait()
         world.release("a")
-        newcomer = world.hold("b")
+        newcomer = world.lease("b")
         world.servers["b"].finish()
         await newcomer.granted()
         assert world.servers["a"].stops == 1
@@ -113,7 +113,7 @@ def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -
 def test_an_idle_model_is_stopped_after_its_ttl() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
-        await world.hold("a").granted()
+        await world.lease("a").granted()
         world.release("a")
         await world.servers["a"].stopped.wait()
         assert world.fleet.condition("a") is Condition.UNLOADED
@@ -125,14 +125,14 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
     async def scene(world: World) -> None:
         server = world.servers["a"]
         server.finish()
-        await world.hold("a").granted()
+        await world.lease("a").granted()
         world.release("a")
         server.status = Status(State.WAITING)
         assert world.fleet.condition("a") is Condition.LOADING
         server.status = Status(State.DOWN, reason="it crashed")
         assert world.fleet.condition("a") is Condition.FAILED
         with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
-            await world.hold("a").granted()
+            await world.lease("a").granted()
         await server.stopped.wait()
 
     run(scene)
@@ -140,9 +140,9 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
 
 def test_no_more_requests_wait_than_may() -> None:
     async def scene(world: World) -> None:
-        world.hold("a")
+        world.lease("a")
         with pytest.raises(QueueFull):
-            world.hold("b")
+            world.lease("b")
 
     run(scene, most_waiting=1)
 
@@ -150,8 +150,8 @@ def test_no_more_requests_wait_than_may() -> None:
 def test_closing_stops_everything_and_starts_nothing() -> None:
     async def scene(world: World) -> None:
         world.servers["a"].finish()
-        await world.hold("a").granted()
-        waiting = world.hold("b")
+        await world.lease("a").granted()
+        waiting = world.lease("b")
         await world.fleet.close()
         world.release("a")
         assert not waiting.is_granted
@@ -163,7 +163,7 @@ def test_closing_stops_everything_and_starts_nothing() -> None:
 
 def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
     async def scene(world: World) -> None:
-        leaver, stayer = world.hold("a", "1"), world.hold("a", "2")
+        leaver, stayer = world.lease("a", "1"), world.lease("a", "2")
         waiting = asyncio.create_task(leaver.granted())
         await asyncio.sleep(0)
         waiting.cancel()
@@ -180,7 +180,7 @@ def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
         await world.servers["a"].wanted.wait()
         assert world.fleet.condition("a") is Condition.LOADING
         world.servers["a"].finish()
-        hold = world.hold("a")
+        hold = world.lease("a")
         await hold.granted()
         assert world.servers["a"].starts == 1
 
@@ -193,7 +193,7 @@ def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
     async def scene(world: World) -> None:
         world.fleet.preload("a")
         await world.servers["a"].wanted.wait()
-        asking = world.hold("a")
+        asking = world.lease("a")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed):
             await asking.granted()

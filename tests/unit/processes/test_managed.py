@@ -139,7 +139,7 @@ def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
 
 @pytest.mark.parametrize("status", [READY, DOWN])
 def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> None:
-    assert Scene(status).backend.hold() is None
+    assert Scene(status).backend.lease() is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
 ) -> None:
     async def work() -> None:
         scene = Scene(status)
-        hold = scene.backend.hold()
+        hold = scene.backend.lease()
         assert hold is not None
         assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
         granted = asyncio.create_task(hold.granted())
@@ -169,7 +169,7 @@ def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
 def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
     async def work() -> None:
         scene = Scene(STARTING)
-        hold = scene.backend.hold()
+        hold = scene.backend.lease()
         assert hold is not None
         scene.server.note(DOWN)
         with pytest.raises(BackendUnavailable, match="once too often"):

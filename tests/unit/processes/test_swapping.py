@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.processes.swapping import Budget, Model, Orders, Place, Presence, Swapping
+from proxy.processes.swapping import Budget, Model, Orders, Presence, QueuePosition, Swapping
 from tests.fakes.swaps import SwapBook
 
 ONE_AT_A_TIME = Budget(models=1)
@@ -284,7 +284,7 @@ class World:
         self.now = 0.0
         self.starting: list[str] = []
         self.stopping: list[str] = []
-        self.places: list[Place] = []
+        self.places: list[QueuePosition] = []
 
     def obey(self, orders: Orders) -> None:
         for name in orders.stop:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
-from proxy.serving.admission import Admission, Place, WaitingLine
+from proxy.serving.admission import Admission, QueuePosition, WaitingLine
 
 
-def joined(line: WaitingLine, *keys: str) -> list[Place]:
+def joined(line: WaitingLine, *keys: str) -> list[QueuePosition]:
     places = [line.join(key) for key in keys]
     return [place for place in places if place is not None]
 
@@ -71,7 +71,7 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     line = WaitingLine(most_waiting=8, capacity=capacity)
-    inside: list[Place] = []
+    inside: list[QueuePosition] = []
     for key, number in steps:
         if key != "L":
             is_full = line.waiting == 8

@@ -146,7 +146,7 @@ def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> No
         assert await services.health() is Health.READY
         (small,) = await services.models()
         assert small.details["status"] == {"value": "unloaded", "failed": False}
-        with service.hold() as hold:
+        with service.lease() as hold:
             assert hold is not None
             server.finish(LaunchFailed("llama-server", "is out of memory"))
             with pytest.raises(LaunchFailed):
