@@ -62,12 +62,12 @@ async def serve_on(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    followed: Supervised | None = None,
+    remote: Supervised | None = None,
     reload: Reload | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
     served = serving_of(settings)
-    async with open_services(settings, served, on_stage, followed=followed) as services:
+    async with open_services(settings, served, on_stage, remote=remote) as services:
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers:

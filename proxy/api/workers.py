@@ -26,8 +26,8 @@ from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
-from proxy.processes.followed import Followed
 from proxy.processes.llama_server import StageListener
+from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.supervisor import Status
 from proxy.serving.managed_server import server_name, settled
 from proxy.serving.opening import server_urls, shared_server
@@ -203,13 +203,13 @@ async def _serve_until_orphaned(settings: Settings, listening: socket.socket, ne
     parent = multiprocessing.parent_process()
     if parent is not None:
         loop.add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
-    followed = Followed(server_name(settings.model))
+    remote = RemoteStatus(server_name(settings.model))
 
     def hear() -> None:
         try:
-            followed.note(news.recv())
+            remote.note(news.recv())
         except EOFError:  # the parent is gone, and this worker will be
             loop.remove_reader(news.fileno())
 
     loop.add_reader(news.fileno(), hear)
-    await serve_on(listening, settings, on_ready=lambda _address: settle(), followed=followed)
+    await serve_on(listening, settings, on_ready=lambda _address: settle(), remote=remote)

@@ -98,7 +98,7 @@ async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitSta
     """Open the ways to a server, once it is ready: straight, and through all of Temper."""
     address = await own.ready() if own is not None else address_of(settings)
     serving = serving_of(settings)
-    opening = open_services(settings, serving, lambda _stage: None, followed=own)
+    opening = open_services(settings, serving, lambda _stage: None, remote=own)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
     own_key = next(iter(serving.access.keys.values()), None)

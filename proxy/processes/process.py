@@ -81,7 +81,7 @@ class Process:
         reading_end, lifeline = os.pipe()
         try:
             child = await asyncio.create_subprocess_exec(
-                *python_module("proxy.processes.lifeline", "-S"),
+                *python_module("proxy.processes.parent_death", "-S"),
                 str(os.getpid()),
                 *command,
                 stdin=reading_end,

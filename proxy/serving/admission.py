@@ -51,7 +51,7 @@ class WaitingLine:
         """How many places wait."""
         return sum(map(len, self._waiting.values()))
 
-    def join(self, key: str) -> Place | None:
+    def join(self, key: str) -> QueuePosition | None:
         """Take a place, at the end of the line of `key`; None where the line is full."""
         place = QueuePosition(key)
         if self._is_open and not self._waiting:

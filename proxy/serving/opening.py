@@ -32,25 +32,25 @@ async def open_services(
     serving: ServiceOptions,
     on_stage: StageListener,
     *,
-    followed: Supervised | None = None,
+    remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
     """Open every model that the settings name; raises `InvalidConfiguration` if there is none.
 
     A server that has to be started is being started meanwhile, unless another process looks after
-    it: then it is `followed`.
+    it: then it is `remote`.
     """
     if settings.models:
         several = open_models(settings, serving, lambda own: open_backend(own, on_stage))
         async with several as services:
             yield services
     else:
-        async with open_backend(settled(settings), on_stage, followed=followed) as backend:
+        async with open_backend(settled(settings), on_stage, remote=remote) as backend:
             yield serving.alone(backend)
 
 
 @asynccontextmanager
 async def open_backend(
-    settings: Settings, on_stage: StageListener, *, followed: Supervised | None = None
+    settings: Settings, on_stage: StageListener, *, remote: Supervised | None = None
 ) -> AsyncGenerator[Backend, None]:
     """Connect to the server that is configured, or look after one for the model that is."""
     urls = server_urls(settings)
@@ -60,8 +60,8 @@ async def open_backend(
         kind = _running_servers(settings, urls)
     elif settings.model.source is None:
         raise nothing_to_serve()
-    elif followed is not None:
-        kind = managed(settings, settings.model, followed)
+    elif remote is not None:
+        kind = managed(settings, settings.model, remote)
     else:
         kind = _started_server(settings, on_stage)
     async with kind as backend:

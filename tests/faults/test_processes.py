@@ -10,9 +10,9 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.processes.followed import Followed
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
+from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from tests.fakes.front import in_front_of
@@ -28,9 +28,9 @@ RESTARTING = Status(State.WAITING, reason="it was killed (SIGKILL)", retry_after
 DOWN = Status(State.DOWN, reason="it was killed (SIGKILL)")
 
 
-def looked_after(status: Status) -> tuple[Followed, Managed]:
+def looked_after(status: Status) -> tuple[RemoteStatus, Managed]:
     """Make a backend for a server of ours that does as told."""
-    server = Followed("llama-server/m")
+    server = RemoteStatus("llama-server/m")
     server.note(status)
 
     def connect(address: ServerAddress) -> LlamaServer:

@@ -12,9 +12,9 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
-from proxy.processes.followed import Followed
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
+from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from tests.fakes.passages import relayed_by
@@ -35,7 +35,7 @@ class Scene:
     """A backend over a server whose status and answers are set by the test."""
 
     def __init__(self, status: Status, load_wait: float = 30.0, notice_wait: float = 30.0) -> None:
-        self.server = Followed("llama-server/qwen")
+        self.server = RemoteStatus("llama-server/qwen")
         self.server.note(status)
         self.routes = respx.MockRouter(assert_all_called=False)
         self.connected: list[str] = []

@@ -11,9 +11,9 @@ from proxy.backends.client import Backend, Description, Health
 from proxy.backends.llama_server import LlamaServer
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
-from proxy.processes.followed import Followed
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
+from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from tests.fakes.asgi import HandMadeClient
@@ -66,7 +66,7 @@ def _never(address: ServerAddress) -> LlamaServer:
 
 
 def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
-    server = Followed("llama-server/m")
+    server = RemoteStatus("llama-server/m")
     server.note(Status(State.WAITING, restarts=2))
     managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
     client = ask(managed, ServerOptions(), Observers(meter=Metrics()))

@@ -1,6 +1,6 @@
 """Ties a program's life to ours: it is killed when we die, even by kill -9.
 
-Run as `python -m proxy.processes.lifeline PARENT_PID PROGRAM ARGUMENTS...`: it makes the
+Run as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`: it makes the
 arrangement and becomes the program, so that the process id and the signals are the program's own.
 Knows nothing of what it starts, and imports next to nothing because it is started every time.
 """

@@ -8,7 +8,7 @@ from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 
 
-class Followed:
+class RemoteStatus:
     """The server's latest status; whoever wants the server waits for a better one."""
 
     def __init__(self, name: str) -> None:
