@@ -92,7 +92,7 @@ def examine_servers(
     """
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
-    from proxy.doctor.examination import examine
+    from proxy.doctor.checks import examine
     from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:

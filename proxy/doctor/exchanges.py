@@ -6,7 +6,7 @@ import time
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
-from proxy.doctor.patient import CHAT, COUNT, Patient, count, member
+from proxy.doctor.target import CHAT, COUNT, Target, count, member
 
 _TOOL: JsonObject = {
     "type": "function",
@@ -31,9 +31,9 @@ _TOLERANCE = 0.02
 _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
-async def forced_call(patient: Patient) -> Finding:
+async def forced_call(target: Target) -> Finding:
     """Have it make a call that it has no choice about."""
-    answer = await patient.ask(
+    answer = await target.ask(
         {
             "messages": [_said("Call the tool `report` and say that you are fine.")],
             "tools": [_TOOL],
@@ -59,11 +59,11 @@ async def forced_call(patient: Patient) -> Finding:
     return fine(f"a forced call came at once{f' ({repairs})' if repairs else ''}")
 
 
-async def repeated_prompt(patient: Patient) -> Finding:
+async def repeated_prompt(target: Target) -> Finding:
     """Ask the same twice: the second time most of it should be in the cache."""
     asked = _long_request("repeated")
-    first = await patient.ask(asked)
-    second = await patient.ask(asked)
+    first = await target.ask(asked)
+    second = await target.ask(asked)
     total = count(second.document, "usage", "prompt_tokens")
     cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
     if first.status >= 400 or total is None:
@@ -79,11 +79,11 @@ async def repeated_prompt(patient: Patient) -> Finding:
     return fine(f"a prompt that was sent twice had {cached} of {total} tokens in the cache")
 
 
-async def counting(patient: Patient) -> Finding:
+async def counting(target: Target) -> Finding:
     """Hold the count of a prompt against what the reply is charged."""
     asked = _long_request("counted")
-    told = await patient.ask(asked, path=COUNT, headers=_AS_IT_IS)
-    answer = await patient.ask(asked, headers=_AS_IT_IS)
+    told = await target.ask(asked, path=COUNT, headers=_AS_IT_IS)
+    answer = await target.ask(asked, headers=_AS_IT_IS)
     counted = count(told.document, "input_tokens")
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
@@ -96,14 +96,14 @@ async def counting(patient: Patient) -> Finding:
     return fine(f"a prompt was counted as {counted} tokens and charged as {charged}")
 
 
-async def overflow(patient: Patient) -> Finding:
+async def overflow(target: Target) -> Finding:
     """Send more than fits: it has to be refused, and not cut in silence."""
-    window = patient.known.window
+    window = target.known.window
     if window is None or window > _MOST_TOKENS:
         return skipped("the window is unknown, or too large to fill it for a test")
     too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
     body: JsonObject = {"messages": [_said(too_much)], "max_tokens": 1}
-    answer = await patient.ask(body, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_AS_IT_IS)
     is_cut = member(answer.document, "error", "n_read") is not None
     if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
         return fine("a prompt beyond the window is refused")
@@ -118,9 +118,9 @@ async def overflow(patient: Patient) -> Finding:
     )
 
 
-async def hanging_up(patient: Patient) -> Finding:
+async def hanging_up(target: Target) -> Finding:
     """Leave in the middle of a reply, and see whether the slot is free soon."""
-    if await _busy(patient) != 0:
+    if await _busy(target) != 0:
         return skipped("it shows no slots, or somebody else is using them")
     asked: JsonObject = {
         "messages": [_said("Count from one to a thousand, in words.")],
@@ -129,12 +129,12 @@ async def hanging_up(patient: Patient) -> Finding:
         "ignore_eos": True,  # so that it is busy when we leave
     }
     content_type = {"content-type": "application/json"}
-    async with patient.direct.stream(
-        "POST", CHAT, content=json.dump(asked), headers=patient.authorization | content_type
+    async with target.direct.stream(
+        "POST", CHAT, content=json.dump(asked), headers=target.authorization | content_type
     ) as reply:
         await anext(reply.aiter_raw(), b"")
     left = time.monotonic()
-    while await _busy(patient):
+    while await _busy(target):
         if time.monotonic() - left > _FREE_SECONDS:
             return wrong(
                 "a client that leaves keeps its slot busy",
@@ -148,9 +148,9 @@ async def hanging_up(patient: Patient) -> Finding:
     return fine(said)
 
 
-async def _busy(patient: Patient) -> int | None:
+async def _busy(target: Target) -> int | None:
     """Count the slots that work; None where it shows none."""
-    answer = await patient.direct.get("/slots", headers=patient.authorization)
+    answer = await target.direct.get("/slots", headers=target.authorization)
     try:
         slots = json.parse(answer.content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the examination came to, for people and for programs."""
+"""What the checks came to, for people and for programs."""
 
 from collections.abc import Sequence
 

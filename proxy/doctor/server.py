@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
-from proxy.doctor.patient import Patient, Reached, member
+from proxy.doctor.target import Reached, Target, member
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"
@@ -13,37 +13,37 @@ _SMALL_WINDOW = 8192
 _MODELS = "/v1/models"
 
 
-async def readiness(patient: Patient) -> Finding:
+async def readiness(target: Target) -> Finding:
     """Ask whether a request would be answered now."""
-    told = await patient.temper.get("/health")
+    told = await target.temper.get("/health")
     if told.is_success:
-        is_asleep = (await patient.look("/props")).document.get("is_sleeping") is True
+        is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
         state = "loads its model for whoever asks" if is_asleep else "has its model loaded"
-        return fine(f"{patient.direct.base_url} answers and {state}")
+        return fine(f"{target.direct.base_url} answers and {state}")
     if member(told.json(), "error", "code") == "model_loading":
         return wrong(
-            f"{patient.direct.base_url} is still loading its model",
+            f"{target.direct.base_url} is still loading its model",
             "wait for it, and look into its log if that takes minutes",
         )
     return wrong(
-        f"{patient.direct.base_url} does not answer",
+        f"{target.direct.base_url} does not answer",
         "start it, or correct backend.url; curl the address from this very machine",
     )
 
 
-async def version(patient: Patient) -> Finding:
+async def version(target: Target) -> Finding:
     """Ask what it is."""
-    props = await patient.look("/props")
+    props = await target.look("/props")
     build = props.document.get("build_info")
     if isinstance(build, str):
         return fine(f"llama-server, build {build}")
-    ollama = await patient.look("/api/version")
+    ollama = await target.look("/api/version")
     if isinstance(told := ollama.document.get("version"), str):
         return fine(f"Ollama {told}")
-    engine = await patient.look("/version")
+    engine = await target.look("/version")
     if isinstance(told := engine.document.get("version"), str):
         return fine(f"version {told}")
-    listed = await patient.look(_MODELS)
+    listed = await target.look(_MODELS)
     if listed.status < 400 and "data" in listed.document:
         return fine("an OpenAI-compatible server that does not tell its version")
     return wrong(
@@ -52,12 +52,12 @@ async def version(patient: Patient) -> Finding:
     )
 
 
-async def window(patient: Patient) -> Finding:
+async def window(target: Target) -> Finding:
     """Compare the real window with the one that was wanted, and with what agents send."""
-    real = patient.known.window
+    real = target.known.window
     if real is None:
         return skipped("it does not tell its window: set context.window_tokens")
-    asked = patient.asked_window
+    asked = target.asked_window
     if asked is not None and real < asked:
         return wrong(
             f"the window is {real} tokens, and {asked} were wanted",
@@ -72,11 +72,11 @@ async def window(patient: Patient) -> Finding:
     return fine(f"the window is {real} tokens")
 
 
-async def template(patient: Patient) -> Finding:
+async def template(target: Target) -> Finding:
     """Have the chat template render a tool, and look for it."""
     name = "temper_doctor_probe"
     tool: JsonObject = {"name": name, "description": "A probe.", "parameters": {"type": "object"}}
-    answer = await patient.send(
+    answer = await target.send(
         "/apply-template",
         {
             "messages": [{"role": "user", "content": "Hello."}],
@@ -88,10 +88,10 @@ async def template(patient: Patient) -> Finding:
         return skipped("this server does not show what its chat template makes of a request")
     if name in prompt:
         return fine("the chat template tells the model of its tools")
-    if patient.known.traits.convention:
+    if target.known.traits.convention:
         return doubtful(
             "the chat template leaves tools out; Temper describes them in the prompt "
-            f"({patient.known.traits.convention})",
+            f"({target.known.traits.convention})",
             "use a GGUF with a template for tools, or --chat-template-file, if there is one",
         )
     return wrong(
@@ -100,9 +100,9 @@ async def template(patient: Patient) -> Finding:
     )
 
 
-async def open_doors(patient: Patient) -> Finding:
+async def open_doors(target: Target) -> Finding:
     """Ask as a web page would, without a key, from elsewhere."""
-    page = await patient.look(_MODELS, {"origin": _STRANGE_ORIGIN})
+    page = await target.look(_MODELS, {"origin": _STRANGE_ORIGIN})
     if page.status in (401, 403):
         return fine("it wants a key, so no web page gets in")
     allowed = page.headers.get("access-control-allow-origin", "")
@@ -112,8 +112,8 @@ async def open_doors(patient: Patient) -> Finding:
             "start it with --api-key and tell Temper (backend.api_key); "
             "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
         )
-    rebound = await patient.look(_MODELS, {"host": _STRANGE_HOST})
-    if rebound.status < 400 and _is_near(patient):
+    rebound = await target.look(_MODELS, {"host": _STRANGE_HOST})
+    if rebound.status < 400 and _is_near(target):
         return doubtful(
             "it answers to any Host name, so a web page can reach it by DNS rebinding",
             "start it with --api-key and tell Temper (backend.api_key)",
@@ -121,12 +121,12 @@ async def open_doors(patient: Patient) -> Finding:
     return fine("web pages from elsewhere are kept out")
 
 
-async def key(patient: Patient) -> Finding:
+async def key(target: Target) -> Finding:
     """Look at how requests travel to it."""
-    if _is_near(patient):
+    if _is_near(target):
         return fine("requests do not leave this machine")
-    url = patient.direct.base_url
-    if not patient.key and _is_open(await patient.look(_MODELS, {})):
+    url = target.direct.base_url
+    if not target.key and _is_open(await target.look(_MODELS, {})):
         return doubtful(
             f"{url} can be used by everybody who reaches it",
             "start it with --api-key and set backend.api_key",
@@ -136,8 +136,8 @@ async def key(patient: Patient) -> Finding:
     return fine(f"{url} wants a key")
 
 
-def _is_near(patient: Patient) -> bool:
-    return is_loopback(urlsplit(str(patient.direct.base_url)).hostname or "")
+def _is_near(target: Target) -> bool:
+    return is_loopback(urlsplit(str(target.direct.base_url)).hostname or "")
 
 
 def _is_open(answer: Reached) -> bool:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.doctor.examination import examine
+from proxy.doctor.checks import examine
 from proxy.doctor.finding import Finding
 from proxy.settings import Settings
 from tests.fakes import spoken

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.doctor.examination import CHECKS, MACHINE, examine
+from proxy.doctor.checks import CHECKS, MACHINE, examine
 from proxy.doctor.finding import Status
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings

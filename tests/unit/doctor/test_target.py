@@ -1,6 +1,6 @@
 import httpx
 
-from proxy.doctor.patient import Reached, count, member
+from proxy.doctor.target import Reached, count, member
 
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 

@@ -12,7 +12,7 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.doctor import exchanges, machine, server
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
-from proxy.doctor.patient import Patient
+from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
 from proxy.processes.llama_server import StageListener
 from proxy.processes.supervisor import Supervisor
@@ -25,12 +25,12 @@ _CHECK_SECONDS = 120.0
 _ANSWER_SECONDS = 100.0
 _CONNECT_SECONDS = 5.0
 
-Look: TypeAlias = Callable[[Patient], Awaitable[Finding]]
+Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at; the examination ends where a vital one fails."""
+    """One thing to look at; the checks ends where a vital one fails."""
 
     title: str
     look: Look
@@ -79,10 +79,10 @@ async def _examine_server(
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
-            patient = await _admit(settings, own, stack)
+            target = await _admit(settings, own, stack)
             for check in CHECKS:
-                found = await _made(check, patient)
-                yield Examined(check.title, found, settings.model.alias or patient.model)
+                found = await _made(check, target)
+                yield Examined(check.title, found, settings.model.alias or target.model)
                 if check.is_vital and found.status is Status.FAIL:
                     return
     except ProcessFailed as error:
@@ -94,7 +94,7 @@ def _last_words(error: ProcessFailed) -> str:
     return " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
 
 
-async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Patient:
+async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
     """Open the ways to a server, once it is ready: straight, and through all of Temper."""
     address = await own.ready() if own is not None else address_of(settings)
     serving = serving_of(settings)
@@ -114,7 +114,7 @@ async def _admit(settings: Settings, own: Supervisor | None, stack: AsyncExitSta
     known = await services.find(model).look_up(model)
     asked = settings.model.context_tokens if own is not None else None
     wanted = settings.context.window_tokens or asked
-    return Patient(settings, model, known, direct, temper, address.api_key, wanted)
+    return Target(settings, model, known, direct, temper, address.api_key, wanted)
 
 
 async def _first_model(temper: httpx.AsyncClient) -> str:
@@ -124,11 +124,11 @@ async def _first_model(temper: httpx.AsyncClient) -> str:
     return str(listed[0]["id"]) if listed else "default"
 
 
-async def _made(check: Check, patient: Patient) -> Finding:
+async def _made(check: Check, target: Target) -> Finding:
     """Make a check; whatever goes wrong with it is a finding too."""
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
-            return await check.look(patient)
+            return await check.look(target)
     except TimeoutError:
         return wrong(
             f"no answer within {_CHECK_SECONDS:g} seconds", "is the server busy, or very slow?"

@@ -1,4 +1,4 @@
-"""The server under examination: a way straight to it, a way through Temper, and its answers."""
+"""The server under checks: a way straight to it, a way through Temper, and its answers."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Target:
     """One model behind one server.
 
     `direct` speaks to the server itself, with `key` as it wants to be asked; `temper` is the whole
