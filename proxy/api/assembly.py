@@ -12,7 +12,7 @@ from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
-from proxy.serving.profile_overrides import wishes_of
+from proxy.serving.profile_overrides import overrides_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Context as ContextSettings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
@@ -45,7 +45,7 @@ def serving_of(settings: Settings) -> ServerOptions:
         ),
         context=_context(settings.context, _budget(settings)),
         profiles=profiles,
-        wishes=wishes_of(settings.profile, profiles),
+        overrides=overrides_of(settings.profile, profiles),
         access=Access(keys, _hosts(server)),
         origins=tuple(server.cors_origins),
         body=BodyLimits(server.max_body_bytes, server.body_seconds),

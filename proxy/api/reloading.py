@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
 from proxy.errors import InvalidConfiguration
-from proxy.serving.model_set import wishes_for
+from proxy.serving.model_set import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
 
@@ -111,8 +111,10 @@ def renewed(services: Services, settings: Settings, serving: ServerOptions) -> S
     """Serve the same backends, with their queues, under new terms."""
 
     def again(service: Service) -> Service:
-        wishes = wishes_for(settings, service.name, serving.profiles) if service.name else None
-        new = serving.service(service.backend, name=service.name, wishes=wishes)
+        overrides = (
+            overrides_for(settings, service.name, serving.profiles) if service.name else None
+        )
+        new = serving.service(service.backend, name=service.name, overrides=overrides)
         return replace(service, models=new.models, fitting=new.fitting)
 
     return Services([again(service) for service in services])

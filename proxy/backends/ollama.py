@@ -51,7 +51,7 @@ _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
-class OllamaWishes:
+class OllamaOverrides:
     """What the operator decided.
 
     `model` answers whatever name a client asks for, None for the name itself. `num_ctx` is the
@@ -68,10 +68,10 @@ class OllamaWishes:
 class Ollama:
     """An Ollama, started by anyone."""
 
-    def __init__(self, connection: BackendClient, wishes: OllamaWishes | None = None) -> None:
+    def __init__(self, connection: BackendClient, overrides: OllamaOverrides | None = None) -> None:
         self._connection = connection
-        self._wishes = wishes or OllamaWishes()
-        self._models = OllamaModels(connection, self._wishes.num_ctx, self._wishes.fitting)
+        self._overrides = overrides or OllamaOverrides()
+        self._models = OllamaModels(connection, self._overrides.num_ctx, self._overrides.fitting)
         self._toolless: set[str] = set()
         self._warned: set[str] = set()
 
@@ -93,7 +93,7 @@ class Ollama:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
-        terms = Terms(name, await self._models.decide(name), self._wishes.keep_alive)
+        terms = Terms(name, await self._models.decide(name), self._overrides.keep_alive)
         asked = _in_words(question) if self._needs_words(question, name, shown) else question
         while True:
             try:
@@ -131,7 +131,7 @@ class Ollama:
     async def models(self) -> tuple[Model, ...]:
         """List the models that were pulled, or the only one that is used."""
         listed = await self._models.listed()
-        chosen = self._wishes.model
+        chosen = self._overrides.model
         if chosen is None:
             return listed
         return tuple(one for one in listed if one.id == chosen) or (Model(chosen, {}),)
@@ -142,7 +142,7 @@ class Ollama:
         Its template is left out: in Go's language it tells nobody here whether it has tools, and
         its capabilities do. The window of a model that is not loaded may be unknown for a moment.
         """
-        name = model if self._wishes.model is None else self._wishes.model
+        name = model if self._overrides.model is None else self._overrides.model
         shown = await self._models.show(name, afresh=True)
         window = await self._models.window(name)
         if shown is None:
@@ -167,7 +167,7 @@ class Ollama:
         return Health.READY if answer.status == 200 else Health.UNREACHABLE
 
     def _meant(self, model: str) -> str:
-        name = model if self._wishes.model is None else self._wishes.model
+        name = model if self._overrides.model is None else self._overrides.model
         if not name:
             raise InvalidRequest("Name a model that was pulled; 'ollama list' shows them.", "model")
         return name

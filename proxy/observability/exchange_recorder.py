@@ -208,15 +208,15 @@ class _RecordedBackend(BackendWrapper):
 
 
 def _model(known: KnownModel) -> RecordedModel:
-    evidence, wishes = known.evidence, known.wishes
+    evidence, overrides = known.evidence, known.overrides
     return RecordedModel(
         names=evidence.names,
         architecture=evidence.architecture,
         template=evidence.template,
         takes_tools=evidence.takes_tools,
-        profile=wishes.profile.name if wishes.profile is not None else None,
-        convention=wishes.convention,
-        replay=wishes.replay,
+        profile=overrides.profile.name if overrides.profile is not None else None,
+        convention=overrides.convention,
+        replay=overrides.replay,
     )
 
 

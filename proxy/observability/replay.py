@@ -25,7 +25,7 @@ from proxy.observability.recording import (
     read_recording,
 )
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import Wishes, introduce
+from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
@@ -220,8 +220,8 @@ def _traits(recorded: RecordedModel, profiles: Sequence[Profile]) -> Traits:
     evidence = Evidence(
         recorded.names, recorded.architecture, recorded.template, recorded.takes_tools
     )
-    wishes = Wishes(chosen, recorded.convention, recorded.replay)
-    return introduce("", evidence, profiles, wishes).traits
+    overrides = Overrides(chosen, recorded.convention, recorded.replay)
+    return introduce("", evidence, profiles, overrides).traits
 
 
 def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:

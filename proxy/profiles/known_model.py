@@ -10,7 +10,7 @@ from proxy.profiles.recognition import Evidence, Recognition, recognise
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Overrides:
     """What the operator decided; None where recognition decides.
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
@@ -30,7 +30,7 @@ class KnownModel:
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
     them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
-    and `wishes` are what it follows from. Names of one `identity` lead to the same model.
+    and `overrides` are what it follows from. Names of one `identity` lead to the same model.
     """
 
     model: str
@@ -39,7 +39,7 @@ class KnownModel:
     slots: int | None = None
     window: int | None = None
     evidence: Evidence = field(default_factory=Evidence)
-    wishes: Wishes = field(default_factory=Wishes)
+    overrides: Overrides = field(default_factory=Overrides)
     senses: tuple[str, ...] = ()
     identity: str = ""
 
@@ -51,16 +51,16 @@ class KnownModel:
 
 
 def introduce(
-    model: str, evidence: Evidence, profiles: Sequence[Profile], wishes: Wishes
+    model: str, evidence: Evidence, profiles: Sequence[Profile], overrides: Overrides
 ) -> KnownModel:
-    """Give a model its profile and traits, by what is known of it and what the operator wishes."""
-    if wishes.profile is not None:
-        recognition = Recognition(wishes.profile, f"chosen by {wishes.setting}")
+    """Give a model its profile and traits, by what is known of it and what the operator has decided."""
+    if overrides.profile is not None:
+        recognition = Recognition(overrides.profile, f"chosen by {overrides.setting}")
     else:
         recognition = recognise(evidence, profiles)
     traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
-    if wishes.convention is not None:
-        traits = replace(traits, convention=wishes.convention)
-    if wishes.replay is not None:
-        traits = replace(traits, replay=wishes.replay)
-    return KnownModel(model, recognition, traits, evidence=evidence, wishes=wishes)
+    if overrides.convention is not None:
+        traits = replace(traits, convention=overrides.convention)
+    if overrides.replay is not None:
+        traits = replace(traits, replay=overrides.replay)
+    return KnownModel(model, recognition, traits, evidence=evidence, overrides=overrides)

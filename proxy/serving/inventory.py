@@ -16,9 +16,9 @@ from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Recognition
 from proxy.serving.known_models import KnownModels
 from proxy.serving.managed_server import introduce_file, model_file
-from proxy.serving.model_set import settings_of, wishes_for
+from proxy.serving.model_set import overrides_for, settings_of
 from proxy.serving.opening import nothing_to_serve, open_backend, server_urls
-from proxy.serving.profile_overrides import wishes_of
+from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.window_size import usable_by
 from proxy.settings import Settings
 
@@ -67,16 +67,16 @@ async def served_models(settings: Settings) -> tuple[Listed, ...]:
 
 async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
     served, own = settings.models[name], settings_of(settings, name)
-    wishes = wishes_for(settings, name, profiles)
+    overrides = overrides_for(settings, name, profiles)
     try:
         if not server_urls(own):
             if served.path is not None:
                 check_model_file(served.path)
-            known = introduce_file(own, own.model, model_file(own.model), wishes)
+            known = introduce_file(own, own.model, model_file(own.model), overrides)
             return Listed(name, known, prospect_of(own))
         async with open_backend(own, lambda _stage: None) as backend:
             await backend.models()  # which tells whether it answers
-            models = KnownModels(backend, profiles, wishes)
+            models = KnownModels(backend, profiles, overrides)
             return Listed(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:
         return Listed(name, problem=str(error))
@@ -91,9 +91,9 @@ async def _models_of(settings: Settings) -> tuple[KnownModel, ...]:
             check_model_file(own.path)
         return (introduce_file(settings, own, model_file(own)),)
     profiles = load_profiles(settings.profile.folder)
-    wishes = wishes_of(settings.profile, profiles)
+    overrides = overrides_of(settings.profile, profiles)
     async with open_backend(settings, lambda _stage: None) as backend:
-        known = KnownModels(backend, profiles, wishes)
+        known = KnownModels(backend, profiles, overrides)
         return tuple([await known.look_up(model.id) for model in await backend.models()])
 
 

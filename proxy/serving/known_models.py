@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.backends.client import Backend
-from proxy.profiles.known_model import KnownModel, Wishes, introduce
+from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _FRESH = 60.0  # seconds until the backend is asked again
 _SOON = 2.0  # the same, if it could not tell everything
 _MOST_MODELS = 256
-_NO_WISHES = Wishes()
+_NO_OVERRIDES = Overrides()
 
 
 @dataclass(slots=True)
@@ -37,13 +37,13 @@ class KnownModels:
         self,
         backend: Backend,
         profiles: Sequence[Profile],
-        wishes: Wishes = _NO_WISHES,
+        overrides: Overrides = _NO_OVERRIDES,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._profiles = profiles
-        self._wishes = wishes
+        self._overrides = overrides
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._looking: dict[str, asyncio.Task[KnownModel]] = {}
@@ -77,7 +77,7 @@ class KnownModels:
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
-        known = introduce(model, evidence, self._profiles, self._wishes)
+        known = introduce(model, evidence, self._profiles, self._overrides)
         known = replace(
             known,
             slots=described.slots,

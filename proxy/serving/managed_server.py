@@ -16,9 +16,9 @@ from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.processes.process import RunningServer, ServerAddress
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import KnownModel, Wishes, introduce
+from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.recognition import Evidence
-from proxy.serving.profile_overrides import wishes_of
+from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.window_size import is_measured, planned_window
 from proxy.settings import Settings
 from proxy.settings.sections import Backend as BackendSettings
@@ -157,14 +157,14 @@ def alias_of(own: ModelSettings) -> str:
 
 
 def introduce_file(
-    settings: Settings, own: ModelSettings, file: ModelFile, wishes: Wishes | None = None
+    settings: Settings, own: ModelSettings, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
-    """Give a model its profile, by what its file tells and the operator wishes."""
+    """Give a model its profile, by what its file tells and the operator has decided."""
     profiles = load_profiles(settings.profile.folder)
     names = (*file.names, *([own.alias] if own.alias else []))
     evidence = Evidence(names, file.architecture, file.template)
-    wishes = wishes or wishes_of(settings.profile, profiles)
-    return introduce(file.names[0], evidence, profiles, wishes)
+    overrides = overrides or overrides_of(settings.profile, profiles)
+    return introduce(file.names[0], evidence, profiles, overrides)
 
 
 def model_file(own: ModelSettings) -> ModelFile:

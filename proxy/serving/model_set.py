@@ -12,10 +12,10 @@ from proxy.processes.fleet import Fleet
 from proxy.processes.model_file import size_of
 from proxy.processes.supervisor import Supervisor
 from proxy.processes.swapping import Budget, Model, Swapping
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.managed_server import managed, model_file, supervisor
-from proxy.serving.profile_overrides import wishes_of
+from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.service_options import ServiceOptions
 from proxy.serving.services import Services
 from proxy.settings import Settings
@@ -52,7 +52,7 @@ async def open_models(
                 await stack.enter_async_context(kind),
                 name=name,
                 aliases=tuple(served.aliases),
-                wishes=wishes_for(settings, name, serving.profiles),
+                overrides=overrides_for(settings, name, serving.profiles),
                 upstream=served.upstream_model or "",
                 fleet=None if server is None else fleet,
             )
@@ -76,14 +76,14 @@ def settings_of(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update=changed)
 
 
-def wishes_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Wishes:
+def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Overrides:
     """Return what the operator decided about the profile of one model.
 
     Raises `InvalidConfiguration`, by the name of the setting where the profile was named.
     """
     has_own = settings.models[name].profile is not None
     setting = f"models.{name}.profile" if has_own else "profile.name"
-    return wishes_of(settings_of(settings, name).profile, profiles, setting)
+    return overrides_of(settings_of(settings, name).profile, profiles, setting)
 
 
 def memory_of(served: ServedModel) -> int:

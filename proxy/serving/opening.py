@@ -10,7 +10,7 @@ from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind, ollama_url
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
@@ -163,10 +163,11 @@ async def _connected(
                 wait = settings.backend.load_wait_seconds
                 return LlamaServer(connection, load_wait=wait)
             case Kind.OLLAMA:
-                wishes = replace(
-                    ollama_wishes(settings.ollama), fitting=ollama_fitting(settings, found.base_url)
+                overrides = replace(
+                    ollama_overrides(settings.ollama),
+                    fitting=ollama_fitting(settings, found.base_url),
                 )
-                ollamas.append(Ollama(connection, wishes))
+                ollamas.append(Ollama(connection, overrides))
                 return ollamas[-1]
             case Kind.OPENAI:
                 return AdaptiveEngine(connection)
@@ -179,9 +180,9 @@ async def _connected(
         await connection.close()
 
 
-def ollama_wishes(settings: OllamaSettings) -> OllamaWishes:
+def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:
     """Translate what the operator decided; Ollama wants a number where there is no unit."""
     stays: str | int | None = settings.keep_alive or None
     if settings.keep_alive.removeprefix("-").isdecimal():
         stays = int(settings.keep_alive)
-    return OllamaWishes(settings.model, settings.context_tokens or None, stays)
+    return OllamaOverrides(settings.model, settings.context_tokens or None, stays)

@@ -4,14 +4,14 @@ import difflib
 
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.traits import Replay
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.settings.sections import Profile as ProfileSettings
 
 
-def wishes_of(
+def overrides_of(
     settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
-) -> Wishes:
+) -> Overrides:
     """Translate what the operator decided about profiles; raises InvalidConfiguration.
 
     `setting` is the one that names the profile.
@@ -22,7 +22,7 @@ def wishes_of(
         problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
         raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
     convention, replay = settings.tools_in_prompt, settings.replay
-    return Wishes(
+    return Overrides(
         known[settings.name] if settings.name is not None else None,
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else Replay(replay),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from proxy.backends.client import Backend
 from proxy.processes.fleet import Fleet
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.serving.context_fitting import ContextPolicy, Fitting
@@ -16,13 +16,13 @@ from proxy.serving.services import Service, Services
 class ServiceOptions:
     """How models are served.
 
-    They are recognised by `profiles`, as far as the operator `wishes` nothing else. `parallel`
+    They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise. `parallel`
     requests are put to a backend at once, as many as it has slots where that is None; `max_waiting`
     may wait.
     """
 
     profiles: tuple[Profile, ...] = ()
-    wishes: Wishes = field(default_factory=Wishes)
+    overrides: Overrides = field(default_factory=Overrides)
     context: ContextPolicy = field(default_factory=ContextPolicy)
     max_waiting: int = MOST_WAITING
     parallel: int | None = None
@@ -33,14 +33,14 @@ class ServiceOptions:
         *,
         name: str = "",
         aliases: tuple[str, ...] = (),
-        wishes: Wishes | None = None,
+        overrides: Overrides | None = None,
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
         """Serve the model of a backend under a name, or all that it has under their own."""
         return Service(
             backend,
-            KnownModels(backend, self.profiles, wishes or self.wishes),
+            KnownModels(backend, self.profiles, overrides or self.overrides),
             Fitting(backend, self.context),
             Admission(WaitingLine(self.max_waiting)),
             name,

@@ -24,7 +24,7 @@ from openai.types.chat import (
 )
 
 from proxy.api.app import ServerOptions
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -58,13 +58,13 @@ def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> Ollam
 
 @asynccontextmanager
 async def temper(
-    double: OllamaDouble, wishes: OllamaWishes | None = None, *, policy: str = "respond"
+    double: OllamaDouble, overrides: OllamaOverrides | None = None, *, policy: str = "respond"
 ) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
     """Run Temper before the double, and the SDK before Temper."""
     async with listening(double.app()) as behind:
         engine = Ollama(
             BackendClient(behind.url, transport=plain_transport()),
-            wishes or OllamaWishes(num_ctx=4096),
+            overrides or OllamaOverrides(num_ctx=4096),
         )
         async with (
             in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
@@ -258,14 +258,14 @@ async def test_the_window_is_one_and_the_same_for_all_questions(double: OllamaDo
 
 async def test_a_model_that_is_loaded_keeps_its_window(double: OllamaDouble) -> None:
     double.loaded[MODEL] = 2048
-    async with temper(double, OllamaWishes()) as (client, _):
+    async with temper(double, OllamaOverrides()) as (client, _):
         await ask(client, "[[call]]")
     assert double.loads == []
     assert double.unloaded == [], "it was there before, and stays"
 
 
 async def test_a_model_that_was_loaded_for_us_is_unloaded(double: OllamaDouble) -> None:
-    async with temper(double, OllamaWishes(keep_alive="10m")) as (client, _):
+    async with temper(double, OllamaOverrides(keep_alive="10m")) as (client, _):
         await ask(client, "[[call]]")
         assert double.loaded == {MODEL: 4096}
     assert double.unloaded == [MODEL]
@@ -286,7 +286,7 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(double: Olla
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     statuses: set[int] = set()
     tiers: list[str] = []
-    async with temper(double, OllamaWishes(num_ctx=6144), policy="accept") as (_, front):
+    async with temper(double, OllamaOverrides(num_ctx=6144), policy="accept") as (_, front):
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
@@ -302,7 +302,7 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(double: Olla
 async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: OllamaDouble) -> None:
     """Nothing is loaded and nothing was set: Ollama says with its refusal how much it takes."""
     double.default_window = 1024
-    async with temper(double, OllamaWishes()) as (client, _):
+    async with temper(double, OllamaOverrides()) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "word " * 3_000)
     assert raised.value.code == "context_length_exceeded"
@@ -316,7 +316,7 @@ async def test_a_prompt_that_was_cut_in_silence_is_an_error(
 ) -> None:
     """An old Ollama drops the oldest messages and answers all the same."""
     double.is_old = True
-    async with temper(double, OllamaWishes(num_ctx=1024), policy="accept") as (_, front):
+    async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, front):
         request: JsonObject = {
             "model": MODEL,
             "messages": [

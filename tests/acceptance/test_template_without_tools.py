@@ -14,7 +14,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.guardrails.injection.registry import CONVENTIONS
 from proxy.processes.process import RunningServer
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
 from tests.fakes.command import PATIENCE_SECONDS
@@ -84,7 +84,7 @@ async def ask(
     server: RunningServer,
     prompt: str,
     *more: JsonValue,
-    wishes: Wishes | None = None,
+    overrides: Overrides | None = None,
     policy: str = "respond",
 ) -> tuple[Answer, WatchedServer]:
     engine = WatchedServer(server)
@@ -92,7 +92,7 @@ async def ask(
         "messages": [SYSTEM, {"role": "user", "content": prompt}, *more],
         "tools": list(TOOLS),
     }
-    serves = ServerOptions(wishes=wishes or Wishes())
+    serves = ServerOptions(overrides=overrides or Overrides())
     async with in_front_of(engine, serves, ScriptedBackend()) as front:
         answer = await front.ask(body, headers={"x-temper-text-policy": policy})
     return answer, engine
@@ -112,7 +112,7 @@ def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) ->
 async def test_tools_are_described_in_the_prompt_by_any_convention(
     server: RunningServer, name: str
 ) -> None:
-    answer, engine = await ask(server, f"[[{name}]]", wishes=Wishes(convention=name))
+    answer, engine = await ask(server, f"[[{name}]]", overrides=Overrides(convention=name))
     assert answer.called == [("get_weather", {"city": "Paris"})]
     (attempt,) = engine.attempts
     (message,) = attempt.question.messages
@@ -153,5 +153,5 @@ async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
 
 
 async def test_a_final_answer_under_the_contract_is_plain_text(server: RunningServer) -> None:
-    answer, _ = await ask(server, "[[final]]", wishes=Wishes(convention="json"))
+    answer, _ = await ask(server, "[[final]]", overrides=Overrides(convention="json"))
     assert (answer.text, answer.report["attempts"]) == ("It is sunny.", "1")

@@ -260,11 +260,11 @@ async def settled(front: Front, inside: int) -> None:
 @TURNS
 async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool) -> None:
     gate = asyncio.Event()
-    wishes = ["a1", "a2", "a3", "b1", "c1"]
+    overrides = ["a1", "a2", "a3", "b1", "c1"]
     async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
         with_slots(front, 1)
         asking = []
-        for one in wishes:
+        for one in overrides:
             key = {"authorization": f"Bearer {one[0]}"}
             asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
             await settled(front, len(asking))

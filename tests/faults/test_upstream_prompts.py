@@ -8,7 +8,7 @@ import pytest
 from benchmarks.faults.toxics import chunked, sends
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -190,7 +190,7 @@ async def test_a_prompt_that_an_ollama_cut_in_silence_is_an_error(*, stream: boo
     """An old Ollama drops the oldest messages and answers all the same."""
     cut = sends(chunked(line({"content": "It is sunny."}), ended(prompt=21)))
     async with toxic_backend(*[cut] * 3) as backend:
-        engine = Ollama(BackendClient(backend.url), OllamaWishes(num_ctx=1024))
+        engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
             asked: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
             headers = {"x-temper-compaction": "off"}

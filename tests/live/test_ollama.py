@@ -14,7 +14,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.backends.detection import ollama_url
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import Front, in_front_of
@@ -43,7 +43,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def temper() -> AsyncGenerator[Front, None]:
-    engine = Ollama(BackendClient(ollama_url(HOST)), OllamaWishes(num_ctx=WINDOW))
+    engine = Ollama(BackendClient(ollama_url(HOST)), OllamaOverrides(num_ctx=WINDOW))
     async with in_front_of(engine, ServerOptions(), ScriptedBackend()) as front:
         front.client.timeout = httpx.Timeout(600)
         try:

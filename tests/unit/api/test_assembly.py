@@ -7,7 +7,7 @@ from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import TextPolicy
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.settings import Settings, load_settings
 
 
@@ -30,7 +30,7 @@ def test_settings_become_what_the_application_takes() -> None:
     assert not made.forwards_authorization
     plain = serving_of(Settings())
     assert plain.forwards_authorization
-    assert (plain.policy.text_policy, plain.wishes) == (None, Wishes())
+    assert (plain.policy.text_policy, plain.overrides) == (None, Overrides())
     assert len(plain.profiles) > 25
 
 

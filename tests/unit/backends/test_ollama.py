@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import Description, Health, Model
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -59,7 +59,7 @@ SAID = lines(line("Hello"), line("", done=True))
 class Server:
     """An Ollama with one model, which chats in the answers that a test wrote."""
 
-    def __init__(self, *answers: httpx.Response, wishes: OllamaWishes | None = None) -> None:
+    def __init__(self, *answers: httpx.Response, overrides: OllamaOverrides | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
         self.shown: JsonObject | None = {"capabilities": ["completion", "tools"]}
         self.running: JsonObject = {"models": []}
@@ -79,7 +79,7 @@ class Server:
             return_value=httpx.Response(200, json={"done": True})
         )
         wire = httpx.MockTransport(self.routes.async_handler)
-        self.backend = Ollama(BackendClient("http://host", transport=wire), wishes)
+        self.backend = Ollama(BackendClient("http://host", transport=wire), overrides)
 
     def _show(self, _: httpx.Request) -> httpx.Response:
         if self.shown is None:
@@ -127,7 +127,7 @@ def test_a_question_is_put_and_its_reply_streamed() -> None:
 
 
 def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:
-    server = Server(wishes=OllamaWishes("qwen3:8b", 8192, "10m"))
+    server = Server(overrides=OllamaOverrides("qwen3:8b", 8192, "10m"))
     assert server.events() == HELLO
     (body,) = server.bodies
     assert (body["model"], body["keep_alive"]) == ("qwen3:8b", "10m")
@@ -334,9 +334,9 @@ def test_nobody_can_count() -> None:
 def test_models_are_those_that_were_pulled_or_the_one_that_is_used() -> None:
     entry: JsonObject = {"name": "m:latest"}
     assert asyncio.run(Server().backend.models()) == (Model("m:latest", entry),)
-    chosen = Server(wishes=OllamaWishes("m:latest")).backend
+    chosen = Server(overrides=OllamaOverrides("m:latest")).backend
     assert asyncio.run(chosen.models()) == (Model("m:latest", entry),)
-    missing = Server(wishes=OllamaWishes("other")).backend
+    missing = Server(overrides=OllamaOverrides("other")).backend
     assert asyncio.run(missing.models()) == (Model("other", {}),)
 
 
@@ -368,7 +368,7 @@ def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
 
 
 def test_of_a_model_that_is_not_there_little_is_known() -> None:
-    server = Server(wishes=OllamaWishes("qwen3:8b", 8192))
+    server = Server(overrides=OllamaOverrides("qwen3:8b", 8192))
     server.shown = None
     found = described(server)
     assert (found.names, found.window, found.is_provisional) == (("qwen3:8b",), 8192, True)
@@ -400,7 +400,7 @@ def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
 
 
 def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_name() -> None:
-    server = Server(wishes=OllamaWishes("m"))
+    server = Server(overrides=OllamaOverrides("m"))
     route = server.routes.post("http://host/v1/embeddings").respond(content=b'{"data":[]}')
     asked = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
     assert asyncio.run(relayed_by(server.backend, asked)) == b'{"data":[]}'

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.guardrails.traits import Replay, Traits
-from proxy.profiles.known_model import KnownModel, Wishes, introduce
+from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Matching, Profile
 from proxy.profiles.recognition import Evidence, Recognition
 
@@ -16,22 +16,22 @@ PROFILES = (FALCON, HERON)
 
 def test_the_operators_wishes_win() -> None:
     evidence = Evidence(("falcon-7b",))
-    plain = introduce("m", evidence, PROFILES, Wishes())
+    plain = introduce("m", evidence, PROFILES, Overrides())
     assert plain.traits == FALCON.traits
-    chosen = introduce("m", evidence, PROFILES, Wishes(profile=HERON))
+    chosen = introduce("m", evidence, PROFILES, Overrides(profile=HERON))
     assert (chosen.recognition.profile, chosen.recognition.reason) == (
         HERON,
         "chosen by profile.name",
     )
-    wished = introduce("m", evidence, PROFILES, Wishes(convention="json", replay=Replay.LAST))
+    wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay=Replay.LAST))
     assert wished.traits == replace(FALCON.traits, convention="json", replay=Replay.LAST)
-    assert introduce("m", evidence, (), Wishes()).recognition.profile is GENERIC
+    assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
 
 
 def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
-    assert introduce("m", evidence, PROFILES, Wishes()).traits.convention == "hermes"
-    assert introduce("m", evidence, PROFILES, Wishes(convention="")).traits.convention == ""
+    assert introduce("m", evidence, PROFILES, Overrides()).traits.convention == "hermes"
+    assert introduce("m", evidence, PROFILES, Overrides(convention="")).traits.convention == ""
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.backends.client import Description
 from proxy.guardrails.traits import Replay, Traits
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels
 from tests.fakes.backend import ScriptedBackend
@@ -29,10 +29,12 @@ class Clock:
 class Asked:
     """Known models of one backend, under a clock that only the test moves."""
 
-    def __init__(self, wishes: Wishes | None = None) -> None:
+    def __init__(self, overrides: Overrides | None = None) -> None:
         self.clock = Clock()
         self.backend = ScriptedBackend()
-        self.models = KnownModels(self.backend, PROFILES, wishes or Wishes(), clock=self.clock)
+        self.models = KnownModels(
+            self.backend, PROFILES, overrides or Overrides(), clock=self.clock
+        )
 
     def profile(self, model: str = "m") -> str:
         return asyncio.run(self.models.look_up(model)).recognition.profile.name

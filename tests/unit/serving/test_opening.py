@@ -8,10 +8,10 @@ from proxy.backends.adaptive import AdaptiveEngine
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.ollama import Ollama, OllamaWishes
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.serving.opening import ollama_wishes, open_services
+from proxy.serving.opening import ollama_overrides, open_services
 from proxy.settings import Settings, load_settings
 
 
@@ -72,8 +72,8 @@ def test_what_is_asked_of_an_ollama_is_what_was_set(
 ) -> None:
     wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
     settings = settings_of(ollama=wanted).ollama
-    assert ollama_wishes(settings) == OllamaWishes("qwen3:8b", 8192, sent)
-    assert ollama_wishes(Settings().ollama) == OllamaWishes()
+    assert ollama_overrides(settings) == OllamaOverrides("qwen3:8b", 8192, sent)
+    assert ollama_overrides(Settings().ollama) == OllamaOverrides()
 
 
 def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.serving.service_options import ServiceOptions
 from tests.fakes.backend import ScriptedBackend
 
@@ -12,8 +12,8 @@ def test_a_service_has_what_the_options_say() -> None:
 
 
 def test_a_model_may_have_wishes_of_its_own() -> None:
-    options = ServiceOptions(wishes=Wishes(convention="json"))
-    assert options.service(ScriptedBackend(), wishes=Wishes()).models is not None
+    options = ServiceOptions(overrides=Overrides(convention="json"))
+    assert options.service(ScriptedBackend(), overrides=Overrides()).models is not None
 
 
 def test_a_backend_alone_answers_for_every_name() -> None:

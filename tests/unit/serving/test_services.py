@@ -12,7 +12,7 @@ from proxy.errors import InvalidRequest, LaunchFailed, UnknownModel
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model as SwappedModel
 from proxy.processes.swapping import Swapping
-from proxy.profiles.known_model import Wishes
+from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
 from proxy.serving.services import Services
@@ -126,7 +126,7 @@ def test_the_best_backend_tells_how_all_of_it_feels(
 
 
 def test_a_model_can_have_wishes_of_its_own() -> None:
-    service = SERVING.service(ScriptedBackend(), name="small", wishes=Wishes(profile=GENERIC))
+    service = SERVING.service(ScriptedBackend(), name="small", overrides=Overrides(profile=GENERIC))
     assert asyncio.run(service.look_up("small")).recognition.profile is GENERIC
 
 
