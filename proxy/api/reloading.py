@@ -25,7 +25,7 @@ from proxy.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Reload: TypeAlias = Callable[[], Settings]
+ReadSettings: TypeAlias = Callable[[], Settings]
 
 _SECTIONS = (
     "backend",
@@ -51,7 +51,7 @@ _FIELDS = {
 }
 
 
-class Current:
+class ReplaceableApp:
     """ASGI application: the one that answers now; those that are answering go on."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -84,17 +84,17 @@ def merged(serving: Settings, asked: Settings, new: Settings) -> tuple[Settings,
 
 
 @dataclass(slots=True)
-class Renewal:
-    """The configuration in use, `serving`, made of what was `asked`; `reload` reads it again."""
+class LoadedConfiguration:
+    """The configuration in use, `serving`, made of what was `asked`; `read` reads it again."""
 
-    reload: Reload
+    read: ReadSettings
     serving: Settings
     asked: Settings
 
-    def renew(self) -> bool:
+    def reload(self) -> bool:
         """Take over what can change; False, and the log says why, where something is wrong."""
         try:
-            new = self.reload()
+            new = self.read()
             serving, waiting = merged(self.serving, self.asked, new)
             serving_of(serving)
         except InvalidConfiguration as error:
@@ -107,7 +107,7 @@ class Renewal:
         return True
 
 
-def renewed(services: Services, settings: Settings, serving: ServerOptions) -> Services:
+def reloaded(services: Services, settings: Settings, serving: ServerOptions) -> Services:
     """Serve the same backends, with their queues, under new terms."""
 
     def again(service: Service) -> Service:

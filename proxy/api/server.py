@@ -17,7 +17,13 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.observing import observing
-from proxy.api.reloading import Current, Reload, Renewal, on_hangup, renewed
+from proxy.api.reloading import (
+    LoadedConfiguration,
+    ReadSettings,
+    ReplaceableApp,
+    on_hangup,
+    reloaded,
+)
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.processes.llama_server import StageListener
@@ -43,7 +49,7 @@ async def run(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    reload: Reload | None = None,
+    reload: ReadSettings | None = None,
 ) -> None:
     """Serve until a signal ends it; everything that was started is stopped.
 
@@ -63,7 +69,7 @@ async def serve_on(
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
     remote: Supervised | None = None,
-    reload: Reload | None = None,
+    reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
     served = serving_of(settings)
@@ -71,15 +77,15 @@ async def serve_on(
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers:
-            app = Current(create_app(services, served, observers))
-            renewal = Renewal(reload or (lambda: settings), settings, settings)
+            app = ReplaceableApp(create_app(services, served, observers))
+            loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
-                if renewal.renew():
-                    logs = renewal.serving.logging
+                if loaded.reload():
+                    logs = loaded.serving.logging
                     configure_logging(logs.format, logs.level)
-                    terms = serving_of(renewal.serving)
-                    again = renewed(services, renewal.serving, terms)
+                    terms = serving_of(loaded.serving)
+                    again = reloaded(services, loaded.serving, terms)
                     app.replace(create_app(again, terms, observers))
 
             address = Address(url_of(listening), services.name)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from proxy.api.assembly import serving_of
 from proxy.api.event_loop import loop_factory, settle
-from proxy.api.reloading import Reload, Renewal, on_hangup
+from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
@@ -50,7 +50,7 @@ async def run_workers(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    reload: Reload | None = None,
+    reload: ReadSettings | None = None,
 ) -> None:
     """Serve with `server.workers` processes until a signal ends it.
 
@@ -60,13 +60,13 @@ async def run_workers(
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
-        renewal = Renewal(reload or (lambda: settings), settled(settings), settings)
-        settings = renewal.serving
+        loaded = LoadedConfiguration(reload or (lambda: settings), settled(settings), settings)
+        settings = loaded.serving
         crew = _Crew(settings, listening, counts)
 
         def renew() -> None:
-            if renewal.renew():
-                crew.replace(renewal.serving)
+            if loaded.reload():
+                crew.replace(loaded.serving)
 
         async with shared_server(settings, on_stage, crew.tell) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))

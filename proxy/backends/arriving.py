@@ -22,4 +22,4 @@ class Arriving(Protocol):
         """Return more of the body, empty at its end; raises TimeoutError."""
 
     def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to `outlet` first, as far as that is possible; see `connection_pool.Connection`."""
+        """Offer what comes to `outlet` first, as far as possible; see `Connection`."""

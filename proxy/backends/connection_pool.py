@@ -69,7 +69,7 @@ class ConnectionPool:
     async def send(self, head: bytes, body: bytes, deadline: float) -> "Connection":
         """Send a request and wait for the head of its answer, until `deadline` in the loop's time.
 
-        Whoever gets the connection gives it back with `release`. A connection that proves to have been
+        Whoever gets the connection gives it back with `release`. One that proves to have been
         closed while it had no work says nothing about the request, which goes out once more.
         """
         if (connection := self._take()) is not None:

@@ -228,8 +228,8 @@ class BackendClient:
     """One backend's HTTP client.
 
     `api_key` is sent as a bearer token; without one a client's own Authorization travels on. The
-    operator's `headers` are sent with every request. Questions have a pool of connections of their own, documents
-    go through httpx; a `transport` of httpx takes both.
+    operator's `headers` are sent with every request. Questions have a pool of
+    connections of their own, documents go through httpx; a `transport` of httpx takes both.
     """
 
     def __init__(

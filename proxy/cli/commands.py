@@ -20,7 +20,7 @@ from proxy.conversation.json import JsonObject
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
-    from proxy.api.reloading import Reload
+    from proxy.api.reloading import ReadSettings
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
     from proxy.doctor.finding import Examined
@@ -36,7 +36,9 @@ _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
 
-def serve(settings: Settings, reload: "Reload", places: tuple[str, ...], *, as_json: bool) -> Work:
+def serve(
+    settings: Settings, reload: "ReadSettings", places: tuple[str, ...], *, as_json: bool
+) -> Work:
     """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
     hurry()
     from proxy.api.server import run

@@ -53,7 +53,7 @@ class KnownModel:
 def introduce(
     model: str, evidence: Evidence, profiles: Sequence[Profile], overrides: Overrides
 ) -> KnownModel:
-    """Give a model its profile and traits, by what is known of it and what the operator has decided."""
+    """Give a model its profile and traits, by what is known of it and what was decided."""
     if overrides.profile is not None:
         recognition = Recognition(overrides.profile, f"chosen by {overrides.setting}")
     else:

@@ -16,9 +16,9 @@ from proxy.serving.services import Service, Services
 class ServiceOptions:
     """How models are served.
 
-    They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise. `parallel`
-    requests are put to a backend at once, as many as it has slots where that is None; `max_waiting`
-    may wait.
+    They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
+    `parallel` requests are put to a backend at once, as many as it has slots where that is None;
+    `max_waiting` may wait.
     """
 
     profiles: tuple[Profile, ...] = ()

@@ -5,7 +5,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
-from proxy.api.reloading import Current, Renewal, merged, renewed
+from proxy.api.reloading import LoadedConfiguration, ReplaceableApp, merged, reloaded
 from proxy.errors import InvalidConfiguration
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
@@ -49,10 +49,10 @@ def test_a_new_configuration_takes_effect_and_tells_what_does_not(
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.api.reloading")
     new = settings_of(guardrails={"strict": True}, server={"workers": 2})
-    renewal = Renewal(lambda: new, OLD, OLD)
-    assert renewal.renew()
-    assert renewal.serving.guardrails.strict
-    assert renewal.asked == new
+    loaded = LoadedConfiguration(lambda: new, OLD, OLD)
+    assert loaded.reload()
+    assert loaded.serving.guardrails.strict
+    assert loaded.asked == new
     assert "server.workers" in caplog.text
 
 
@@ -65,9 +65,9 @@ def test_a_wrong_configuration_changes_nothing_and_says_why(
             raise InvalidConfiguration("server.port", "is wrong")
         return settings_of(profile={"name": profile})
 
-    renewal = Renewal(reload, OLD, OLD)
-    assert not renewal.renew()
-    assert (renewal.serving, renewal.asked) == (OLD, OLD)
+    loaded = LoadedConfiguration(reload, OLD, OLD)
+    assert not loaded.reload()
+    assert (loaded.serving, loaded.asked) == (OLD, OLD)
     assert "stays as it was" in caplog.text
     assert "server.port" in caplog.text or "unheard-of" in caplog.text
 
@@ -80,7 +80,7 @@ def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> N
     before = Services(
         [serving.service(ScriptedBackend(), name="one"), ServerOptions().service(ScriptedBackend())]
     )
-    after = renewed(before, settings, serving)
+    after = reloaded(before, settings, serving)
     for old, new in zip(before, after, strict=True):
         assert (new.backend, new.admission, new.name) == (old.backend, old.admission, old.name)
         assert new.models is not old.models
@@ -99,7 +99,7 @@ async def test_another_application_answers_from_now_on() -> None:
         await _answer(201, client)
 
     client = HandMadeClient()
-    current = Current(first)
+    current = ReplaceableApp(first)
     await client.call(current)
     current.replace(second)
     await client.call(current)
