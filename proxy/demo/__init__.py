@@ -1,1 +1,5 @@
-"""`temper demo`: a model whose answers are written by hand, and what becomes of them."""
+"""`temper demo`: a model whose answers are written by hand, and what happens to them.
+
+`demonstration` runs it and `show` prints it; `scenarios` are the prompts, `answers` reads what a
+client got. `scripted_model` builds the model, from a `vocabulary` and a `chat_template`.
+"""

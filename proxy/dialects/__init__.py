@@ -1,1 +1,5 @@
-"""Wire languages, both directions: bytes to conversation and back. No I/O."""
+"""Wire languages, both directions: bytes to conversation and back. No I/O.
+
+`front` is the contract of a language that clients speak. `reading` reads bodies as JSON objects,
+`sse` and `ndjson` cut streams into events and lines. One folder for each language.
+"""

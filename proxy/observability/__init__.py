@@ -1,1 +1,7 @@
-"""What leaves Temper about its requests: one frozen record each, and one small file per sink."""
+"""What leaves Temper about its requests: one frozen record each, and one small file per sink.
+
+`live_request` follows a request while it is alive and ends as a `record`, which the `observers`
+get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `span_names`).
+Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
+secrets out, and `replay` judges them again.
+"""

@@ -1,4 +1,6 @@
 """What is known about each model family: data from config/models, and which of it fits a model.
 
-It does no I/O but reading those files: where names and chat templates come from is not its matter.
+`files` reads `profile`s; `recognition` finds the one that fits, and `chat_templates` what a
+template says for itself. `known_model` is the result for one model, `summary` shows it. Nothing
+here asks a backend.
 """

@@ -1,7 +1,10 @@
 """What an operator may decide: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
 
-Only `cli` and `api.app` read settings; everything below them receives values. Nothing here knows
-what a setting is used for, and no message or representation ever shows a secret.
+Only `cli`, `api` and `serving` read settings; everything below them receives values. Nothing here
+knows what a setting is used for, and no message or representation ever shows a secret.
+
+`Settings` stands here. Its parts are in `sections`, of several models in `models`, made of kinds of
+`values` and `launch_values`; `sources` says where each value comes from.
 """
 
 import ipaddress

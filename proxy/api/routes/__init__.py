@@ -1,1 +1,5 @@
-"""One module per group of endpoints; the table of routes is closed."""
+"""The endpoints: `chat` is the way of a request that the guardrails watch.
+
+`relay` passes completions and embeddings on; `models` and `properties` tell clients what there
+is, `health` and `metrics` tell operators.
+"""
