@@ -50,6 +50,7 @@ def serving_of(settings: Settings) -> ServerOptions:
         origins=tuple(server.cors_origins),
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         max_waiting=server.max_waiting,
+        patterns=tuple(settings.aliases.items()),
         parallel=settings.backend.parallel_requests or None,
         workers=server.workers,
         forwards_authorization=not keys,

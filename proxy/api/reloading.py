@@ -117,7 +117,7 @@ def reloaded(services: Services, settings: Settings, serving: ServerOptions) -> 
         new = serving.service(service.backend, name=service.name, overrides=overrides)
         return replace(service, models=new.models, fitting=new.fitting)
 
-    return Services([again(service) for service in services])
+    return Services([again(service) for service in services], serving.patterns)
 
 
 @contextmanager

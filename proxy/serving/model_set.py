@@ -59,7 +59,7 @@ async def open_models(
             services.append(replace(service, parallel=served.parallel_requests or service.parallel))
             if served.preload:
                 fleet.preload(name)
-        yield Services(services)
+        yield Services(services, serving.patterns)
 
 
 def settings_of(settings: Settings, name: str) -> Settings:

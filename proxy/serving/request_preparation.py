@@ -69,12 +69,14 @@ class RequestPreparation:
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Find the service of a request; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        return ParsedRequest(service.addressed(decoded.request), service, decoded)
+        request = service.addressed(self.services.renamed(decoded.request))
+        return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: Passage, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        return RelayRequest(service.addressed(passage), service, upstream)
+        addressed = service.addressed(self.services.renamed(passage))
+        return RelayRequest(addressed, service, upstream)
 
     async def prepare(
         self, parsed: ParsedRequest, sender: Sender, upstream: dict[str, str]

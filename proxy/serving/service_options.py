@@ -18,7 +18,7 @@ class ServiceOptions:
 
     They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
     `parallel` requests are put to a backend at once, as many as it has slots where that is None;
-    `max_waiting` may wait.
+    `max_waiting` may wait. `patterns` give models further names, see `Services`.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -26,6 +26,7 @@ class ServiceOptions:
     context: ContextPolicy = field(default_factory=ContextPolicy)
     max_waiting: int = MOST_WAITING
     parallel: int | None = None
+    patterns: tuple[tuple[str, str], ...] = ()
 
     def service(
         self,
@@ -52,4 +53,4 @@ class ServiceOptions:
 
     def alone(self, backend: Backend) -> Services:
         """Serve one backend, whatever model a client asks for."""
-        return Services([self.service(backend)])
+        return Services([self.service(backend)], self.patterns)

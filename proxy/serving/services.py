@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import TypeVar
 
@@ -118,10 +119,17 @@ _CONDITIONS = {
 
 
 class Services:
-    """Every model there is, by name and alias; one without a name answers for all other names."""
+    """Every model there is, by name and alias; one without a name answers for all other names.
 
-    def __init__(self, services: Sequence[Service]) -> None:
+    `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the name that
+    is meant. The first one that matches counts.
+    """
+
+    def __init__(
+        self, services: Sequence[Service], patterns: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self._services = tuple(services)
+        self._patterns = tuple(patterns)
         self._by_name = {
             name: service for service in services for name in (service.name, *service.aliases)
         }
@@ -142,10 +150,24 @@ class Services:
         if len(model) > _LONGEST_NAME:
             problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
             raise InvalidRequest(problem, "model")
-        found = self._by_name.get(model) or self._by_name.get("")
+        found = self._by_name.get(self.resolved(model)) or self._by_name.get("")
         if found is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))
         return found
+
+    def resolved(self, model: str) -> str:
+        """Return the name that a pattern gives a model; its own where none does."""
+        if model in self._by_name:
+            return model
+        matching = (name for pattern, name in self._patterns if fnmatchcase(model, pattern))
+        return next(matching, model)
+
+    def renamed(self, request: Addressed) -> Addressed:
+        """Name the model of a request as a pattern has it."""
+        name = self.resolved(request.model)
+        if name == request.model:
+            return request
+        return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
     async def models(self) -> tuple[Model, ...]:
         """List the models that can be asked for; loads none."""

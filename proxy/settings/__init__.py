@@ -36,6 +36,7 @@ from proxy.settings.sections import (
     Tracing,
 )
 from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
 
@@ -67,6 +68,9 @@ class Settings(BaseSettings):
     models: dict[str, ServedModel] = Field(
         default={}, description="several models, each in a section of its own, by name"
     )
+    aliases: dict[str, RequiredName] = Field(
+        default={}, description="the model that is meant by a name or a pattern such as claude-*"
+    )
     workflows: dict[str, WorkflowRules] = Field(
         default={}, description="rules of order for the tools of a model, by the model's name"
     )
@@ -97,7 +101,7 @@ _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
-    open=("workflows",),
+    open=("workflows", "aliases"),
     tables=("models",),
 )
 
@@ -181,6 +185,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         )
     yield from served_models.contradictions(settings.models, settings.swapping)
     yield from _rivals_of_models(settings)
+    yield from served_models.misnamed_aliases(settings.models, settings.aliases)
     yield from _rules_nobody_can_keep(settings)
     if settings.context.low >= settings.context.high:
         yield (

@@ -86,6 +86,17 @@ def misnamed_rules(
             yield (f"workflows.{section}", f"workflows.{owner}"), problem
 
 
+def misnamed_aliases(
+    models: Mapping[str, ServedModel], aliases: Mapping[str, str]
+) -> Iterator[Contradiction]:
+    """Find patterns of names that lead to no model, where the models are known."""
+    names = {alias for name, model in models.items() for alias in (name, *model.aliases)}
+    for pattern, meant in aliases.items():
+        if models and meant not in names:
+            near = (*difflib.get_close_matches(meant, names, 1), *models)[0]
+            yield (f"aliases.{pattern}",), f"there is no model {meant!r}; did you mean {near!r}?"
+
+
 def _contradictions_within(section: str, name: str, model: ServedModel) -> Iterator[Contradiction]:
     path, url, ttl = f"{section}.path", f"{section}.url", f"{section}.ttl_seconds"
     if model.alias is not None:

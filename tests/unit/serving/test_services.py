@@ -15,6 +15,7 @@ from proxy.processes.swapping import Swapping
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
+from proxy.serving.service_options import ServiceOptions
 from proxy.serving.services import Services
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
@@ -199,3 +200,38 @@ def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
     service = SERVING.service(ScriptedBackend(), name="small", upstream="org/Small-8B")
     passage = Passage("/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'})
     assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("claude-haiku-4", "small"),
+        ("claude-opus-5", "large"),
+        ("large", "large"),
+        ("s", "small"),
+        ("gpt-5", "small"),
+    ],
+)
+def test_a_pattern_leads_to_the_model_that_it_means(asked: str, meant: str) -> None:
+    patterns = (("claude-haiku-*", "s"), ("claude-*", "large"), ("gpt-?", "small"))
+    options = ServiceOptions()
+    services = Services(
+        [
+            options.service(ScriptedBackend(), name="small", aliases=("s",)),
+            options.service(ScriptedBackend(), name="large"),
+        ],
+        patterns,
+    )
+    assert services.find(asked).name == meant
+    request = Request(asked, (), {"model": json.dump(asked)})
+    assert services.find(asked).addressed(services.renamed(request)).fields["model"] == (
+        json.dump(meant)
+    )
+
+
+def test_a_model_without_a_name_is_called_upstream_as_the_pattern_says() -> None:
+    services = ServiceOptions(patterns=(("claude-*", "qwen3:8b"),)).alone(ScriptedBackend())
+    request = Request("claude-opus-5", (), {"model": b'"claude-opus-5"'})
+    renamed = services.renamed(request)
+    assert (renamed.model, renamed.fields["model"]) == ("qwen3:8b", b'"qwen3:8b"')
+    assert services.renamed(Request("other", (), {})).model == "other"

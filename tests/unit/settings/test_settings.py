@@ -403,3 +403,18 @@ def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
     assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", README, flags=re.MULTILINE) == NAMES
     listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", README, flags=re.MULTILINE)
     assert listed == OF_A_MODEL
+
+
+def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "temper.toml"
+    file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'coder'\n'gpt-?' = 'large'\n", "utf-8")
+    assert list(load_settings(file).aliases) == ["claude-*", "gpt-?"]
+    file.write_text("[aliases]\n'claude-*' = 'org/Model-8B:q4'\n", "utf-8")
+    assert load_settings(file).aliases["claude-*"] == "org/Model-8B:q4"
+    file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'larg'\n", "utf-8")
+    with pytest.raises(InvalidConfiguration, match="no model 'larg'; did you mean 'large'") as told:
+        load_settings(file)
+    assert told.value.setting == "aliases.claude-*"
+    file.write_text("[aliases]\n'claude-*' = ''\n", "utf-8")
+    with pytest.raises(InvalidConfiguration, match=r"aliases\.claude-"):
+        load_settings(file)
