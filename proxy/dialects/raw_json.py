@@ -4,6 +4,7 @@ What is copied from here into a request for a backend is copied as it was writte
 parsed and dumped again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,11 +56,15 @@ class Node:
     source: bytes
     path: str
 
-    def members(self) -> "dict[str, Node]":
-        """Return the members of an object; null is absent."""
+    def object(self) -> JsonObject:
+        """Return an object."""
         if not isinstance(self.value, dict):
             raise self._unexpected("an object")
-        return nodes_in(self.value, self.source, self.path)
+        return self.value
+
+    def members(self) -> "dict[str, Node]":
+        """Return the members of an object; null is absent."""
+        return nodes_in(self.object(), self.source, self.path)
 
     def elements(self) -> "list[Node]":
         """Return the elements of an array."""
@@ -97,7 +102,7 @@ def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node
     }
 
 
-def needed(members: dict[str, Node], name: str, path: str) -> Node:
+def needed(members: Mapping[str, Node], name: str, path: str) -> Node:
     """Return a member that has to be there."""
     if name not in members:
         raise InvalidRequest("Field required", f"{path}.{name}")
