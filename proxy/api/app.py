@@ -81,7 +81,7 @@ def create_app(
     observers = observers or Observers()
     fast = _endpoints(services, serving, observers, fronts)
     app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
-    app.include_router(models_router(services))
+    app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
     app.include_router(health_router(services))
     if observers.meter is not None:

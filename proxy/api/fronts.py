@@ -2,23 +2,34 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from proxy.dialects.front import Front, Stamp
+from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.dialects.anthropic_messages.models import MessagesCatalogue
+from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.openai_chat.models import ChatCatalogue
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
+MESSAGES = MessagesFront(STAMP)
+_CATALOGUE = ChatCatalogue()
 
 
 @dataclass(frozen=True, slots=True)
 class FrontRoute:
-    """A language, the `paths` that answer in it, and the one that only counts tokens, if any."""
+    """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
+
+    Where clients list models at the same path in different languages, theirs is known by a `header`
+    that only they send; their `catalogue` answers.
+    """
 
     front: Front
     paths: tuple[str, ...]
     count_path: str = ""
+    header: str = ""
+    catalogue: Catalogue | None = None
 
 
 class Fronts:
@@ -37,8 +48,24 @@ class Fronts:
                 return route.front
         return self._routes[0].front
 
+    def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
+        """Return what lists models to whoever sends such headers."""
+        for route in self._routes:
+            if route.catalogue is not None and route.header in headers:
+                return route.catalogue
+        return _CATALOGUE
+
 
 def all_fronts() -> Fronts:
     """Return every language there is."""
     chat = ("/v1/chat/completions", "/chat/completions")
-    return Fronts(FrontRoute(CHAT, chat, "/v1/chat/completions/input_tokens"))
+    return Fronts(
+        FrontRoute(CHAT, chat, "/v1/chat/completions/input_tokens"),
+        FrontRoute(
+            MESSAGES,
+            ("/v1/messages",),
+            "/v1/messages/count_tokens",
+            "anthropic-version",
+            MessagesCatalogue(),
+        ),
+    )

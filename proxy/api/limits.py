@@ -88,12 +88,13 @@ class Limits:
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = self._fronts.of(scope["path"])
-        own_header = (b"x-request-id", request_id.encode())
+        state["front"] = front = self._fronts.of(scope["path"])
+        names = dict.fromkeys(("x-request-id", front.id_header))
+        own_headers = [(name.encode(), request_id.encode()) for name in names]
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], own_header]
+                message["headers"] = [*message["headers"], *own_headers]
             await send(message)
 
         owner = self._access.owner_of(headers)

@@ -15,13 +15,12 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.serving.context_fitting import FittingMode
 
 _REFERENCE = "#/components/schemas/{model}"
-_ERROR = "Error"
-_FAILURE: JsonObject = {"$ref": f"#/components/responses/{_ERROR}"}
 _INVALID_PARAMETER = "422"  # FastAPI's guess: no route of ours has a parameter that can be invalid
 _FRAMEWORKS_ERRORS = ("HTTPValidationError", "ValidationError")
 
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
+_ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
 
 
 def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> None:
@@ -41,10 +40,16 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
                 schemas = route.front.schemas()
                 paths |= _front_paths(route, schemas)
                 _member(components, "schemas").update(_definitions(schemas))
+                failure: JsonObject = {
+                    "description": _ERROR,
+                    "content": _json(_title(schemas.error)),
+                }
+                _member(components, "responses")[_title(schemas.error)] = failure
             paths |= {path: {"post": _passed_on(path)} for path in passed_on}
             for path in paths:
-                _describe_failures(_member(paths, path))
-            _add_components(components)
+                _describe_failures(_member(paths, path), _title(fronts.of(path).schemas().error))
+            for name in _FRAMEWORKS_ERRORS:
+                _member(components, "schemas").pop(name, None)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -56,30 +61,17 @@ def _member(document: JsonObject, name: str) -> JsonObject:
     return member if isinstance(member, dict) else {}
 
 
-def _describe_failures(operations: JsonObject) -> None:
+def _describe_failures(operations: JsonObject, error: str) -> None:
     for method in operations:
         responses = _member(_member(operations, method), "responses")
         responses.pop(_INVALID_PARAMETER, None)
-        responses["default"] = _FAILURE
-
-
-def _add_components(components: JsonObject) -> None:
-    schemas = _member(components, "schemas")
-    for name in _FRAMEWORKS_ERRORS:
-        schemas.pop(name, None)
-    schemas[_ERROR] = _object(
-        error=_object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
-    )
-    _member(components, "responses")[_ERROR] = {
-        "description": "The request (4xx) or the backend (5xx) is at fault; `param` names a field",
-        "content": _json(_ERROR),
-    }
+        responses["default"] = {"$ref": f"#/components/responses/{error}"}
 
 
 def _definitions(schemas: Schemas) -> JsonObject:
     """Return a language's schemas by name, with those that they refer to."""
     found: JsonObject = {}
-    for schema in (schemas.request, schemas.answer, schemas.count):
+    for schema in (schemas.request, schemas.answer, schemas.count, schemas.error):
         found |= _member(dict(schema), "$defs")
         found[_title(schema)] = {name: part for name, part in schema.items() if name != "$defs"}
     return found
@@ -99,11 +91,6 @@ def _front_paths(route: FrontRoute, schemas: Schemas) -> JsonObject:
     if route.count_path:
         paths[route.count_path] = {"post": _counting(name, schemas)}
     return paths
-
-
-def _object(**members: JsonObject) -> JsonObject:
-    """Describe an object that has at least these members."""
-    return {"type": "object", "properties": {**members}, "required": [*members]}
 
 
 def _json(schema: str) -> JsonObject:

@@ -76,6 +76,35 @@ class Schemas:
     request: JsonObject
     answer: JsonObject
     count: JsonObject
+    error: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model that is served; `window` in tokens, None where nobody knows; `details` as known."""
+
+    id: str
+    window: int | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=lambda: _NO_DETAILS)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which models are wanted: at most `limit`, those behind `after` or else before `before`."""
+
+    limit: int | None = None
+    after: str = ""
+    before: str = ""
+
+
+class Catalogue(Protocol):
+    """Lists models as the clients of a language read them."""
+
+    def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
+        """Write a list, or one page of it."""
+
+    def model(self, model: ListedModel) -> JsonObject:
+        """Describe one model."""
 
 
 class StreamEncoder(Protocol):
@@ -145,6 +174,10 @@ class Front(Protocol):
     @property
     def name(self) -> str:
         """Its name: "chat", "messages", "responses"."""
+
+    @property
+    def id_header(self) -> str:
+        """The header, in lower case, in which its SDKs read the id of a request."""
 
     def schemas(self) -> Schemas:
         """Describe what is sent and answered."""

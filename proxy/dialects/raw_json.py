@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.openai_chat.schema import kind
+from proxy.dialects.reading import kind
 from proxy.errors import InvalidRequest
 
 LINE_END = b"\\n"  # as JSON strings write it

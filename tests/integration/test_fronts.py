@@ -63,9 +63,10 @@ class Shouting:
     """The language: `{"SAY": "...", "STREAM": true}`."""
 
     name = "shouting"
+    id_header = "x-request-id"
 
     def schemas(self) -> Schemas:
-        return Schemas({"title": "Shout"}, {"title": "Shouted"}, {"title": "Counted"})
+        return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
         asked = json.loads(body)

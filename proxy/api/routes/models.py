@@ -1,18 +1,20 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for, in OpenAI's shape."""
+"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for, in the shape of who asks."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request
 
+from proxy.api.fronts import Fronts
 from proxy.backends.client import Model
 from proxy.conversation.json import JsonObject
+from proxy.dialects.front import ListedModel, Page
 from proxy.serving.services import Services
 
 
-def models_router(services: Services) -> APIRouter:
+def models_router(services: Services, fronts: Fronts) -> APIRouter:
     """Make the routes that list models."""
-    routes = _Models(services)
+    routes = _Models(services, fronts)
     router = APIRouter(tags=["models"])
     router.add_api_route("/v1/models", routes.list_models, methods=["GET"])
     router.add_api_route("/v1/models/{model_id:path}", routes.show_model, methods=["GET"])
@@ -24,19 +26,26 @@ class _Models:
     """The endpoints; nothing here ever loads a model."""
 
     services: Services
+    fronts: Fronts
 
-    async def list_models(self) -> JsonObject:
+    async def list_models(
+        self,
+        request: Request,
+        limit: Annotated[str, Query()] = "",
+        after_id: Annotated[str, Query()] = "",
+        before_id: Annotated[str, Query()] = "",
+    ) -> JsonObject:
         """List the models that can be asked for."""
-        return {
-            "object": "list",
-            "data": [_entry(model) for model in await self.services.models()],
-        }
+        catalogue = self.fronts.catalogue(request.headers)
+        wanted = Page(int(limit) if limit.isdecimal() else None, after_id, before_id)
+        return catalogue.models([*map(_listed, await self.services.models())], wanted)
 
-    async def show_model(self, model_id: Annotated[str, Path()]) -> JsonObject:
+    async def show_model(self, request: Request, model_id: Annotated[str, Path()]) -> JsonObject:
         """Show one model."""
-        return _entry(await self.services.show(model_id))
+        catalogue = self.fronts.catalogue(request.headers)
+        return catalogue.model(_listed(await self.services.show(model_id)))
 
 
-def _entry(model: Model) -> JsonObject:
-    entry: JsonObject = {"created": 0, "owned_by": "temper", **model.details}
-    return {**entry, "id": model.id, "object": "model"}
+def _listed(model: Model) -> ListedModel:
+    window = model.details.get("context_window")
+    return ListedModel(model.id, window if isinstance(window, int) else None, model.details)

@@ -32,7 +32,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
 
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
     """Write an error that came before anything was sent."""
-    headers = {**problem.headers, "request-id": request_id}
+    headers = dict(problem.headers)
     if problem.status == _NOT_AUTHORIZED:  # which no retry makes better
         headers["x-should-retry"] = "false"
     return ErrorReply(problem.status, headers, json.dump(error_object(problem, request_id)))

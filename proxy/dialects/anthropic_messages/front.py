@@ -12,7 +12,8 @@ from proxy.dialects.anthropic_messages.encode import (
     Terms,
 )
 from proxy.dialects.anthropic_messages.errors import error_reply
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Sender, Stamp
+from proxy.dialects.anthropic_messages.openapi import messages_schemas
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
@@ -25,6 +26,11 @@ class MessagesFront:
 
     stamp: Stamp
     name: str = "messages"
+    id_header: str = "request-id"
+
+    def schemas(self) -> Schemas:
+        """Describe requests, answers, counts and errors."""
+        return messages_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
         """Read a request; raises `InvalidRequest`."""
@@ -34,7 +40,7 @@ class MessagesFront:
         """Read a request whose prompt is to be counted; raises `InvalidRequest`."""
         return self._decoded(decode_request(body, is_count=True), sender)
 
-    def count_answer(self, tokens: int) -> bytes:
+    def counted(self, tokens: int) -> bytes:
         """Write how many tokens a prompt has, those that are cached included."""
         return json.dump({"input_tokens": tokens})
 

@@ -23,6 +23,7 @@ class ChatFront:
 
     stamp: Stamp
     name: str = "chat"
+    id_header: str = "x-request-id"
 
     def schemas(self) -> Schemas:
         """Describe requests, answers and counts."""

@@ -16,6 +16,7 @@ def chat_schemas() -> Schemas:
         ChatCompletionRequest.model_json_schema(ref_template=REFERENCE),
         {"title": "ChatCompletion", **_completion()},
         {"title": "InputTokens", **_object(object=kind, input_tokens={"type": "integer"})},
+        {"title": "Error", **_object(error=_error())},
     )
 
 
@@ -34,6 +35,10 @@ def _completion() -> JsonObject:
         choices={"type": "array", "items": choice},
         usage={"type": ["object", "null"]},
     )
+
+
+def _error() -> JsonObject:
+    return _object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
 
 
 def _object(**members: JsonObject) -> JsonObject:

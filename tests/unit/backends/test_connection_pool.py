@@ -6,17 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends import connection_pool as wire
-from proxy.backends.connection_pool import (
-    BrokenOff,
-    Connection,
-    ConnectionPool,
-    Endpoint,
-    NotHttp,
-    NotReached,
-)
-from tests.fakes.raw_backend import RawBackend, Script, raw_backend
-from tests.fakes.wire_scenes import (
+from proxy.backends import connection_pool as pool
+from proxy.backends.connection_pool import BrokenOff, Connection, ConnectionPool, Endpoint
+from tests.fakes.connections import (
     HEAD,
     OK,
     SOON,
@@ -28,6 +20,7 @@ from tests.fakes.wire_scenes import (
     read,
     send,
 )
+from tests.fakes.raw_backend import RawBackend, Script, raw_backend
 
 
 def says(*pieces: bytes) -> Script:
@@ -53,8 +46,8 @@ def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(one) == (200, b"okay")
 
-    whole = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
-    backend = play(scene, says(*(whole[at : at + cut] for at in range(0, len(whole), cut))))
+    sent = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
+    backend = play(scene, says(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
     assert backend.requests == [HEAD + b"{}"]
 
 
@@ -116,7 +109,7 @@ def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
         await caller.hang_up_seen()
 
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        with pytest.raises(NotHttp) as raised:
+        with pytest.raises(pool.NotHttp) as raised:
             await send(one)
         assert raised.value.sample in nonsense
         assert raised.value.sample
@@ -253,7 +246,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         await exchange(one)
-        await loop.skip(wire.KEEP_ALIVE)
+        await loop.skip(pool.KEEP_ALIVE)
         await closed.wait()
         assert await exchange(one) == (200, b"ok")
 
@@ -316,7 +309,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
         async with raw_backend() as backend:
             pass
         async with opened(backend) as one:
-            with pytest.raises(NotReached):
+            with pytest.raises(pool.NotReached):
                 await send(one)
 
     asyncio.run(run())
@@ -325,7 +318,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
 @pytest.mark.parametrize("host", ["x" * 64 + ".invalid", "no-such-host.invalid"])
 def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
     async def run() -> None:
-        with pytest.raises(NotReached):
+        with pytest.raises(pool.NotReached):
             await send(ConnectionPool(Endpoint(host, 1), SOON))
 
     asyncio.run(run())
@@ -333,7 +326,7 @@ def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
 
 def test_a_connection_that_takes_too_long_is_not_reached() -> None:
     async def run() -> None:
-        with pytest.raises(NotReached, match="in time"):
+        with pytest.raises(pool.NotReached, match="in time"):
             await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
 
     asyncio.run(run())

@@ -6,8 +6,7 @@ import pytest
 import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
-from proxy.backends import connection_pool as wire
-from proxy.backends import transport
+from proxy.backends import connection_pool, transport
 from proxy.backends.connection_pool import BrokenOff, ConnectionPoolError, NotHttp, NotReached
 from proxy.backends.transport import BackendClient, Document, Timeouts, translated_errors
 from proxy.errors import (
@@ -44,12 +43,12 @@ ALL_ERRORS = [
     kind
     for base in (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ConnectionPoolError, OSError)
     for kind in every_error(base)
-    if kind.__module__ in ("httpx", "builtins", wire.__name__)
+    if kind.__module__ in ("httpx", "builtins", connection_pool.__name__)
 ]
 
 
 def test_the_walk_over_the_errors_is_complete() -> None:
-    public = [getattr(module, name) for module in (httpx, wire) for name in dir(module)]
+    public = [getattr(module, name) for module in (httpx, connection_pool) for name in dir(module)]
     known = [kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)]
     errors = {kind for kind in known if not kind.__module__.startswith("httptools")}
 

@@ -4,6 +4,7 @@ import pytest
 from fastapi import FastAPI
 
 from proxy.api.app import ServerOptions
+from proxy.api.fronts import all_fronts
 from proxy.api.routes.models import models_router
 from proxy.conversation import json
 from proxy.errors import UnknownModel
@@ -19,10 +20,10 @@ ONE = {
 }
 
 
-def fetch(path: str) -> json.JsonValue:
+def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(ServerOptions().alone(ScriptedBackend())))
-    client = HandMadeClient(path=path)
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_fronts()))
+    client = HandMadeClient(path=path, headers=headers or {})
     asyncio.run(client.call(app))
     return json.parse(client.answer)
 
@@ -39,3 +40,13 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UnknownModel) as raised:
         fetch("/v1/models/some/other")
     assert (raised.value.model, raised.value.known) == ("some/other", ("one",))
+
+
+def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> None:
+    version = {"anthropic-version": "2023-06-01"}
+    listed = fetch("/v1/models", version)
+    assert isinstance(listed, dict)
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "one", "one")
+    shown = fetch("/v1/models/one", version)
+    assert isinstance(shown, dict)
+    assert (shown["type"], shown["display_name"]) == ("model", "one")

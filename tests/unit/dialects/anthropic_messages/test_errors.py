@@ -49,7 +49,7 @@ def test_every_status_has_its_kind(status: int, kind: str) -> None:
         "request_id": "req_1",
     }
     final = {"x-should-retry": "false"} if status == 401 else {}
-    assert reply.headers == {"retry-after": "5", "request-id": "req_1", **final}
+    assert reply.headers == {"retry-after": "5", **final}
     if status != 413:  # the SDK has an exception for it, and no type
         assert ErrorResponse.model_validate_json(reply.body).request_id == "req_1"
 

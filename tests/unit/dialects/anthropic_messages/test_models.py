@@ -2,9 +2,11 @@ import pytest
 from anthropic.types import ModelInfo
 
 from proxy.conversation.json import JsonObject
-from proxy.dialects.anthropic_messages.models import ListedModel, model_object, model_page
+from proxy.dialects.anthropic_messages.models import MessagesCatalogue
+from proxy.dialects.front import ListedModel, Page
 
-MODELS = [ListedModel(name, 8192, 1700000000) for name in "abcde"]
+CATALOGUE = MessagesCatalogue()
+MODELS = [ListedModel(name, 8192, {"created": 1700000000}) for name in "abcde"]
 
 
 def ids(page: JsonObject) -> list[object]:
@@ -14,7 +16,7 @@ def ids(page: JsonObject) -> list[object]:
 
 
 def test_a_model_is_what_the_sdk_reads() -> None:
-    described = model_object(MODELS[0])
+    described = CATALOGUE.model(MODELS[0])
     assert described == {
         "type": "model",
         "id": "a",
@@ -28,7 +30,7 @@ def test_a_model_is_what_the_sdk_reads() -> None:
 
 
 def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
-    described = model_object(ListedModel("a"))
+    described = CATALOGUE.model(ListedModel("a"))
     assert described["created_at"] == "1970-01-01T00:00:00Z"
     assert described["max_input_tokens"] is described["max_tokens"] is None
 
@@ -36,7 +38,7 @@ def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
 @pytest.mark.parametrize(
     ("limit", "after", "before", "listed", "has_more"),
     [
-        (20, "", "", "abcde", False),
+        (None, "", "", "abcde", False),
         (1_000_000, "", "", "abcde", False),
         (2, "", "", "ab", True),
         (0, "", "", "a", True),
@@ -50,9 +52,9 @@ def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
     ],
 )
 def test_the_list_comes_in_pages(
-    limit: int, after: str, before: str, listed: str, has_more: bool
+    limit: int | None, after: str, before: str, listed: str, has_more: bool
 ) -> None:
-    page = model_page(MODELS, limit=limit, after_id=after, before_id=before)
+    page = CATALOGUE.models(MODELS, Page(limit, after, before))
     assert ids(page) == [*listed]
     assert page["has_more"] is has_more
     ends = (listed[0], listed[-1]) if listed else (None, None)
@@ -61,4 +63,4 @@ def test_the_list_comes_in_pages(
 
 def test_there_may_be_no_model() -> None:
     nothing = {"data": [], "has_more": False, "first_id": None, "last_id": None}
-    assert model_page([]) == nothing
+    assert CATALOGUE.models([], Page()) == nothing

@@ -6,8 +6,11 @@ from proxy.dialects.openai_chat.openapi import chat_schemas
 
 def test_requests_and_answers_are_described_by_name() -> None:
     schemas = chat_schemas()
-    titles = [schema["title"] for schema in (schemas.request, schemas.answer, schemas.count)]
-    assert titles == ["ChatCompletionRequest", "ChatCompletion", "InputTokens"]
+    titles = [
+        schema["title"]
+        for schema in (schemas.request, schemas.answer, schemas.count, schemas.error)
+    ]
+    assert titles == ["ChatCompletionRequest", "ChatCompletion", "InputTokens", "Error"]
 
 
 def test_an_answer_is_as_described() -> None:
