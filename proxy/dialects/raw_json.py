@@ -5,8 +5,9 @@ parsed and dumped again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -41,12 +42,13 @@ def concatenate(*texts: Text) -> Text:
 
 def join_lines(texts: list[Text]) -> Text:
     """Make one text of several, with a line end between them."""
+    if len(texts) == 1:
+        return texts[0]
     said = "\n".join(one.text for one in texts)
     return Text(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A value, the bytes it was written in, and where: `path` is e.g. `messages.0.content`.
 
     Methods that expect something raise `InvalidRequest` with the path where they find another.

@@ -1,7 +1,9 @@
+from collections.abc import Iterator
+from pathlib import Path
 from time import perf_counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation import json
@@ -14,6 +16,8 @@ from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
 from tests.unit.dialects.anthropic_messages.conversations import body
 
+CAPTURES = Path(__file__).parent / "captures"
+ROWS = ("messages", "tools")
 HI: JsonObject = {"role": "user", "content": "Hi"}
 LOOK: JsonObject = {"name": "look", "input_schema": {"type": "object"}}
 PLAIN: dict[str, JsonValue] = {"model": "m", "messages": [HI], "max_tokens": 100}
@@ -206,6 +210,72 @@ def test_edits_of_the_context_are_asked_for_by_their_field() -> None:
 )
 def test_what_is_wrong_is_named(document: bytes, problem: str) -> None:
     assert refused(document).startswith(problem)
+
+
+class TestWhatClaudeCodeSends:
+    """Requests of version 2.1.330, shortened: two loops of tools, one of them a tour of them."""
+
+    @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
+    def test_is_written_as_it_always_was(self, name: str) -> None:
+        request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
+        stored = (CAPTURES / f"{name}.chat.json").read_bytes()
+        members = json.split_object(stored)
+        rows = {name: json.join_array(json.split_array(members.pop(name))) for name in ROWS}
+        assert request.fields == {**members, **rows}
+        assert [*request.fields] == [*json.split_object(stored)]
+
+    @pytest.mark.parametrize(
+        ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
+    )
+    def test_goes_on_where_it_stopped(self, earlier: str, later: str) -> None:
+        first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
+        second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
+        assert second.messages[: len(first.messages)] == first.messages
+        assert second.tools == first.tools
+
+
+ANYTHING: st.SearchStrategy[JsonValue] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-1, 9),
+    st.sampled_from(("", "text", "image", "document", "tool_use", "tool_result", "tool_reference")),
+    st.builds(list[JsonValue]),
+    st.builds(dict[str, JsonValue]),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Put something else in a place of a request that is sound, or leave it out."""
+    name = draw(st.sampled_from(("loop_1", "tour_2")))
+    request = json.parse((CAPTURES / f"{name}.json").read_bytes())
+    assert isinstance(request, dict)
+    places = [*places_in(request)]
+    holder, member = places[draw(st.integers(0, len(places) - 1))]
+    if draw(st.booleans()):
+        holder[member] = draw(ANYTHING)
+    else:
+        del holder[member]
+    return json.dump(request)
+
+
+def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from places_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield value, name
+            yield from places_in(one)
+
+
+@settings(max_examples=300)
+@given(mutated())
+def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+    try:
+        decode_request(document)
+    except InvalidRequest as refused:
+        assert refused.param  # noqa: PT017 - most of them are read
 
 
 @given(st.binary() | st.text().map(str.encode))
