@@ -25,6 +25,7 @@ from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds, make_request, prepare
+from tests.patience import PATIENCE_SECONDS
 
 USAGE: json.JsonObject = {
     "prompt_tokens": 7,
@@ -175,7 +176,7 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     one = Exchange(request, turn, SlowToEnd(client.pause), Pace(keep_alive=0.01))
 
     async def run() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await one.answer(client.scope, client.receive, client.send, {})
 
     asyncio.run(run())

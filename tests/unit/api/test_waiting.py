@@ -14,6 +14,7 @@ from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, Model, Swapping
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.servers import Server
+from tests.patience import PATIENCE_SECONDS
 
 STREAMED = Request("big", (), {}, stream=True)
 WHOLE = Request("big", (), {})
@@ -54,7 +55,7 @@ class World:
 def run(scene: Callable[[World], Coroutine[None, None, None]], pace: Pace | None = None) -> World:
     async def with_patience() -> World:
         world = World(pace or Pace())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await scene(world)
             await world.fleet.close()
         return world
