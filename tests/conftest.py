@@ -1,8 +1,10 @@
-"""Property tests try the same examples in every run.
+"""What keeps luck out of every test: its examples, its event loop's clock, and its sockets.
 
+Property tests try the same examples in every run.
 HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 
@@ -10,11 +12,16 @@ import pytest
 from hypothesis import settings
 from sse_starlette.sse import AppStatus
 
+from tests.fakes.steady_loop import SteadyPolicy
+from tests.leaks import left_open, open_sockets
+
 # no deadlines: how long an example takes depends on who else uses the machine
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", max_examples=20_000, deadline=None)
 settings.register_profile("thorough", max_examples=100_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+asyncio.set_event_loop_policy(SteadyPolicy())
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +29,21 @@ def nobody_else_is_told_to_stop() -> Iterator[None]:
     """sse-starlette remembers a signal for the whole process; other tests have servers too."""
     yield
     AppStatus.should_exit = False
+
+
+@pytest.fixture(autouse=True)
+def every_connection_ends_with_its_loop() -> Iterator[None]:
+    """Nobody could close it any more, and the garbage collector would fail another test for it."""
+    before = open_sockets()
+    yield
+    after = open_sockets()
+    left = left_open(after - before) if after - before else []
+    assert left == [], "connections are left open"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def every_socket_is_closed_by_the_end_of_its_module() -> Iterator[None]:
+    """Tests of a module may share a client or a server, and no longer than that."""
+    before = open_sockets()
+    yield
+    assert open_sockets() - before == set(), "sockets are left open"

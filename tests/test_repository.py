@@ -1,9 +1,11 @@
 """The repository as a whole: its layout, its sizes, and documents that agree with the code."""
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -61,8 +63,62 @@ def read(path: Path | str) -> str:
     return (REPOSITORY / path).read_text(encoding="utf-8")
 
 
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(read(path), str(path))
+@dataclass(frozen=True)
+class Function:
+    """What there is to say against a function."""
+
+    name: str
+    lines: int
+    behaves: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is asked of a file; its tree would be a hundred times as large."""
+
+    docstring: str | None
+    lines: int
+    functions: tuple[Function, ...]
+    silent_classes: tuple[str, ...]
+    imports: tuple[str, ...]
+
+
+@functools.cache
+def source_of(path: Path) -> Source:
+    """Read and parse a file, for all the tests that ask about it."""
+    text = read(path)
+    tree = ast.parse(text, str(path))
+    nodes = [*ast.walk(tree)]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return Source(
+        ast.get_docstring(tree),
+        len(text.splitlines()),
+        tuple(function_in(node) for node in nodes if isinstance(node, kinds)),
+        tuple(
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef)
+            and not (node.name.startswith("_") or ast.get_docstring(node))
+        ),
+        tuple(name for node in nodes for name in imported_names(node)),
+    )
+
+
+def function_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
+    """Describe a function; a contract or a record has no statement to test."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    behaves = len(node.body) > 1 or not isinstance(node.body[0], ast.Expr)
+    return Function(node.name, lines, behaves)
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=aliases):
+            return [alias.name for alias in aliases]
+        case ast.ImportFrom(module=str(module)):
+            return [module]
+        case _:
+            return []
 
 
 MODULES = [path for path in tracked_files("proxy") if path.suffix == ".py"]
@@ -82,23 +138,13 @@ def test_nothing_stands_at_the_top_without_a_decision() -> None:
     assert {name for name, path in found.items() if path.is_file()} == FILES
 
 
-def functions_in(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
-
-
-def behaves(path: Path) -> bool:
-    """Tell whether a module does anything: a contract or a record has no statement to test."""
-    bodies = [function.body for function in functions_in(path)]
-    return any(len(body) > 1 or not isinstance(body[0], ast.Expr) for body in bodies)
-
-
 @pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
 def test_every_module_has_its_unit_test(path: Path) -> None:
     if path.name in {"__init__.py", "__main__.py"} or path.as_posix() in TESTED_ELSEWHERE:
         return
+    behaves = any(function.behaves for function in source_of(path).functions)
     mirror = Path("tests/unit") / path.relative_to("proxy").with_name(f"test_{path.name}")
-    assert (REPOSITORY / mirror).is_file() or not behaves(path), f"{mirror} is missing"
+    assert (REPOSITORY / mirror).is_file() or not behaves, f"{mirror} is missing"
 
 
 def mirrored(test: Path) -> Path:
@@ -119,24 +165,16 @@ def test_modules_that_are_tested_elsewhere_exist() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
 def test_every_module_and_every_public_class_says_what_it_is_for(path: Path) -> None:
-    tree = tree_of(path)
-    assert ast.get_docstring(tree), f"{path} has no docstring"
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    silent = [
-        one.name for one in classes if not one.name.startswith("_") and not ast.get_docstring(one)
-    ]
-    assert silent == []
+    source = source_of(path)
+    assert source.docstring, f"{path} has no docstring"
+    assert source.silent_classes == ()
 
 
 @pytest.mark.parametrize("path", CODE, ids=names(CODE))
 def test_files_and_functions_stay_short_enough_to_read(path: Path) -> None:
-    assert len(read(path).splitlines()) <= LONGEST_FILE[path.parts[0]]
-    long = {
-        one.name: lines
-        for one in functions_in(path)
-        if (lines := (one.end_lineno or one.lineno) - one.lineno + 1) > LONGEST_FUNCTION
-    }
-    assert long == {}
+    source = source_of(path)
+    assert source.lines <= LONGEST_FILE[path.parts[0]]
+    assert [one for one in source.functions if one.lines > LONGEST_FUNCTION] == []
 
 
 def drawn_tree(drawing: str) -> list[tuple[int, str]]:
@@ -181,22 +219,11 @@ def test_every_library_has_its_reason_and_its_use() -> None:
     imported = {
         re.sub("[^a-z0-9]", "-", name.partition(".")[0].lower())
         for path in MODULES
-        for node in ast.walk(tree_of(path))
-        for name in imported_names(node)
+        for name in source_of(path).imports
     }
     libraries = [re.split(r"[<>=; ]", line)[0] for line in PROJECT["project"]["dependencies"]]
     assert [library for library in libraries if library not in reasons] == []
     assert [name for name in libraries if name not in imported and name not in USED_UNSEEN] == []
-
-
-def imported_names(node: ast.AST) -> list[str]:
-    match node:
-        case ast.Import(names=aliases):
-            return [alias.name for alias in aliases]
-        case ast.ImportFrom(module=str(module)):
-            return [module]
-        case _:
-            return []
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:

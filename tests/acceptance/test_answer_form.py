@@ -13,6 +13,7 @@ from proxy.processes.process import RunningServer
 from tests.acceptance.test_ladder import WatchedServer, ladder
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,7 @@ def test_the_server_alone_lets_no_model_call_that_has_to_answer_in_a_form(
     }
     headers = {"authorization": f"Bearer {server.api_key}"}
     url = f"{server.base_url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=30)
+    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS)
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -12,6 +14,6 @@ NOBODY = "http://127.0.0.1:9"
 def test_a_command_ends_as_ever_although_its_streams_are_closed(closing: str) -> None:
     temper = [sys.executable, "-m", "proxy", "models", "--backend-url", NOBODY]
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]
-    ended = subprocess.run(shell, check=False, timeout=60, capture_output=True)
+    ended = subprocess.run(shell, check=False, timeout=PATIENCE_SECONDS, capture_output=True)
     assert ended.returncode == 1
     assert b"Assertion" not in ended.stderr

@@ -25,6 +25,7 @@ from tests.fakes.front import plain_transport
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import CONTEXT_TOKENS
 from tests.fakes.scripts import TOOLS
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -218,7 +219,7 @@ async def test_a_window_that_fills_up_ends_the_reply_as_if_it_were_too_long(
     endless = decode_request(json.join_object(dict(fields)))
     question = Question(endless, endless.messages, (), endless.tool_choice)
     async with connected(llama_server) as backend:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             events = await reply(backend, question)
     assert events[-1] == ReplyFinished("length")
     assert usage_of(events).usage["total_tokens"] == CONTEXT_TOKENS

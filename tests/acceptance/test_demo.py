@@ -13,6 +13,7 @@ import pytest
 from proxy.conversation import json
 from proxy.demo.scenarios import SCENARIOS, SCRIPTS
 from tests.fakes.command import processes_with, temper
+from tests.patience import PATIENCE_SECONDS
 
 EXAMPLES = 3
 ROOF, FLOOR, BETWEEN_ROWS = "┏", "└", "├"
@@ -22,13 +23,17 @@ def paste(command: str) -> str:
     """Run a command line as a shell would; where there is no curl, do what it says."""
     shell = shutil.which("sh")
     if shell is not None and shutil.which("curl") is not None:
-        done = subprocess.run([shell, "-c", command], capture_output=True, check=True, timeout=30)
+        done = subprocess.run(
+            [shell, "-c", command], capture_output=True, check=True, timeout=PATIENCE_SECONDS
+        )
         return done.stdout.decode()
     words = shlex.split(command.replace("\\\n", " "))
     headers = dict(words[n + 1].split(": ") for n, word in enumerate(words) if word == "-H")
     address = next(word for word in words if word.startswith("http"))
     body = words[words.index("-d") + 1].encode()
-    return httpx.post(address, content=body, headers=headers, trust_env=False, timeout=30).text
+    return httpx.post(
+        address, content=body, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    ).text
 
 
 def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]:

@@ -10,9 +10,10 @@ import pytest
 
 from proxy.processes.process import RunningServer
 from tests.fakes.answers import read_answer
-from tests.fakes.command import PATIENCE_SECONDS, client_before
+from tests.fakes.command import client_before
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
+from tests.patience import PATIENCE_SECONDS
 
 WINDOW = 1024
 FOREVER = {"messages": [{"role": "user", "content": "[[forever]]"}]}

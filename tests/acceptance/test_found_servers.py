@@ -12,6 +12,7 @@ from proxy.backends.detection import Found, Kind, find_running
 from proxy.backends.transport import BackendClient
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
+from tests.patience import PATIENCE_SECONDS
 
 NOBODY = "http://127.0.0.1:1"
 HELLO = {"model": "any", "messages": [{"role": "user", "content": "[[hello]]"}], "max_tokens": 4}
@@ -40,7 +41,7 @@ def test_a_command_without_arguments_serves_what_it_finds(
     places = [part for url in (stranger, llama_server.base_url) for part in ("--look-at", url)]
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with running_temper(*places, environment=environment) as url:
-        answer = httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=60)
+        answer = httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 200
     assert answer.headers["x-temper-backend"] == llama_server.base_url
 
@@ -48,7 +49,10 @@ def test_a_command_without_arguments_serves_what_it_finds(
 def test_a_pool_goes_on_with_the_server_that_is_there(llama_server: RunningServer) -> None:
     pool = ("--backend-url", NOBODY, "--backend-url", llama_server.base_url)
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
-    with running_temper(*pool, environment=environment) as url, httpx.Client(timeout=60) as client:
+    with (
+        running_temper(*pool, environment=environment) as url,
+        httpx.Client(timeout=PATIENCE_SECONDS) as client,
+    ):
         for number in range(4):
             headers = {"x-session-id": str(number)}
             answer = client.post(f"{url}/v1/chat/completions", json=HELLO, headers=headers)

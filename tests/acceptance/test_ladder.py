@@ -29,11 +29,11 @@ from tests.fakes.front import Front, in_front_of, plain_transport
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 CONTEXT_TOKENS = 8192
-CLIENTS_PATIENCE = 60.0  # seconds, of the client in `tests.fakes.front`
 PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
 NAMED: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
 
@@ -347,8 +347,8 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)
-    deadline = 8 * min(one.ended - one.began for one in temper.attempts)
-    if deadline > CLIENTS_PATIENCE / 2:
+    deadline = 4 * min(one.ended - one.began for one in temper.attempts)
+    if deadline > PATIENCE_SECONDS / 2:
         return False
     async with ladder(server, timeouts=StreamTimeouts(deadline=deadline)) as temper:
         answer = await temper.ask("[[long broken]]", stream=stream)

@@ -19,8 +19,8 @@ from proxy.processes.llama_server import Stage, start_llama_server
 from proxy.processes.process import RunningServer
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
 REPOSITORY = Path(__file__).parents[2]
 
 # Starts a server, says where it is, and waits to be killed.

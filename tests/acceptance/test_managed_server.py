@@ -17,8 +17,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.fakes.command import PATIENCE_SECONDS, processes_with, temper
+from tests.fakes.command import processes_with, temper
 from tests.fakes.front import PLAIN
+from tests.patience import PATIENCE_SECONDS
 
 # A server that does not begin before the gate is open; then it becomes the embedded one.
 GATED = """#!/bin/sh

@@ -22,6 +22,7 @@ from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, TOOLS, said
+from tests.patience import PATIENCE_SECONDS
 
 MESSAGE = "".join(SENTENCES)
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
@@ -339,7 +340,7 @@ def test_a_client_that_leaves_frees_the_slot_within_a_second(
     }
 
     async def leave() -> None:
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
             asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
             await until(any, llama_server, within=5)
             asking.cancel()

@@ -15,9 +15,10 @@ from openai.types.chat import (
 from proxy.conversation import json
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
-from tests.fakes.command import PATIENCE_SECONDS, running_temper
+from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS
+from tests.patience import PATIENCE_SECONDS
 
 # Calls are plain JSON here, so the server parses every reply that does not look like prose at
 # once; what is not exactly in this form is lost in a 500.

@@ -10,8 +10,9 @@ import openai
 import pytest
 
 from proxy.processes.process import RunningServer
-from tests.fakes.command import PATIENCE_SECONDS, running_temper
+from tests.fakes.command import running_temper
 from tests.fakes.llama import CONTEXT_TOKENS, SLOTS, plan_for, serving
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")

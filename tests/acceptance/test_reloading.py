@@ -14,10 +14,9 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
-
-PATIENCE_SECONDS = 60
 
 
 @contextmanager
@@ -35,7 +34,7 @@ def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
             yield process.pid, str(announced["url"])
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def status(url: str, key: str) -> int:

@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletionToolUnionParam
 from proxy.conversation import json
 from tests.fakes.command import processes_with, temper
 from tests.fakes.scripts import TOOLS
+from tests.patience import PATIENCE_SECONDS
 
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
@@ -80,7 +81,9 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
     with temper(*arguments, "--budget", budget, "--workers", workers) as process:
         url, _ = announced(process)
         body = {"model": "own", "messages": [{"role": "user", "content": "[[four]]"}]}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=60)
+        answer = httpx.post(
+            f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=PATIENCE_SECONDS
+        )
         process.send_signal(signal.SIGTERM)
         process.communicate()
     # no further than the model was trained for, and halved only once
@@ -108,7 +111,7 @@ def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_fro
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
         body = {"messages": [{"role": "user", "content": "Hello"}]}
-        with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
             assert client.get("/healthz").status_code == 200
             assert client.get("/readyz").status_code == 503
             answer = client.post("/v1/chat/completions", json=body)
@@ -126,9 +129,12 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
     flags = ("--workers", "2", "--port", "0", "--json", "--backend-url", "http://127.0.0.1:1")
     with temper("serve", *flags) as process:
         url = announced(process)[0]
-        assert httpx.get(f"{url}/healthz", timeout=30, trust_env=False).status_code == 200
+        assert (
+            httpx.get(f"{url}/healthz", timeout=PATIENCE_SECONDS, trust_env=False).status_code
+            == 200
+        )
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while is_listening(httpx.URL(url)):
             assert time.monotonic() < deadline

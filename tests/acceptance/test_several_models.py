@@ -12,6 +12,7 @@ from proxy.serving.opening import open_services
 from proxy.settings import load_settings
 from tests.fakes.front import plain_transport
 from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
 
 ORDER = ["a", "b", "x", "b", "a", "b", "a", "a", "b", "b"]
 
@@ -41,11 +42,14 @@ def test_two_models_take_turns_under_load_and_an_idle_one_stops(
     async def scene() -> None:
         settings = load_settings(None, {"models": models})
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(PATIENCE_SECONDS),
             open_services(settings, serving, lambda _: None) as services,
             listening(create_app(services, serving)) as server,
             httpx.AsyncClient(
-                base_url=server.url, transport=plain_transport(), trust_env=False, timeout=60
+                base_url=server.url,
+                transport=plain_transport(),
+                trust_env=False,
+                timeout=PATIENCE_SECONDS,
             ) as client,
         ):
             assert (await statuses(client))["a"] in {"loading", "loaded"}

@@ -10,8 +10,9 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.fakes.command import PATIENCE_SECONDS, client_before, temper
+from tests.fakes.command import client_before, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
+from tests.patience import PATIENCE_SECONDS
 
 FOUR = {"messages": [{"role": "user", "content": "[[four]]"}]}
 LOOKS = ("/health", "/readyz", "/v1/models", "/props", "/metrics")

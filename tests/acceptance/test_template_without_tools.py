@@ -17,11 +17,11 @@ from proxy.processes.process import RunningServer
 from proxy.profiles.known_model import Overrides
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
-from tests.fakes.command import PATIENCE_SECONDS
 from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, run_on_call
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 

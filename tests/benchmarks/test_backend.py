@@ -19,6 +19,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.openai_chat.decode import ChunkDecoder, StreamedError
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,9 @@ async def mock_backend() -> AsyncGenerator[httpx.AsyncClient, None]:
     server = await backend.start(0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS
+        ) as client:
             yield client
 
 

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 
 from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
 from tests.fakes.raw_backend import RawBackend, Script, raw_backend
+from tests.fakes.steady_loop import SteadyLoop
 
 SOON = 5.0
 HEAD = b"POST /x HTTP/1.1\r\ncontent-length: 2\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
-class SkippingLoop(asyncio.SelectorEventLoop):
+class SkippingLoop(SteadyLoop):
     """A loop whose clock a test can put forward."""
 
     ahead = 0.0

@@ -15,10 +15,12 @@ from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.observers import Observers
+from proxy.processes.managed import Managed
 from proxy.serving.services import Services
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
+from tests.patience import PATIENCE_SECONDS
 
 CHAT = "/v1/chat/completions"
 _JSON = {"content-type": "application/json"}
@@ -101,7 +103,7 @@ async def in_front_of(
         async with serving_all(serves.alone(engine), serves, backend, observers) as front:
             yield front
     finally:
-        if isinstance(engine, LlamaServer | Ollama):
+        if isinstance(engine, LlamaServer | Ollama | Managed):
             await engine.close()
 
 
@@ -119,7 +121,7 @@ async def serving_all(
             base_url=server.url,
             transport=plain_transport(),
             trust_env=False,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             headers=_JSON,
         ) as client,
     ):

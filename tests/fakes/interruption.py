@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
 from typing import TypeVar
 
+from tests.patience import PATIENCE_SECONDS
+
 Result = TypeVar("Result")
 
 _current: ContextVar["Interruption | None"] = ContextVar("_current", default=None)
@@ -39,7 +41,7 @@ class Interruption:
         if not self._root.cancelled():
             self._root.exception()  # whatever it is
         while unfinished := [task for task in self.tasks if not task.done()]:
-            _, late = await asyncio.wait(unfinished, timeout=30)
+            _, late = await asyncio.wait(unfinished, timeout=PATIENCE_SECONDS)
             assert not late, late
 
     def step(self) -> None:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
+from tests.patience import PATIENCE_SECONDS
 
 CHAT = "/v1/chat/completions"
 COUNT = "/v1/chat/completions/input_tokens"
@@ -169,7 +170,10 @@ class OllamaDouble:
         self._load(name, window)
         headers = {"authorization": f"Bearer {self.behind.api_key}"}
         async with httpx.AsyncClient(
-            base_url=self.behind.base_url, headers=headers, trust_env=False, timeout=60
+            base_url=self.behind.base_url,
+            headers=headers,
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
         ) as client:
             asked = await self._fitted(client, _translated(body, self.path), body, window)
             async for line in self._lines(client, asked):

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.whole_replies import completion_of
+from tests.patience import PATIENCE_SECONDS
 
 
 class Ending(Enum):
@@ -93,12 +94,12 @@ class ScriptedBackend:
 
     async def asked(self) -> Asked:
         """Wait for the next question that nobody has waited for yet."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._arrivals.get()
 
     async def probed(self) -> None:
         """Wait until somebody has asked for the health."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self._probes.get()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from proxy.api.server import listen, url_of
+from tests.patience import PATIENCE_SECONDS
 
 
 @asynccontextmanager
@@ -19,7 +20,7 @@ async def connected(
     """Open a bare connection, for what an HTTP client would never send."""
     reader, writer = await asyncio.open_connection(*address)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             yield reader, writer
     finally:
         writer.close()
@@ -43,7 +44,7 @@ class Listening:
 
     async def settle(self) -> None:
         """Wait until no request is being worked on; fails if that takes long."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*self.state.tasks)
 
 

@@ -28,6 +28,7 @@ from tests.fakes.sockets import listening
 from tests.fakes.toxic_backend import ToxicBackend, toxic_backend
 from tests.faults.peers import forked
 from tests.faults.reading import read_loosely
+from tests.patience import PATIENCE_SECONDS
 
 TEMPER = "temper"
 
@@ -166,7 +167,7 @@ async def in_a_process(
                 base_url=f"http://127.0.0.1:{situation.port}",
                 transport=plain_transport(),
                 trust_env=False,
-                timeout=10,
+                timeout=PATIENCE_SECONDS,
                 headers=_JSON if name == TEMPER else _JSON_ONCE,
             ) as client:
                 await _until_it_listens(situation.port)

@@ -19,6 +19,7 @@ from tests.fakes import spoken
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.sockets import connected
+from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
 
@@ -33,6 +34,7 @@ POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/js
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 MOST_ON_THE_WAY = 16_000_000  # bytes: what the kernel keeps for both connections, and little more
 ENDLESS = 64_000_000
+PIECE = 65_536  # bytes: so many of these are read within a stall that the kernel lets more come
 SHORT = ConnectionLimits(head_seconds=0.1)
 
 
@@ -116,8 +118,8 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
         read, clock = 0, asyncio.get_running_loop().time
         until = clock() + 5 * limits.stall_seconds
         while clock() < until:
-            read += len(await reader.read(16_384))
-            await asyncio.sleep(0.01)
+            read += len(await reader.read(PIECE))
+            await asyncio.sleep(SLICE_SECONDS)
         assert not source.left.is_set()
         assert read < source.sent
 

@@ -20,6 +20,7 @@ from tests.fakes.sockets import connected
 from tests.fakes.spoken import calls, says
 from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import before
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +32,6 @@ UNUSED = says("This is for nobody.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((spoken.START, Ending.NEVER))
 TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
-HANGS = 30  # seconds after which nothing will come any more
 TRIES = 5  # a machine that does other work may be late now and then
 LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a test takes
 
@@ -50,7 +50,7 @@ async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator
 
 async def has_left(question: Asked) -> bool:
     """Wait until the backend has noticed that its client, the proxy, went away."""
-    async with asyncio.timeout(HANGS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return await question.left.wait()
 
 
@@ -153,7 +153,7 @@ async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool
 
 async def settled(front: Front, inside: int) -> None:
     """Wait until so many requests are inside and have come as far as they can."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(front.server.state.tasks) != inside:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
     for _ in range(50):
@@ -232,7 +232,7 @@ async def slot_works(server: RunningServer, *, expected: bool) -> float:
     begun = time.monotonic()
     async with (
         httpx.AsyncClient(headers=headers, transport=plain_transport()) as client,
-        asyncio.timeout(HANGS),
+        asyncio.timeout(PATIENCE_SECONDS),
     ):
         while True:
             (slot,) = (await client.get(f"{server.base_url}/slots")).json()

@@ -1,6 +1,7 @@
 """F44: a model that floods Temper with nonsense is read in linear time, and others are served."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import raw_backend
 from tests.faults.asked import asks
-from tests.faults.fronts import before
+from tests.faults.fronts import TEMPER, before
 
 pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
 
@@ -107,8 +108,11 @@ async def flood(text: str, *, stream: bool) -> Flood:
 async def ask_until(
     answering: asyncio.Task[httpx.Response], client: httpx.AsyncClient
 ) -> list[float]:
-    """Ask for the health until a task is done; tell when there was an answer, and both ends."""
-    clock = asyncio.get_running_loop().time
+    """Ask for the health until a task is done; tell when there was an answer, and both ends.
+
+    Moments are in seconds of work: Temper, the backend and both clients share this process.
+    """
+    clock = time.process_time
     moments = [clock()]
     while not answering.done():
         assert (await client.get("/healthz")).status_code == 200
@@ -134,9 +138,12 @@ async def test_others_are_answered_while_a_model_floods_temper(name: str, *, str
 
 
 async def answered_in(subject: str, text: str) -> float:
-    """Return how long an answer takes while the model writes nothing but this, in seconds."""
+    """Return how long an answer takes while the model writes nothing but this, in seconds.
+
+    In this process it is work that counts; of a peer, only the time can be told.
+    """
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-    clock = asyncio.get_running_loop().time
+    clock = time.process_time if subject == TEMPER else time.monotonic
     async with before(subject, *[spoken.says(*pieces)] * MOST_CONNECTIONS) as front:
         begun = clock()
         await front.ask(asks())

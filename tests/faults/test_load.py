@@ -28,6 +28,7 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import Subject, before
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +153,6 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
             opens.set()
             answers = await asyncio.gather(*crowd)
         await supervisor.close()
-        await managed.close()
     assert starts == 1
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
     turns = [int(wish(asked).removeprefix("client ")) for asked in backend.questions]
@@ -245,7 +245,7 @@ async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool
 
 async def until_inside(front: Front, count: int) -> None:
     """Wait until so many requests are inside."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(front.server.state.tasks) != count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
 

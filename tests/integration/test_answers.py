@@ -13,6 +13,7 @@ from tests.fakes import spoken
 from tests.fakes.front import Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() ->
         body = json.dump(request(stream=True))
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
             seen = ""
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for piece in response.aiter_text():
                     seen += piece
                     if "It is" in seen:
@@ -136,7 +137,7 @@ async def test_the_message_of_respond_is_streamed_while_it_is_written() -> None:
         body = json.dump(request(stream=True))
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
             seen = ""
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for piece in response.aiter_text():
                     seen += piece
                     if "It is " in seen:

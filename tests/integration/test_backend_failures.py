@@ -15,6 +15,7 @@ from tests.fakes.front import Front, request, temper, temper_before
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +119,7 @@ async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.ask(request(), stream=stream, headers=headers)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await front.backend.questions[1].left.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_timeout"
@@ -176,7 +177,7 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
     body = {**PLAIN, "stream": True}
     seen = ""
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(PATIENCE_SECONDS),
         front.client.stream("POST", "/v1/chat/completions", json=body) as response,
     ):
         assert response.status_code == 200

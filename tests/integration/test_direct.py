@@ -22,6 +22,7 @@ from tests.fakes import spoken
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +172,6 @@ async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
                         next(going_on, None)
                         if b'"content":"."' in piece:
                             break
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await backend.questions[0].left.wait()
         await engine.close()

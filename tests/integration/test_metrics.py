@@ -12,6 +12,7 @@ from tests.fakes.exposition import Exposition
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import calls, says
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
         questions = [await front.backend.asked() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await questions[-1].left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
@@ -89,7 +90,7 @@ async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await (await front.backend.asked()).left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
@@ -123,7 +124,7 @@ async def test_the_load_is_that_of_this_moment() -> None:
 
 async def until(front: Front, name: str, value: float) -> Exposition:
     """Read metrics until one has this value."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             seen = await metrics_of(front)
             if seen.value(name) == value:

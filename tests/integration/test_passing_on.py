@@ -14,6 +14,7 @@ from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
 from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def has_left(question: Asked) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await question.left.wait()
 
 

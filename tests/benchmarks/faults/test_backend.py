@@ -15,6 +15,7 @@ from benchmarks.faults.ledger import Ledger
 from benchmarks.faults.material import CHAT
 from benchmarks.faults.mixture import draw
 from benchmarks.faults.reading import read_stream
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ async def faulty() -> AsyncGenerator[httpx.AsyncClient, None]:
     server = await backend.start(0, SEED)
     async with server:
         url = "http://{}:{}".format(*server.sockets[0].getsockname())
-        async with httpx.AsyncClient(base_url=url, timeout=5) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
             yield client
 
 

@@ -13,6 +13,7 @@ from benchmarks.load import backend
 from benchmarks.load.replies import RESPOND
 from proxy.conversation import json
 from proxy.guardrails.respond import respond_tool
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,9 @@ async def mock_backend() -> AsyncGenerator[httpx.AsyncClient, None]:
     async with server:
         port = server.sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=url, timeout=5, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=url, timeout=PATIENCE_SECONDS, trust_env=False
+        ) as client:
             yield client
 
 

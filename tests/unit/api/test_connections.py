@@ -12,6 +12,7 @@ from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import connected
+from tests.fakes.steady_loop import SLICE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +167,6 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(*, reads: bo
             until = asyncio.get_running_loop().time() + 5 * limits.stall_seconds
             while reads and asyncio.get_running_loop().time() < until:
                 await reader.read(65_536)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(SLICE_SECONDS)
             assert left.is_set() is False
             await waiting

@@ -27,6 +27,7 @@ from proxy.observability.record import Phase, RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds, make_request, prepare
+from tests.patience import PATIENCE_SECONDS
 
 USAGE: json.JsonObject = {
     "prompt_tokens": 7,
@@ -182,7 +183,7 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     one = Exchange(answering, turn, SlowToEnd(client.pause), StreamTimeouts(keep_alive=0.01))
 
     async def run() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await one.stream(client.scope, client.send, client.receive, {})
 
     asyncio.run(run())

@@ -17,6 +17,7 @@ from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, Model, Swapping
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.servers import Server
+from tests.patience import PATIENCE_SECONDS
 
 STREAMED = Request("big", (), {}, stream=True)
 WHOLE = Request("big", (), {})
@@ -59,7 +60,7 @@ def run(
 ) -> World:
     async def with_patience() -> World:
         world = World(timeouts or StreamTimeouts())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await scene(world)
             await world.fleet.close()
         return world

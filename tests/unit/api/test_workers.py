@@ -15,8 +15,8 @@ from proxy.api.workers import run_workers
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.settings import Settings, load_settings
 from tests.fakes.exposition import Exposition
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60.0
 NOWHERE = {"url": "http://127.0.0.1:1"}
 
 

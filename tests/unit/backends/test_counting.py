@@ -10,10 +10,10 @@ from proxy.backends.counting import COUNT, TEMPLATE, TOKENIZE, Patience, TokenCo
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.patience import PATIENCE_SECONDS
 
 HOST = "http://host"
 BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
-SOON = 5.0
 
 
 def counter(routes: respx.MockRouter, patience: Patience | None = None) -> TokenCounter:
@@ -23,7 +23,7 @@ def counter(routes: respx.MockRouter, patience: Patience | None = None) -> Token
 
 def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[int | None]:
     async def ask() -> list[int | None]:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return [await counting.count_prompt(body, {}) for _ in range(times)]
 
     return asyncio.run(ask())
@@ -31,7 +31,7 @@ def prompts(counting: TokenCounter, body: bytes = BODY, times: int = 1) -> list[
 
 def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
     async def ask() -> tuple[int, ...] | None:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await counting.count_texts(counted, {})
 
     return asyncio.run(ask())
@@ -236,8 +236,8 @@ def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
             return tokenize(request)
 
         engine = Engine(answer)
-        async with asyncio.timeout(SOON):
-            counting = engine.counter(Patience(answer=SOON))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
             return await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
 
     assert asyncio.run(scene()) == ((100_000,) * 8, 4)

@@ -32,8 +32,8 @@ from tests.fakes.backend import every
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
+from tests.patience import PATIENCE_SECONDS
 
-SOON = 5.0
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 MISMATCH = "The model produced output that does not match the expected peg-native format"
@@ -376,7 +376,7 @@ def test_closing_the_iterator_closes_the_connection_at_once() -> None:
             await caller.hang_up_seen()
             abandoned.set()
 
-        async with raw_backend(begin) as backend, asyncio.timeout(SOON):
+        async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
             adapter = LlamaServer(BackendClient(backend.url))
             reply = adapter.ask(question(), {})
             assert await anext(reply) == [STARTED, TextDelta("Hel")]

@@ -33,8 +33,8 @@ from proxy.errors import (
 from tests.fakes.backend import every
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
+from tests.patience import PATIENCE_SECONDS
 
-SOON = 5.0
 URL = "http://host/v1/chat/completions"
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
 SCHEMA: JsonObject = {"type": "object"}
@@ -399,7 +399,7 @@ BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": 
 def test_closing_the_iterator_closes_the_connection_at_once() -> None:
     async def scene() -> None:
         upstream = Upstream(BEGUN)
-        async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
+        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
             adapter = OpenAICompatible(BackendClient(backend.url))
             reply = adapter.ask(question(), {})
             assert await anext(reply) == [STARTED, TextDelta("Hel")]
@@ -419,7 +419,7 @@ def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(bod
 
     async def scene() -> None:
         upstream = Upstream(body)
-        async with raw_backend(upstream) as backend, asyncio.timeout(SOON):
+        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
             adapter = OpenAICompatible(BackendClient(backend.url))
             waiting = asyncio.create_task(wait_for_ever(adapter))
             await upstream.asked.wait()
@@ -440,7 +440,7 @@ def test_two_replies_travel_over_one_connection() -> None:
             await caller.send_chunk(b"")
 
     async def scene() -> int:
-        async with raw_backend(answer) as backend, asyncio.timeout(SOON):
+        async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
             adapter = OpenAICompatible(BackendClient(backend.url))
             for _ in range(2):
                 async with aclosing(adapter.ask(question(), {})) as reply:

@@ -29,6 +29,7 @@ from proxy.errors import (
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
+from tests.patience import PATIENCE_SECONDS
 
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
 HEADERS = {PREFIX_HEADER: "00000000000000aa"}
@@ -301,7 +302,7 @@ def test_members_are_looked_after_in_the_background() -> None:
 
     async def scene() -> None:
         pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
-        async with pool.watched(), asyncio.timeout(5):
+        async with pool.watched(), asyncio.timeout(PATIENCE_SECONDS):
             await looked.wait()
 
     asyncio.run(scene())

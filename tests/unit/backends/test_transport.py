@@ -16,9 +16,10 @@ from proxy.errors import (
     BackendUnavailable,
     InvalidConfiguration,
 )
+from tests.fakes.connections import SkippingLoop
 from tests.fakes.raw_backend import Script, raw_backend
+from tests.patience import PATIENCE_SECONDS
 
-SOON = 5.0
 IMPATIENT = Timeouts(first_byte=0.02)
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -243,7 +244,7 @@ def talk(
         finally:
             await connection.close()
 
-    return asyncio.wait_for(run(), SOON)
+    return asyncio.wait_for(run(), PATIENCE_SECONDS)
 
 
 async def read_all(connection: BackendClient) -> bytes:
@@ -389,15 +390,6 @@ def test_a_backend_that_is_not_there_is_unavailable() -> None:
         asyncio.run(scene())
 
 
-class SkippingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock a test can put forward."""
-
-    ahead = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.ahead
-
-
 def test_every_byte_renews_the_patience() -> None:
     received = asyncio.Event()
 
@@ -443,7 +435,7 @@ def test_the_first_byte_has_a_deadline_of_its_own() -> None:
 
     async def scene() -> None:
         async with raw_backend(one_chunk) as backend:
-            await talk(backend.url, Timeouts(first_byte=SOON, idle=0), read)
+            await talk(backend.url, Timeouts(first_byte=PATIENCE_SECONDS, idle=0), read)
 
     with pytest.raises(BackendTimedOut):
         asyncio.run(scene())
@@ -465,7 +457,7 @@ def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
             await one_chunk(caller)
             seen.set()
 
-        async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(SOON):
+        async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
             connection = BackendClient(backend.url)
             async with connection.post("/v1/x", b"{}", {}) as answer:
                 chunk = await answer.next_chunk()
@@ -483,7 +475,7 @@ def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
             await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
 
     async def scene() -> int:
-        async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(SOON):
+        async with raw_backend(ends_its_bodies) as backend, asyncio.timeout(PATIENCE_SECONDS):
             connection = BackendClient(backend.url)
             assert await linger(connection) + await linger(connection) == b"okok"
             await connection.close()

@@ -8,12 +8,13 @@ import pytest
 from benchmarks.faults.toxics import Caller
 from proxy.backends.transport import BackendClient
 from tests.fakes.raw_backend import raw_backend
+from tests.patience import PATIENCE_SECONDS
 
 
 async def talk(url: str, conversation: Callable[[BackendClient], Awaitable[bytes]]) -> bytes:
     connection = BackendClient(url)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await conversation(connection)
     finally:
         await connection.close()

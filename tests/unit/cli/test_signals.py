@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.cli.signals import ENDING, INTERRUPTED, handlers_kept, heeded, leave_when_signalled
+from tests.patience import PATIENCE_SECONDS
 
 SWALLOWING = """
 import os, signal
@@ -33,7 +34,7 @@ def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
         [sys.executable, "-c", SWALLOWING.format(name)],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")

@@ -13,6 +13,7 @@ from proxy.observability import tracing
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
 from proxy.observability.trace_context import TraceContext
 from proxy.observability.tracing import Tracing, exporter_to
+from tests.patience import PATIENCE_SECONDS
 
 TRACE = TraceContext(trace_id=0xABC, span_id=0x1, parent_id=0x9)
 RECORD = RequestRecord(
@@ -158,7 +159,7 @@ class Stubborn(SpanExporter):
         self.told = Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.told.wait(30)
+        self.told.wait(PATIENCE_SECONDS)
         return SpanExportResult.FAILURE
 
     def shutdown(self) -> None:

@@ -10,8 +10,7 @@ from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from proxy.processes.swapping import Budget, Model, Swapping
 from tests.fakes.servers import Server
-
-PATIENCE_SECONDS = 10.0
+from tests.patience import PATIENCE_SECONDS
 
 
 class World:

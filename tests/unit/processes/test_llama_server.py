@@ -9,6 +9,7 @@ from proxy.processes.launch import (
     LaunchPlan,
 )
 from proxy.processes.llama_server import start_llama_server
+from tests.patience import PATIENCE_SECONDS
 
 # A stranger's server: healthy, and content with any key or none.
 STRANGER = """
@@ -35,7 +36,9 @@ def model(tmp_path: Path) -> Path:
 
 def start(program: tuple[str, ...], model: Path) -> None:
     async def run() -> None:
-        async with start_llama_server(LaunchPlan(program, model, 1), ready_seconds=30):
+        async with start_llama_server(
+            LaunchPlan(program, model, 1), ready_seconds=PATIENCE_SECONDS
+        ):
             raise AssertionError("it must not become ready")
 
     asyncio.run(run())

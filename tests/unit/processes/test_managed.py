@@ -19,6 +19,7 @@ from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
+from tests.patience import PATIENCE_SECONDS
 
 FIRST = ServerAddress("http://first", "key one")
 SECOND = ServerAddress("http://second", "key two")
@@ -64,7 +65,7 @@ class Scene:
 
 def run(work: Callable[[], Coroutine[None, None, Result]]) -> Result:
     async def with_patience() -> Result:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await work()
 
     return asyncio.run(with_patience())

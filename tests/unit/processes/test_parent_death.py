@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PATIENCE_SECONDS = 30.0
+from tests.patience import PATIENCE_SECONDS
+
 REPOSITORY = Path(__file__).parents[3]
 
 # Becomes a program that says hello and then does what the argument says, watched as on systems

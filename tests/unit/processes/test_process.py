@@ -11,8 +11,8 @@ import pytest
 
 from proxy.errors import LaunchFailed
 from proxy.processes.process import Process
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
 REPOSITORY = Path(__file__).parents[3]
 
 STUBBORN = """

@@ -14,8 +14,8 @@ from proxy.errors import ExitedUnexpectedly, LaunchFailed, NeverBecameReady, Pro
 from proxy.processes.process import Process, RunningServer, ServerAddress
 from proxy.processes.restarts import RestartPolicy, State
 from proxy.processes.supervisor import Start, Status, Supervisor
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
 AT_ONCE = RestartPolicy(first_delay=0.0)
 LASTS = "import signal; print('up', flush=True); signal.pause()"
 CRASHES = "import sys; print('up', flush=True); sys.exit('the dog ate it')"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
 from proxy.serving.admission import Admission, QueuePosition, WaitingLine
+from tests.patience import PATIENCE_SECONDS
 
 
 def joined(line: WaitingLine, *keys: str) -> list[QueuePosition]:
@@ -88,7 +89,7 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
 
 def run(work: Coroutine[None, None, None]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await work
 
     asyncio.run(within())

@@ -1,0 +1,41 @@
+"""The clock of the tests' event loops: a machine that stands still lets no deadline pass."""
+
+import asyncio
+import time
+
+from tests.fakes.steady_loop import SLICE_SECONDS, SteadyLoop
+
+REST_SECONDS = 30 * SLICE_SECONDS
+DEADLINE_SECONDS = 10 * SLICE_SECONDS
+
+
+def test_every_loop_of_a_test_is_steady() -> None:
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    assert isinstance(asyncio.run(running()), SteadyLoop)
+
+
+def test_a_machine_that_rests_lets_no_deadline_pass() -> None:
+    async def scene() -> float:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            time.sleep(REST_SECONDS)  # noqa: ASYNC251 - as if others had the processor
+            await asyncio.sleep(0)
+        return loop.time() - begun
+
+    assert asyncio.run(scene()) < DEADLINE_SECONDS
+
+
+def test_a_loop_that_waits_sees_its_deadlines_pass() -> None:
+    async def scene() -> float:
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return time.monotonic() - begun
+        raise AssertionError("it waits for ever")
+
+    assert asyncio.run(scene()) >= DEADLINE_SECONDS
