@@ -93,6 +93,8 @@ class Release:
             case Botched(text):
                 self._is_holding = True
                 return self._hold(text)
+            case Said(text) if text.isspace():
+                return self._hold(text)  # white space alone commits to nothing
             case Said(text) | Responded(text) if self._holds(heard):
                 return self._hold(text)
             case Said(text) | Responded(text):

@@ -52,6 +52,17 @@ def test_welcome_prose_is_shown_at_once() -> None:
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
 
 
+def test_white_space_alone_commits_to_nothing() -> None:
+    release = streaming(ShownAnswer())
+    assert release.show(Said("\n\n")) == []
+    assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
+    assert release.show(Said("\n")) == []
+    assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
+        TextDelta("\n\n\n"),
+        ToolCalled(0, PARIS),
+    ]
+
+
 def test_other_prose_is_held_until_the_reply_is_judged() -> None:
     release = make(shows_prose=False)
     assert release.show(Said("Good")) == []
