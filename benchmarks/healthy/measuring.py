@@ -34,6 +34,8 @@ _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
 _PATIENCE_SECONDS = 60.0
+# A server that has just begun still prepares itself.
+_WARMING_UP, _WARMING_UP_SECONDS = 4, 1.0
 
 
 async def measure(
@@ -41,6 +43,7 @@ async def measure(
 ) -> tuple[Figures, tuple[str, ...]]:
     """Measure everything once; returns the figures and the first problems of each batch."""
     stage = _Stage(Target(backend_url), target)
+    await stage.warm_up()
     figures: Figures = {"replies": replies}
     problems: list[str] = []
     for kind in KINDS:
@@ -66,6 +69,12 @@ class _Stage:
 
     direct: Target
     through: Target
+
+    async def warm_up(self) -> None:
+        """Ask for a few replies of each kind, and wait until everything is at rest."""
+        for kind in KINDS:
+            await self.ask(Wish(kind), _WARMING_UP)
+        await asyncio.sleep(_WARMING_UP_SECONDS)
 
     async def ask(self, wish: Wish, replies: int) -> Batch:
         """Ask both for the same replies, several at a time."""
