@@ -85,7 +85,8 @@ class Scanner:
         """Return the white space held back behind prose: what follows it is no text."""
         if not isinstance(self._state, Listening):
             return ""
-        self._record.say(self._cursor.pass_last_space())
+        if space := self._cursor.pass_last_space():
+            self._record.say(space)
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
