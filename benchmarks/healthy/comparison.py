@@ -51,17 +51,22 @@ def _is_respond(tool: bytes) -> bool:
     return isinstance(function, dict) and function.get("name") == RESPOND
 
 
-def delays(seen: Seen, asked: Asked, deltas: Sequence[Delta]) -> Iterator[float]:
-    """Yield the seconds from the sending of each delta until all of it was there."""
+def delays(
+    seen: Seen, asked: Asked, deltas: Sequence[Delta], from_places: Sequence[int] = ()
+) -> Iterator[float]:
+    """Yield the seconds from the sending of each delta until all of it was there.
+
+    Where `from_places` tells of another delta for each one, it is from the sending of that.
+    """
     ends: dict[str, int] = {}
     places = dict.fromkeys(seen.arrived, 0)
-    for delta, sent in zip(deltas, asked.sent, strict=False):
+    for delta, place in zip(deltas, from_places or range(len(deltas)), strict=True):
         channel = delta.channel
         ends[channel] = ends.get(channel, 0) + len(delta.text)
         arrived = seen.arrived.get(channel, [])
-        while places.get(channel, 0) < len(arrived):
+        while place < len(asked.sent) and places.get(channel, 0) < len(arrived):
             count, now = arrived[places[channel]]
             if count >= ends[channel]:
-                yield seen.sent_at + now - sent
+                yield seen.sent_at + now - asked.sent[place]
                 break
             places[channel] += 1

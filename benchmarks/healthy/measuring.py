@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import httpx
 
+from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Recording, Seen, read_answer
 from benchmarks.healthy.ledger import read_ledger
-from benchmarks.healthy.material import TOOLS
 from benchmarks.healthy.replies import KINDS, LONG, Wish
 from benchmarks.healthy.tally import (
     DIRECT,
@@ -25,8 +25,6 @@ from benchmarks.healthy.tally import (
 )
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.figures import Figures
-from proxy.conversation import json
-from proxy.conversation.json import JsonObject
 
 # How fast tokens come, ms. A long argument would else take too long, and in a whole answer nobody
 # looks at the tokens.
@@ -34,6 +32,8 @@ _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
 _PATIENCE_SECONDS = 60.0
+# A server that has just begun still prepares itself.
+_WARMING_UP, _WARMING_UP_SECONDS = 4, 1.0
 
 
 async def measure(
@@ -41,6 +41,7 @@ async def measure(
 ) -> tuple[Figures, tuple[str, ...]]:
     """Measure everything once; returns the figures and the first problems of each batch."""
     stage = _Stage(Target(backend_url), target)
+    await stage.warm_up()
     figures: Figures = {"replies": replies}
     problems: list[str] = []
     for kind in KINDS:
@@ -66,6 +67,12 @@ class _Stage:
 
     direct: Target
     through: Target
+
+    async def warm_up(self) -> None:
+        """Ask for a few replies of each kind, and wait until everything is at rest."""
+        for kind in KINDS:
+            await self.ask(Wish(kind), _WARMING_UP)
+        await asyncio.sleep(_WARMING_UP_SECONDS)
 
     async def ask(self, wish: Wish, replies: int) -> Batch:
         """Ask both for the same replies, several at a time."""
@@ -112,30 +119,3 @@ class _Side:
             self.close()
             return Seen(problem=str(error) or "timed out")
         return read_answer(connection, answer)
-
-
-def body_of(wish: Wish) -> bytes:
-    """Write the request of an agent; every other one comes with the result of a call."""
-    call: JsonObject = {"name": "read_file", "arguments": '{"path":"README.md"}'}
-    history: tuple[JsonObject, ...] = (
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "call_before", "type": "function", "function": call}],
-        },
-        {"role": "tool", "tool_call_id": "call_before", "content": "# A project\n\nIt works.\n"},
-    )
-    body: JsonObject = {
-        "model": "mock",
-        "messages": [
-            {"role": "system", "content": "You are a careful assistant."},
-            {"role": "user", "content": f"What is to be said of number {wish.number}? {wish.mark}"},
-            *(history if wish.number % 2 else ()),
-        ],
-        "tools": [*TOOLS],
-        "stream": wish.is_streamed,
-        "temperature": 0.2,
-    }
-    if wish.is_streamed:
-        body["stream_options"] = {"include_usage": True}
-    return json.dump(body)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.healthy import comparison
 from benchmarks.healthy.client import Seen
+from benchmarks.healthy.holding import releases
 from benchmarks.healthy.ledger import Asked
 from benchmarks.healthy.replies import KINDS, Wish
 from benchmarks.load.figures import Figures, percentile
@@ -16,10 +17,10 @@ POLICIES: dict[str, Mapping[str, str]] = {
     "auto": {},
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
 }
-_READINGS = ("first_content", "first_argument", "delay", "total")
+_READINGS = ("first_content", "first_argument", "delay", "late", "total")
 _SUMMED = ("changed", "prompts")
 TIMED = (
-    *(f"{one}_p{percent}" for one in _READINGS for percent in (50, 99)),
+    *(f"{one}_p{percent}" for one in (*_READINGS, "held") for percent in (50, 99)),
     "generations",
     *_SUMMED,
 )
@@ -80,13 +81,18 @@ def told(name: str, batch: Batch) -> list[str]:
 
 
 def timed(batch: Batch) -> Figures:
-    """Tell what Temper added, in ms, and how many generations an answer took."""
+    """Tell what Temper added, in ms, and how many generations an answer took.
+
+    `delay` is from the sending of a delta until it was there, `late` from the sending of the one
+    that lets it out. How many deltas are between the two is `held`.
+    """
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
         "total": lambda pair, side: (_seen(pair, side).total,),
         "first_content": lambda pair, side: _first(pair, side, "text"),
         "first_argument": lambda pair, side: _first(pair, side, "arguments"),
         "delay": lambda pair, side: _delays(batch, pair, side),
+        "late": lambda pair, side: _delays(batch, pair, side, is_held=side == THROUGH),
     }
     figures: Figures = {}
     for name, read in readings.items():
@@ -96,6 +102,9 @@ def timed(batch: Batch) -> Figures:
         for percent in (50, 99) if direct and through else ():
             added = percentile(through, percent) - percentile(direct, percent)
             figures[f"{name}_p{percent}"] = _MS * added
+    held = [count for pair in good if pair.wish.is_streamed for count in _held(pair)]
+    for percent in (50, 99) if held else ():
+        figures[f"held_p{percent}"] = percentile(held, percent)
     found = counted(batch)
     figures |= {"changed": found["changed"], "prompts": found["prompts"]}
     return figures | {"generations": found["generations"] / max(1, len(batch.pairs))}
@@ -111,12 +120,21 @@ def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
         yield first
 
 
-def _delays(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
+def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
     """Yield how long each delta travelled; one that was said twice counts from the first time."""
     asked = batch.asked(pair, side)
     if pair.wish.is_streamed and asked:
-        deltas = KINDS[pair.wish.kind](pair.wish.number).deltas
-        yield from comparison.delays(_seen(pair, side), asked[0], deltas)
+        kind, number = pair.wish.kind, pair.wish.number
+        places = releases(kind, number) if is_held else ()
+        yield from comparison.delays(
+            _seen(pair, side), asked[0], KINDS[kind](number).deltas, places
+        )
+
+
+def _held(pair: Pair) -> Iterator[int]:
+    """Yield how many deltas come behind each one before it may be shown."""
+    for place, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
+        yield let_out - place
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:

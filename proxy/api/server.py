@@ -24,6 +24,7 @@ from proxy.api.reloading import (
     on_hangup,
     reloaded,
 )
+from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.processes.llama_server import StageListener
@@ -91,7 +92,8 @@ async def serve_on(
             address = Address(url_of(listening), services.name)
             async with serving(app, listening, own.grace_seconds, limits) as server:
                 on_ready(address)
-                with on_hangup(renew) if reload is not None else contextlib.nullcontext():
+                heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
+                with heeding, warming_up():
                     # a model that cannot be loaded ends it in good order
                     await asyncio.shield(server)
 

@@ -5,6 +5,7 @@ Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bou
 a client wrote can travel on unaltered.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import jiter
@@ -16,6 +17,7 @@ __all__ = [
     "JsonSchema",
     "JsonValue",
     "dump",
+    "dump_lines",
     "dump_text",
     "join_array",
     "join_object",
@@ -27,6 +29,7 @@ __all__ = [
 JsonObject: TypeAlias = dict[str, JsonValue]
 JsonSchema: TypeAlias = JsonObject | bool
 
+_encoder = msgspec.json.Encoder()
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -46,6 +49,11 @@ def dump(value: JsonValue) -> bytes:
 def dump_text(value: JsonValue) -> str:
     """Write a value as compact JSON text."""
     return msgspec.json.encode(value).decode()
+
+
+def dump_lines(values: Iterable[JsonValue]) -> bytes:
+    """Write values as compact JSON, each on a line of its own."""
+    return _encoder.encode_lines([*values])
 
 
 def split_object(document: bytes) -> dict[str, bytes]:

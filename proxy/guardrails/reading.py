@@ -131,7 +131,7 @@ class ReplyReader:
             case ReasoningDelta(text):
                 return [self._reason(text)]
             case ToolCallStarted(index) if index not in self._structured:
-                self._start_structured(event)
+                return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text) if index in self._structured:
                 call = self._structured[index]
                 call.arguments.append(text)
@@ -222,13 +222,16 @@ class ReplyReader:
                 self._calls.append(call)
         return heard
 
-    def _start_structured(self, started: ToolCallStarted) -> None:
-        if len(self._structured) < MOST_CALLS:
-            message = MessageDecoder() if self._offer.is_respond(started.name) else None
-            place = len(self._calls)
-            self._structured[started.index] = _StructuredCall(started, message, place)
-        elif _TOO_MANY not in self._facts:
-            self._facts.append(_TOO_MANY)
+    def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
+        """Begin a call; white space before it was said, unless a message comes of it."""
+        if len(self._structured) == MOST_CALLS:
+            self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
+            return []
+        message = MessageDecoder() if self._offer.is_respond(started.name) else None
+        call = _StructuredCall(started, message, len(self._calls))
+        self._structured[started.index] = call
+        space = self._splitter.take_space() + self._scanner.take_space()
+        return self._say(space) if space and message is None else []
 
     def _end_structured(self) -> list[Heard]:
         """End the calls that the backend recognised, each where it began among those in text."""

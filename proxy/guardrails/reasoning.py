@@ -114,6 +114,10 @@ class ReasoningSplitter:
             text = self._step(text)
         return self._report()
 
+    def take_space(self) -> str:
+        """Return the white space that the reply began with: what follows it is no text."""
+        return "" if self._partial or self._place is not _Place.START else self._take_spaces()
+
     def finish(self) -> list[Spoken]:
         """Return what was held back; a block that was never closed goes on to its end."""
         held, self._partial = self._take_spaces() + self._partial, ""

@@ -6,6 +6,7 @@ by both measures is beyond it, and one that keeps to it never seems to be.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from proxy.conversation.replies import (
     Outlet,
@@ -17,10 +18,12 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
 )
 
-_CONTENT = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
+_CONTENT = frozenset((TextDelta, ReasoningDelta, ToolCallArgumentsDelta))
 _ENDS = (ReplyFinished, ReplyUnreadable)
 _CHARACTERS = 8
 _MOST_BLANKS = 256
+
+_text_of = attrgetter("text")
 
 
 class ReplyLength:
@@ -43,9 +46,10 @@ class ReplyLength:
             return not isinstance(batch[-1], _ENDS)
         if self._most is None:
             return False
-        texts = [event.text for event in batch if isinstance(event, _CONTENT)]
-        self._pieces += len(texts)
-        self._characters += sum(map(len, texts))
+        content = batch if _CONTENT.issuperset(map(type, batch)) else filter(_is_content, batch)
+        lengths = [*map(len, map(_text_of, content))]
+        self._pieces += len(lengths)
+        self._characters += sum(lengths)
         return (
             self._pieces > self._most
             and self._characters > self._most * _CHARACTERS
@@ -73,3 +77,7 @@ class ReplyLength:
             return True
 
         return take
+
+
+def _is_content(event: ReplyEvent) -> bool:
+    return type(event) in _CONTENT

@@ -77,7 +77,7 @@ class Release:
         self._shows_prose = shows_prose
         self._is_answer_due = is_answer_due
         self._is_holding = False
-        self._held = ""
+        self._held: list[str] = []
         self._shown_length = 0
 
     @property
@@ -93,6 +93,8 @@ class Release:
             case Botched(text):
                 self._is_holding = True
                 return self._hold(text)
+            case Said(text) if text.isspace():
+                return self._hold(text)  # white space alone commits to nothing
             case Said(text) | Responded(text) if self._holds(heard):
                 return self._hold(text)
             case Said(text) | Responded(text):
@@ -112,21 +114,22 @@ class Release:
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the calls and the text that are missing; the text first unless a call is open."""
-        self._held = ""
+        self._held.clear()
         has_shown_calls = self._shown.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
         calls = self._shown.complete_calls(answer.calls)
         return [*calls, *text] if has_shown_calls else [*text, *calls]
 
     def _hold(self, text: str) -> list[ReplyEvent]:
-        self._held += text
+        self._held.append(text)
         return []
 
     def _show_text(self, text: str) -> list[ReplyEvent]:
-        whole = self._held + text
-        self._held = ""
-        self._shown_length += len(whole)
-        return self._shown.show_text(whole)
+        if self._held:
+            text = "".join((*self._held, text))
+            self._held.clear()
+        self._shown_length += len(text)
+        return self._shown.show_text(text)
 
 
 class Continuation:

@@ -33,10 +33,15 @@ class ShownAnswer:
     """The beginning of an answer: text, whole calls, and at most one call that is still open."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._text: list[str] = []
         self.has_reasoned = False
         self.calls: list[ToolCall] = []
         self.open_call: OpenCall | None = None
+
+    @property
+    def text(self) -> str:
+        """All text that the client has seen."""
+        return "".join(self._text)
 
     @property
     def has_calls(self) -> bool:
@@ -52,13 +57,13 @@ class ShownAnswer:
     @property
     def is_begun(self) -> bool:
         """Whether the client has seen anything that commits to an answer."""
-        return bool(self.text) or self.has_calls
+        return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
         """Add text to the answer."""
         if not text:
             return []
-        self.text += text
+        self._text.append(text)
         return [TextDelta(text)]
 
     def start_call(self, call_id: str, name: str, arguments: ShownArguments) -> ReplyEvent:

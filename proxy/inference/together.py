@@ -71,15 +71,18 @@ def _cut(text: str, lengths: list[int]) -> list[str]:
 
 def _cut_at_escapes(events: Iterable[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
     """Yield rows of arguments; a text with escapes cannot be cut where its source was."""
-    for is_plain, row in groupby(events, _is_plain):
+    row = [*events]
+    if _is_plain("".join(map(_text_of, row))):
+        yield row
+        return
+    for is_plain, plain in groupby(row, lambda delta: _is_plain(_text_of(delta))):
         if is_plain:
-            yield [*row]
+            yield [*plain]
         else:
-            yield from ([event] for event in row)
+            yield from ([event] for event in plain)
 
 
-def _is_plain(delta: ReplyEvent) -> bool:
-    text: str = _text_of(delta)
+def _is_plain(text: str) -> bool:
     return '"' not in text and "\\" not in text
 
 

@@ -189,6 +189,9 @@ class Turn:
         if len(batch) == 1:
             shown += self.receive(batch[0])
             return
+        if _TURNING_POINTS.isdisjoint(map(type, batch)):
+            shown += self._show(self._listening.hear_all(batch))
+            return
         for is_heard, events in groupby(batch, _is_heard):
             if is_heard:
                 shown += self._show(self._listening.hear_all([*events]))

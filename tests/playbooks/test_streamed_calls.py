@@ -80,6 +80,24 @@ def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict(
     assert outcome(book.turn.facts) is Outcome.CLEAN
 
 
+@pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
+def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
+    book = begin(streamed() >> TextDelta(prose), "get_weather", PARIS)
+    book >> ReplyFinished("tool_calls")
+    place = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
+    said = "".join(event.text for event in book.shown[:place] if isinstance(event, TextDelta))
+    assert said == prose
+    assert not any(isinstance(event, TextDelta) for event in book.shown[place:])
+
+
+def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
+    book = begin(streamed() >> TextDelta("\n\n"), "launch_rocket", "{}")
+    book >> ReplyFinished("tool_calls")
+    assert book.shown == []
+    begin(book.ask(), "get_weather", PARIS) >> ReplyFinished("tool_calls")
+    assert len([event for event in book.shown if isinstance(event, ToolCallArgumentsDelta)]) > 3
+
+
 @pytest.mark.parametrize("text_policy", list(TextPolicy))
 def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
     book = begin(streamed(Policy(text_policy=text_policy)), "get_weather", PARIS)

@@ -91,7 +91,9 @@ def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
     """A reply: perhaps prose, then calls, in pieces of any size, and an end of any kind."""
     written = draw(st.lists(calls(), max_size=3))
     events: list[ReplyEvent] = []
-    prose = draw(st.sampled_from(["", "It is noon.", "I'll check that now.", "Let me see:\n"]))
+    prose = draw(
+        st.sampled_from(["", "It is noon.", "I'll check that now.", "Let me see:\n", "\n\n"])
+    )
     events += [TextDelta(prose)] if prose else []
     for index, call in enumerate(written):
         events.append(ToolCallStarted(index, draw(st.sampled_from([None, "same"])), call.name))
@@ -109,12 +111,14 @@ class Client:
 
     whole: ReplyInProgress = field(default_factory=ReplyInProgress)
     shown: dict[int, str] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)
     reason: str | None = None
 
     def see(self, events: Sequence[ReplyEvent]) -> None:
         for event in events:
             assert self.reason is None, "nothing follows the end"
             self.whole.add(event)
+            self.order += spoken(event)
             if isinstance(event, ToolCallStarted):
                 assert event.index == len(self.shown), "calls are numbered in order"
                 self.shown[event.index] = ""
@@ -122,6 +126,19 @@ class Client:
                 self.shown[event.index] += event.text
             elif isinstance(event, ReplyFinished):
                 self.reason = event.reason
+
+
+def spoken(event: ReplyEvent) -> list[tuple[str, str]]:
+    """Tell where the characters of an event belong, one by one, in order."""
+    match event:
+        case TextDelta(text):
+            return [("text", character) for character in text]
+        case ToolCallStarted(index, _, name):
+            return [(f"name {index}", name)]
+        case ToolCallArgumentsDelta(index, text):
+            return [(f"arguments {index}", character) for character in text]
+        case _:
+            return []
 
 
 def converse(
@@ -179,8 +196,7 @@ def test_a_healthy_reply_is_what_the_model_wrote_byte_for_byte(
     assert [(call.name, call.arguments) for call in client.whole.finish("").calls] == [
         (call.name, call.arguments) for call in written
     ]
-    text = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert client.whole.finish("").text == text
+    assert client.order == [one for event in events for one in spoken(event)]
     assert attempts(turn.facts) == 1
 
 

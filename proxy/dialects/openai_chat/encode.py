@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from typing import cast
 
 import msgspec
 
@@ -31,6 +32,8 @@ from proxy.dialects import sse
 from proxy.dialects.front import Problem
 
 _TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
+_ONLY_TEXTS = {TextDelta}
+_text_of = attrgetter("text")
 _logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
@@ -104,10 +107,12 @@ class ChunkEncoder:
         """Return what events that follow each other are worth on the wire."""
         if len(events) == 1:
             return self.encode(events[0])
+        if {*map(type, events)} == _ONLY_TEXTS:
+            return self._texts(cast("Sequence[TextDelta]", events))
         written: list[bytes] = []
         for kind, row in groupby(events, type):
             if kind is TextDelta:
-                written.append(self._texts([one for one in row if isinstance(one, TextDelta)]))
+                written.append(self._texts(cast("list[TextDelta]", [*row])))
             else:
                 written += map(self.encode, row)
         return b"".join(written)
@@ -157,13 +162,14 @@ class ChunkEncoder:
         self._has_role = True
         return self._choice({"role": "assistant", "content": ""})
 
-    def _texts(self, deltas: list[TextDelta]) -> bytes:
+    def _texts(self, deltas: Sequence[TextDelta]) -> bytes:
         if [*map(_logprobs_of, deltas)].count(None) < len(deltas):
             return b"".join(map(self.encode, deltas))
-        texts = [json.dump(delta.text) for delta in deltas if delta.text]
-        if not texts:
+        lines = json.dump_lines(filter(None, map(_text_of, deltas)))
+        if not lines:
             return b""
-        return self._role() + self._text_head + self._between_texts.join(texts) + _TEXT_TAIL
+        texts = lines[:-1].replace(b"\n", self._between_texts)
+        return self._role() + self._text_head + texts + _TEXT_TAIL
 
     def _text(self, text: str, logprobs: JsonValue) -> bytes:
         if logprobs is None and self._has_role:

@@ -80,7 +80,10 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
 def _several(pattern: _Pattern, data: bytes, start: int) -> Run | None:
     """Read the texts of which the first begins at `start`."""
     sample, opening, closing = pattern
-    *raw, rest = data[start:].split(closing + opening)
+    pieces = _apart(data[start:], closing, opening)
+    if pieces is None:
+        return None
+    *raw, rest = pieces
     last, found, behind = rest.partition(closing)
     if found:
         raw.append(last)
@@ -89,6 +92,21 @@ def _several(pattern: _Pattern, data: bytes, start: int) -> Run | None:
         end = len(data) - len(rest) - len(opening)
     texts = _texts(raw)
     return None if texts is None else Run(sample, texts, end)
+
+
+def _apart(data: bytes, closing: bytes, opening: bytes) -> list[bytes] | None:
+    """Split at what stands between two texts; None where another line end is among these.
+
+    `split` would prepare itself anew for each piece, as the mark is long, for half of what reading
+    a row costs. As every mark has two line ends, there is another if those leave a mark behind.
+    """
+    mark = closing + opening
+    *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
+    if mark in rest:
+        return None
+    before, behind = len(opening), len(END_OF_EVENT) - len(closing)
+    first, *others = lines[:: len(END_OF_EVENT)]
+    return [first[:behind], *[one[before:behind] for one in others], rest[before:]]
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

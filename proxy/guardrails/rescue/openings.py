@@ -2,7 +2,7 @@
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -132,6 +132,10 @@ class Openings:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
         return self._fitting[literal]
+
+    def candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
+        """Return what can begin where `literal` stands, in a place that is one of `places`."""
+        return [pair for pair in self.that_fit(literal) if pair[1].place in places]
 
     def stand_in(self, text: str) -> bool:
         """Tell whether more than control tokens stands in a text that is not the reply's first."""

@@ -10,7 +10,7 @@ from proxy.guardrails.rescue.modes import Beginning, Joined
 from proxy.guardrails.rescue.report import Report
 from proxy.guardrails.rescue.siblings import Siblings
 from proxy.guardrails.rescue.surroundings import Surroundings
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Place, Reason
 
 _SPACE = " \t\r\n"
 
@@ -30,6 +30,15 @@ class Record:
     def is_doubtful(self) -> bool:
         """Whether what is being read will hardly count, or not before others do."""
         return self.begun.is_example or self.siblings.is_settled or bool(self._row)
+
+    def places(self, *, is_first: bool) -> set[Place]:
+        """Tell where a call stands that begins here."""
+        found = {Place.ANYWHERE}
+        if is_first:
+            found.add(Place.REPLY_START)
+        if self.surroundings.is_line_start:
+            found.add(Place.LINE_START)
+        return found
 
     def begin(self, literal: str, *, is_first: bool) -> None:
         """Take note of the place of an opening."""
@@ -132,6 +141,10 @@ class Record:
     def hold(self, token: str) -> None:
         """Hold back a token that leaked, and so is no part of the line."""
         self._report.hold(token)
+
+    def take_space(self) -> str:
+        """Return the white space behind prose, unless a call waits for what it stands before."""
+        return "" if self._row else self._report.take_space()
 
     def emit(self, finding: Finding) -> None:
         """Report what is no prose."""

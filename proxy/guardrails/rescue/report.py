@@ -35,6 +35,14 @@ class Report:
         """Leave out what is held back: a call follows."""
         self._held.clear()
 
+    def take_space(self) -> str:
+        """Return what is held back and hold it no more, if it is white space and nothing else."""
+        held = "".join(self._held)
+        if held.strip(_SPACE):
+            return ""
+        self._held.clear()
+        return held
+
     def keep_held(self) -> None:
         """Let what is held back be prose."""
         self._spoken += self._held

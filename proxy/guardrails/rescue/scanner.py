@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.openings import (
     openings_of,
 )
 from proxy.guardrails.rescue.record import Record
-from proxy.guardrails.rescue.syntax import NotACall, Place, Reason, Syntax
+from proxy.guardrails.rescue.syntax import NotACall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.literals import Literals
 
@@ -80,6 +80,14 @@ class Scanner:
         while self._step():
             pass
         return self._record.take()
+
+    def take_space(self) -> str:
+        """Return the white space held back behind prose: what follows it is no text."""
+        if not isinstance(self._state, Listening):
+            return ""
+        if space := self._cursor.pass_last_space():
+            self._record.say(space)
+        return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
         """Tell whether all that came is read and prose, and nothing can begin in `text`."""
@@ -161,16 +169,8 @@ class Scanner:
     def _meet(self, literal: str, *, is_first: bool) -> None:
         """Decide whether a call may begin where `literal` stands."""
         self._state = Listening()
-        places = {Place.ANYWHERE}
-        if is_first:
-            places.add(Place.REPLY_START)
-        if self._record.surroundings.is_line_start:
-            places.add(Place.LINE_START)
-        candidates = [
-            (opening, syntax)
-            for opening, syntax in self._openings.that_fit(literal)
-            if syntax.place in places
-        ]
+        places = self._record.places(is_first=is_first)
+        candidates = self._openings.candidates(literal, places)
         if candidates and not self._is_quoted(literal):
             self._record.begin(literal, is_first=is_first)
             self._state = Attempt(self._cursor, candidates, self._offered)

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.ledger import Asked, read_ledger
-from benchmarks.healthy.measuring import body_of
 from benchmarks.healthy.replies import LONG, RESPONDING, Wish, prose, two_calls
 from benchmarks.load import backend
 from benchmarks.load.replies import RESPOND

@@ -62,6 +62,15 @@ def test_a_delta_travels_until_its_last_character_is_there() -> None:
     assert list(delays(seen, Asked("1", b"", [100.5, 101.0, 103.0]), deltas)) == [2.5, 2.0, 1.0]
 
 
+def test_a_delta_that_is_held_counts_from_the_one_that_lets_it_out() -> None:
+    deltas = (Delta("text", "Yes"), Delta("text", ","))
+    seen = Seen(sent_at=100.0, arrived={"text": [(4, 3.0)]})
+    asked = Asked("1", b"", [101.0, 102.0, 102.5])
+    assert list(delays(seen, asked, deltas)) == [2.0, 1.0]
+    assert list(delays(seen, asked, deltas, (1, 2))) == [1.0, 0.5]
+    assert list(delays(seen, asked, deltas, (1, 3))) == [1.0]
+
+
 def test_a_delta_that_never_arrived_has_no_delay() -> None:
     deltas = (Delta("text", "Yes"), Delta("arguments 0", "{}"))
     assert list(delays(Seen(), Asked("1", b"", [1.0, 2.0]), deltas)) == []

@@ -1,6 +1,6 @@
+from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Seen
 from benchmarks.healthy.ledger import Asked
-from benchmarks.healthy.measuring import body_of
 from benchmarks.healthy.replies import Wish
 from benchmarks.healthy.tally import (
     Batch,
@@ -68,6 +68,21 @@ def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -
         assert figures[name] == 250
     assert figures["generations"] == 1
     assert "first_argument_p50" not in figures
+
+
+def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
+    wish = Wish("one call", 15)
+    arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
+    both = Seen(200, reason="tool_calls", arrived=arrived)
+    sent = [place / 100 for place in range(17)]
+    body = body_of(wish)
+    ledger = {wish.named(side): [Asked("", body, sent)] for side in ("direct", "temper")}
+    figures = timed(Batch([Pair(wish, both, both)], {}))
+    assert (figures["held_p50"], figures["held_p99"]) == (2, 7)
+    assert "late_p50" not in figures
+    figures = timed(Batch([Pair(wish, both, both)], ledger))
+    assert figures["delay_p50"] == 0
+    assert round(figures["late_p50"]) == -60
 
 
 def test_of_a_whole_answer_only_the_end_is_timed() -> None:

@@ -81,3 +81,8 @@ def test_members_keep_their_own_spelling() -> None:
     assert json.join_object(json.split_object(document)) == (
         b'{"a":1.50,"b":[ 1,2 ],"c":"\\u00fc"}'
     )
+
+
+@given(st.lists(values))
+def test_lines_are_values_one_by_one(several: list[JsonValue]) -> None:
+    assert json.dump_lines(several) == b"".join(json.dump(one) + b"\n" for one in several)

@@ -113,6 +113,22 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
     assert reply.calls == ()
 
 
+@pytest.mark.parametrize("written", ["Well.\n\n", " \n", "Well. "])
+def test_white_space_before_a_structured_call_is_heard_before_it(written: str) -> None:
+    reader = ReplyReader(OFFER)
+    heard = reader.read(TextDelta(written))
+    heard += reader.read(ToolCallStarted(0, "a", "get_time"))
+    assert text_of(heard) == written
+    assert reader.finish("tool_calls")[1].text == written
+
+
+def test_white_space_before_a_message_is_left_out() -> None:
+    message = ToolCallArgumentsDelta(0, '{"message": "Hi!"}')
+    heard, reply = read(TextDelta("\n\n"), ToolCallStarted(0, "a", "respond"), message)
+    assert heard == [Responded("Hi!")]
+    assert reply.text == "Hi!"
+
+
 def test_so_many_structured_calls_are_collected_and_no_more() -> None:
     events: list[ReplyEvent] = []
     for index in range(MOST_CALLS + 2):

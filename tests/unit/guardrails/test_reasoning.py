@@ -233,6 +233,17 @@ def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> No
     assert splitter.feed("<think>") == [TextDelta("<think>")]
 
 
+def test_white_space_at_the_beginning_can_be_taken_out() -> None:
+    splitter = ReasoningSplitter()
+    splitter.feed("\n\n")
+    assert splitter.take_space() == "\n\n"
+    assert splitter.take_space() == ""
+    splitter.feed("\n<thi")
+    assert splitter.take_space() == ""
+    assert splitter.feed("s> ") == [TextDelta("\n<this> ")]
+    assert splitter.take_space() == ""
+
+
 def test_reasoning_is_held_back_only_from_what_may_be_the_closing_tag() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<think>\nI see") == [ReasoningDelta("I see")]

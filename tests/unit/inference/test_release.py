@@ -1,3 +1,5 @@
+import pytest
+
 from proxy.conversation.replies import (
     ReasoningDelta,
     TextDelta,
@@ -12,6 +14,7 @@ from proxy.guardrails.verdict import Accepted
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.release import Continuation, Release, is_content
 from proxy.inference.shown import ShownAnswer
+from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import WEATHER
 
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
@@ -50,6 +53,17 @@ def test_welcome_prose_is_shown_at_once() -> None:
     release = make()
     assert release.show(Said("Good")) == [TextDelta("Good")]
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
+
+
+def test_white_space_alone_commits_to_nothing() -> None:
+    release = streaming(ShownAnswer())
+    assert release.show(Said("\n\n")) == []
+    assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
+    assert release.show(Said("\n")) == []
+    assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
+        TextDelta("\n\n\n"),
+        ToolCalled(0, PARIS),
+    ]
 
 
 def test_other_prose_is_held_until_the_reply_is_judged() -> None:
@@ -147,3 +161,14 @@ def test_text_and_calls_commit_to_an_answer_and_thoughts_do_not() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
     assert not is_content(ReasoningDelta("a"))
+
+
+@pytest.mark.parametrize("shows_prose", [True, False])
+def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
+    def work(text: str) -> None:
+        release = make(shows_prose=shows_prose)
+        for place in range(0, len(text), 50):
+            release.show(Said(text[place : place + 50]))
+        release.show(Responded("Hi"))
+
+    assert is_linear(work, lambda size: "x" * size, 400_000)

@@ -89,6 +89,11 @@ class Cursor:
         """Pass the white space that is there."""
         return self.pass_run(_SPACE)
 
+    def pass_last_space(self) -> str:
+        """Pass the white space that is there, if nothing else is."""
+        match = _SPACE.fullmatch(self._text, self._position)
+        return "" if match is None else self.pass_space()
+
     def visible(self) -> str:
         """Pass the white space that is there; return the character behind it, "" if none is."""
         char = self._text[self._position : self._position + 1]

@@ -33,6 +33,16 @@ def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
     assert Runs().find(event("x"), 0) is None
 
 
+@pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
+def test_nothing_else_hides_between_two_that_are_alike(between: bytes) -> None:
+    runs, row = learnt(event("a")), event("x") * 3
+    run = Run(TextDelta("~"), ["x"] * 3, len(row))
+    assert runs.find(row + between, 0) == run
+    assert runs.find(row + between + event("x"), 0) == run
+    assert runs.find(row + between + row, 0) is None
+    assert runs.find(event("x") + between + row, 0) is None
+
+
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
 def test_one_that_is_no_string_hides_among_no_others(text: bytes) -> None:
     runs, wrong = learnt(event("a")), event("~").replace(b"~", text)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
@@ -133,3 +134,12 @@ def test_requests_and_afterthoughts_are_told() -> None:
     assert matcher.is_afterthought(made_ready("Well, this takes a while."))
     assert not matcher.is_afterthought(made_ready("All this takes a while."))
     assert not matcher.is_afterthought(made_ready("A while."))
+
+
+def test_every_pattern_can_be_compiled_beforehand() -> None:
+    matcher = Matcher(CUES)
+    patterns = {name for name, one in vars(Matcher).items() if isinstance(one, cached_property)}
+    assert patterns
+    assert patterns.isdisjoint(vars(matcher))
+    matcher.prepare()
+    assert patterns <= vars(matcher).keys()

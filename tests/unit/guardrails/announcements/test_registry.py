@@ -6,7 +6,7 @@ import pytest
 
 from proxy.guardrails.announcement import announces
 from proxy.guardrails.announcements.cues import Script
-from proxy.guardrails.announcements.registry import LANGUAGES, matchers_for
+from proxy.guardrails.announcements.registry import LANGUAGES, matchers_for, prepare
 
 ANNOUNCEMENTS = {
     "de": [
@@ -337,3 +337,13 @@ def test_chinese_characters_among_kana_are_japanese() -> None:
 
 def test_a_sentence_in_two_scripts_is_asked_in_both() -> None:
     assert {"ru", "en"} < languages_of("проверю tests")
+
+
+def test_behind_a_preparation_nothing_is_compiled_any_more() -> None:
+    prepare()
+    matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
+    before = [dict(vars(one)) for one in matchers]
+    for texts in (*ANNOUNCEMENTS.values(), *ANSWERS.values()):
+        for text in texts:
+            announces(text)
+    assert [vars(one) for one in matchers] == before

@@ -1,4 +1,5 @@
 from proxy.guardrails.rescue.openings import Openings, closer_in, openings_of
+from proxy.guardrails.rescue.syntax import Place
 from proxy.guardrails.rescue.syntaxes.bare_json import BareJson
 from proxy.guardrails.rescue.syntaxes.hermes import Hermes
 from proxy.guardrails.rescue.syntaxes.mistral import Mistral
@@ -25,6 +26,13 @@ def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
     assert openings.first.at("{", 0, is_finished=True) == "{"
     assert openings.in_prose.at("{", 0, is_finished=True) == ""
     assert openings.behind_call.at("{", 0, is_finished=True) == ""
+
+
+def test_what_can_begin_depends_on_the_place() -> None:
+    openings = Openings.of([BARE, MISTRAL])
+    assert openings.candidates("[TOOL_CALLS]", {Place.ANYWHERE}) == [("[TOOL_CALLS]", MISTRAL)]
+    everywhere = openings.candidates("[TOOL_CALLS]", {*Place})
+    assert everywhere == [("[TOOL_CALLS]", MISTRAL), ("[", BARE)]
 
 
 def test_the_same_syntaxes_are_prepared_once() -> None:

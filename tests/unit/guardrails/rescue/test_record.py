@@ -1,7 +1,7 @@
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import Found, Prose, Refused, Thought
 from proxy.guardrails.rescue.record import Record
-from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.rescue.syntax import Place, Reason
 
 
 def found(name: str, source: str = "", *, is_marked: bool = True) -> Found:
@@ -66,3 +66,20 @@ def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
     record.begin_anew()
     assert record.end() == [Prose("</think>"), Thought(is_over=False)]
     assert record.siblings.objection(found("look"), "") is Reason.NESTED
+
+
+def test_white_space_behind_a_call_that_waits_belongs_to_it() -> None:
+    record = Record(("look",))
+    record.say("So: ")
+    assert record.take_space() == " "
+    record.join(found("look"))
+    record.say(" ")
+    assert record.take_space() == ""
+
+
+def test_a_call_may_stand_at_the_start_of_the_reply_of_a_line_or_anywhere() -> None:
+    record = Record(())
+    assert record.places(is_first=True) == {*Place}
+    assert record.places(is_first=False) == {Place.ANYWHERE, Place.LINE_START}
+    record.say("So")
+    assert record.places(is_first=False) == {Place.ANYWHERE}

@@ -39,3 +39,15 @@ def test_prose_can_be_set_apart() -> None:
     report.flush()
     report.say("two")
     assert report.take() == [Prose("One"), Prose("two")]
+
+
+def test_white_space_that_is_held_can_be_taken_out_and_tokens_cannot() -> None:
+    report = Report()
+    report.say("One \n")
+    assert report.take_space() == " \n"
+    assert report.take_space() == ""
+    report.hold("</s>")
+    report.hold("\n")
+    assert report.take_space() == ""
+    report.keep_held()
+    assert report.take() == [Prose("One</s>\n")]

@@ -104,6 +104,14 @@ def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
     assert scanner.finish() == []
 
 
+def test_white_space_held_behind_prose_can_be_taken_out() -> None:
+    scanner = Scanner(SYNTAXES, TOOLS)
+    spaces = {" \n": " \n", "See.\n\n": "\n\n", "\n<": "", "tool_": "", CALL[6:] + "\n": ""}
+    for text, space in spaces.items():
+        scanner.feed(text)
+        assert scanner.take_space() == space
+
+
 def test_a_call_is_reported_as_soon_as_nothing_can_go_on_behind_it() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed(NOW) == []

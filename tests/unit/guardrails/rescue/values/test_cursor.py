@@ -31,6 +31,15 @@ def test_white_space_is_passed() -> None:
     assert read(lambda cursor: cursor.whitespace(), " \r\n\tx ") == (None, "x ")
 
 
+def test_white_space_is_passed_if_nothing_else_is_there() -> None:
+    cursor = Cursor(" \n")
+    assert (cursor.pass_last_space(), cursor.is_exhausted) == (" \n", True)
+    assert cursor.pass_last_space() == ""
+    cursor.feed("\n<")
+    assert cursor.pass_last_space() == ""
+    assert cursor.stands_at("\n<")
+
+
 def test_the_next_character_is_seen_without_passing_it() -> None:
     assert read(lambda cursor: cursor.peek(), "ab") == ("a", "ab")
     assert read(lambda cursor: cursor.peek(), "") == ("", "")

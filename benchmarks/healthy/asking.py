@@ -1,0 +1,33 @@
+"""The request for a healthy reply: an agent's, with tools. Pure."""
+
+from benchmarks.healthy.material import TOOLS
+from benchmarks.healthy.replies import Wish
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+
+def body_of(wish: Wish) -> bytes:
+    """Write the request of an agent; every other one comes with the result of a call."""
+    call: JsonObject = {"name": "read_file", "arguments": '{"path":"README.md"}'}
+    history: tuple[JsonObject, ...] = (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_before", "type": "function", "function": call}],
+        },
+        {"role": "tool", "tool_call_id": "call_before", "content": "# A project\n\nIt works.\n"},
+    )
+    body: JsonObject = {
+        "model": "mock",
+        "messages": [
+            {"role": "system", "content": "You are a careful assistant."},
+            {"role": "user", "content": f"What is to be said of number {wish.number}? {wish.mark}"},
+            *(history if wish.number % 2 else ()),
+        ],
+        "tools": [*TOOLS],
+        "stream": wish.is_streamed,
+        "temperature": 0.2,
+    }
+    if wish.is_streamed:
+        body["stream_options"] = {"include_usage": True}
+    return json.dump(body)

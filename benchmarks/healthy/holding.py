@@ -1,0 +1,99 @@
+"""How long the rules alone hold a delta back: a turn hears a reply, one delta after the other.
+
+What is shown is a prefix of what is finally valid, so some of it has to wait for what the model
+says next, however fast Temper is. Pure.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from benchmarks.healthy.asking import body_of
+from benchmarks.healthy.replies import KINDS, RESPONDING, Delta, Wish
+from benchmarks.load.replies import RESPOND
+from proxy.context.compaction import NoCompaction
+from proxy.conversation import json
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.inference.preparation import Policy, begin, draft
+
+
+@cache
+def releases(kind: str, number: int) -> tuple[int, ...]:
+    """Tell of each delta of a reply the place of the one that lets it out; the end is behind all.
+
+    It is what Temper does by default with a client that streams.
+    """
+    reply = KINDS[kind](number)
+    request = decode_request(body_of(Wish(kind, number)))
+    turn = begin(draft(request, Policy()), lambda: "call", lambda: False, NoCompaction())
+    turn.next_question()
+    waiting = _Waiting(reply.deltas)
+    for place, events in enumerate(_heard(reply.deltas, responds=kind == RESPONDING)):
+        for event in events:
+            waiting.see(turn.receive(event), place)
+    waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
+    return tuple(waiting.let_out)
+
+
+class _Waiting:
+    """The deltas of a reply that the client has not seen yet, by their channels."""
+
+    def __init__(self, deltas: tuple[Delta, ...]) -> None:
+        self.let_out = [len(deltas)] * len(deltas)
+        self._shown: dict[str, int] = {}
+        self._due: dict[str, deque[tuple[int, int]]] = {}
+        ends: dict[str, int] = {}
+        for place, delta in enumerate(deltas):
+            ends[delta.channel] = ends.get(delta.channel, 0) + len(delta.text)
+            self._due.setdefault(delta.channel, deque()).append((place, ends[delta.channel]))
+
+    def see(self, events: Iterable[ReplyEvent], now: int) -> None:
+        """Take what is shown at a place."""
+        for event in events:
+            for channel, text in _spoken(event):
+                self._shown[channel] = self._shown.get(channel, 0) + len(text)
+                due = self._due.get(channel, ())
+                while due and due[0][1] <= self._shown[channel]:
+                    self.let_out[due.popleft()[0]] = now
+
+
+def _heard(deltas: tuple[Delta, ...], *, responds: bool) -> Iterator[list[ReplyEvent]]:
+    """Yield what comes of the backend with each delta."""
+    before: list[ReplyEvent] = []
+    if responds:
+        before = [ToolCallStarted(0, "call", RESPOND), ToolCallArgumentsDelta(0, '{"message":"')]
+    for delta in deltas:
+        channel, _, number = delta.channel.partition(" ")
+        event: ReplyEvent = TextDelta(delta.text)
+        if responds:
+            event = ToolCallArgumentsDelta(0, json.dump_text(delta.text)[1:-1])
+        elif channel == "name":
+            event = ToolCallStarted(int(number), f"call_{number}", delta.text)
+        elif channel == "arguments":
+            event = ToolCallArgumentsDelta(int(number), delta.text)
+        yield [*before, event]
+        before = []
+
+
+def _spoken(event: ReplyEvent) -> Iterator[tuple[str, str]]:
+    """Yield the channels that an event adds to, and what it adds."""
+    match event:
+        case TextDelta(text):
+            yield "text", text
+        case ToolCallStarted(index, _, name):
+            yield f"name {index}", name
+        case ToolCallArgumentsDelta(index, text):
+            yield f"arguments {index}", text
+        case ToolCalled(index, call):
+            yield f"name {index}", call.name
+            yield f"arguments {index}", call.arguments
+        case _:
+            pass
