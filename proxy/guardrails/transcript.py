@@ -14,6 +14,7 @@ from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 
 _FAILURE_WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
+_LONGEST_FAILURE = max(map(len, _FAILURE_WORDS))
 _FAILURE_KEYS = ("isError", "is_error")
 _PENDING = re.compile(
     r"\b(?:pending|running|queued|waiting|processing|building|starting|loading|in[ _-]progress"
@@ -102,7 +103,7 @@ def has_failed(result: str) -> bool:
     """Tell whether a result reports a failure, in the ways in which tools commonly do."""
     text = result.lstrip()
     if not text.startswith("{"):
-        return text.casefold().startswith(_FAILURE_WORDS)
+        return text[:_LONGEST_FAILURE].casefold().startswith(_FAILURE_WORDS)
     report = object_of(text)
     if report is None:
         return False
