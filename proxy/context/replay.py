@@ -37,6 +37,7 @@ from proxy.conversation.messages import Message
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
 _WORTHWHILE = 0.75  # of a result: a stub that costs more is none
+_HOPELESS = 4  # times the high watermark: what wants more tokens need not be written
 _SHORTEST = 64  # tokens that a result keeps in the third step
 
 
@@ -108,7 +109,7 @@ class Replay:
         if role == "user":
             self._last_user = len(self._tokens) - 1
         unit = self._grouping.add(message)
-        if unit is not None and not self._is_spared(unit):
+        if unit is not None and not (self._rules.never_clear and self._is_spared(unit)):
             self._foldable.append(unit)
             if unit.is_group:
                 self._successes.append(unit)
@@ -123,8 +124,7 @@ class Replay:
         return any(has_cut)
 
     def _is_spared(self, unit: Unit) -> bool:
-        names = self._rules.never_clear
-        return bool(names) and any(call.name in names for call in unit.message.calls)
+        return any(call.name in self._rules.never_clear for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
         """Tell whether a unit must stay for now."""
@@ -207,7 +207,9 @@ class Replay:
         has_trimmed = False
         while self.size > self._high and heap and heap[0][0] <= -2 * _SHORTEST:
             tokens, place, result = heap[0]
-            has_trimmed |= self._halve(result, -tokens // 2)
+            wanted = -tokens // 2
+            if wanted <= _HOPELESS * self._high:
+                has_trimmed |= self._halve(result, wanted)
             heapreplace(heap, (tokens // 2, place, result))
         return has_trimmed
 

@@ -35,9 +35,17 @@ _ALIKE = b"".join(
 def salient_lines(text: str) -> Iterator[Line]:
     """Give lines worth keeping, each with its place, the one most likely needed first.
 
-    A line may come more than once; there is at least one, which may be empty.
+    There is at least one, which may be empty.
     """
-    body = _in_lines(_both_ends(text.strip()))
+    given: set[int] = set()
+    for place, line in _in_order(_in_lines(_both_ends(text.strip()))):
+        if place not in given:
+            given.add(place)
+            yield place, line
+
+
+def _in_order(body: str) -> Iterator[Line]:
+    """Give them; a line may come more than once."""
     told = list(islice(_told(body), _MOST_TOLD))
     rare = _rare_lines(body)
     if rare:
@@ -88,9 +96,13 @@ def _rare_lines(body: str) -> list[Line]:
     often = Counter([shape for _, _, shape in lines])
     most = max(1, len(lines) // _RARE)
     rare = [(place, line) for place, line, shape in lines if often[shape] <= most]
-    if _SHAPELESS * len(rare) > len(lines):
+    # what a program begins and ends with is rare in any case, and says the least
+    ends = (lines[0][0], lines[-1][0])
+    inner = [line for line in rare if line[0] not in ends]
+    if _SHAPELESS * len(inner) > len(lines) - len(ends):
         return []
-    return [(place, on_one_line(line[:_LONGEST_LINE])) for place, line in rare]
+    inner += [line for line in rare if line[0] in ends]
+    return [(place, on_one_line(line[:_LONGEST_LINE])) for place, line in inner]
 
 
 def _told(body: str) -> Iterator[Line]:

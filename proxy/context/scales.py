@@ -4,14 +4,16 @@ What is forgotten is weighed again, to the same result.
 """
 
 from collections import OrderedDict
+from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from proxy.context.weights import Weight, weight, weight_of_tools
+from proxy.context.weights import Weight, weighing, weight, weight_of_tools
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
 Kept = TypeVar("Kept")
 
+_LONG = 65_536  # bytes, which take a few milliseconds
 CAPACITY = 16_384  # messages, 184 bytes for each: the histories of a hundred long sessions
 
 
@@ -31,6 +33,12 @@ class Scales:
             return self._kept(self._messages, key, weight(message))
         self._messages.move_to_end(key)
         return known
+
+    def weighing(self, messages: Iterable[Message]) -> Generator[None, None, None]:
+        """Weigh the long messages among these, and yield wherever somebody else may run."""
+        for message in messages:
+            if len(message.source) > _LONG and (key := hash(message.source)) not in self._messages:
+                self._kept(self._messages, key, (yield from weighing(message)))
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
         """Weigh the tools of a request."""

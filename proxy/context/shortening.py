@@ -6,7 +6,7 @@ Limits are in pieces, so that the words do not depend on a model; what they cost
 
 import re
 
-from proxy.context.pieces import clip, clip_start, count_pieces
+from proxy.context.pieces import clip, clip_start, count_pieces, is_within
 from proxy.context.salience import on_one_line, salient_lines
 from proxy.conversation import json
 from proxy.conversation.messages import Message
@@ -20,7 +20,7 @@ _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long
 _BETWEEN = " | "
-_VALUE = re.compile(r"[^\s\d]*\d")
+_VALUE = re.compile(r"[^\s\d]*\d\S*")
 
 
 def stub(call: ToolCall, text: str) -> str:
@@ -40,22 +40,24 @@ def gist(text: str, limit: int) -> str:
         share = min(_PER_LINE, left - 1)
         if share < _LEAST_PER_LINE:
             break
-        if place not in kept:
-            kept[place] = _clip_around(line, share)
-            left -= count_pieces(kept[place]) + 1
+        kept[place] = _clip_around(line, share)
+        left -= count_pieces(kept[place]) + 1
     return _BETWEEN.join(kept[place] for place in sorted(kept) if kept[place])
 
 
 def _clip_around(line: str, limit: int) -> str:
     """Keep the part of a line that has its value."""
-    if len(line) <= limit or count_pieces(line) <= limit:
+    if is_within(line, limit):
         return line
     found = _VALUE.search(line)
     start = found.start() if found else 0
     if count_pieces(line[:start]) > limit // 3:
         start = line.find(" ", max(0, start - _BEFORE), start) + 1 or start
-        return clip(line[start:], limit)
-    return clip(line, limit)
+    else:
+        start = 0
+    if found and count_pieces(line[start : found.end()]) >= limit:
+        start = found.start()
+    return clip(line[start:], limit)
 
 
 def head_and_tail(text: str, limit: int, share: float) -> str:

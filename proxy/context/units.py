@@ -4,14 +4,14 @@ A unit is what an assistant said together with the results of its calls, or a me
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The result of a call, at its place in the history."""
 
     place: int
@@ -19,23 +19,22 @@ class Result:
     message: Message
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct):
     """Messages that belong together, by their places; `results` answer the first one's calls.
 
-    `number` counts the groups with calls before this one, and `missing` the results still due. A
-    unit is a group if tools were called in it.
+    `number` counts the groups with calls before this one, and `missing` the results still due.
     """
 
     message: Message
     places: list[int]
     number: int
     missing: int = 0
-    results: list[Result] = field(default_factory=list)
-    is_group: bool = field(init=False)
+    results: list[Result] = []
 
-    def __post_init__(self) -> None:
-        self.is_group = bool(self.message.calls)
+    @property
+    def is_group(self) -> bool:
+        """Whether tools were called in it."""
+        return bool(self.message.calls)
 
 
 class Grouping:

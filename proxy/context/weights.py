@@ -4,9 +4,10 @@ Pieces and not bytes: for the same model, tokens differ by a third per byte betw
 tables, and by less than a tenth per piece.
 """
 
+from collections.abc import Generator
 from typing import NamedTuple
 
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_pieces, counting
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -39,9 +40,23 @@ def countable(message: Message) -> str:
 
 def weight(message: Message) -> Weight:
     """Weigh the words, names and arguments of a message, its thoughts, and what it shows."""
-    calls = sum(count_pieces(call.name) + count_pieces(call.arguments) for call in message.calls)
-    words = count_pieces(message.text) + calls
-    return Weight(words, count_pieces(_thoughts(message)), _media(message))
+    parts = weighing(message)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: Weight = end.value
+            return found
+
+
+def weighing(message: Message) -> Generator[None, None, Weight]:
+    """Weigh a message of any size, and yield wherever somebody else may run."""
+    words = yield from counting(message.text)
+    for call in message.calls:
+        words += yield from counting(call.name)
+        words += yield from counting(call.arguments)
+    thoughts = yield from counting(_thoughts(message))
+    return Weight(words, thoughts, _media(message))
 
 
 def weight_of_tools(tools: tuple[Tool, ...]) -> int:

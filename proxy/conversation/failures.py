@@ -5,6 +5,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.reminders import without_reminders
 
 _WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
+_LONGEST_WORD = max(map(len, _WORDS))
 _KEYS = ("isError", "is_error")
 
 
@@ -12,7 +13,7 @@ def has_failed(result: str) -> bool:
     """Tell whether a result reports a failure, in the ways in which tools commonly do."""
     text = result.lstrip()
     if not text.startswith("{"):
-        return text.casefold().startswith(_WORDS)
+        return text[:_LONGEST_WORD].casefold().startswith(_WORDS)
     report = _object_in(without_reminders(text))
     if any(report.get(key) is True for key in _KEYS):
         return True

@@ -4,6 +4,7 @@ What is done to a conversation is decided in `context`, from the history alone; 
 calls to the backend that tell what things cost, and what was learnt from them, for each model.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -115,6 +116,7 @@ class Fitting:
         self, written: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
     ) -> Compaction:
         """Choose what is done to a conversation; nothing where no window is known."""
+        await self._weigh(written.messages)
         mode = mode or self._policy.mode
         if mode is FittingMode.OFF or known.window is None:
             return NoCompaction()
@@ -122,6 +124,7 @@ class Fitting:
         window = self._policy.window(known.window, book.doubt)
         room = window.budget(written.request.reserved).room
         asked = written.question()
+        await self._weigh(asked.messages)
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
@@ -178,6 +181,11 @@ class Fitting:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
         _remember(self._sessions, key, now, _MOST_SESSIONS)
+
+    async def _weigh(self, messages: Sequence[Message]) -> None:
+        """Weigh what is so long that nobody else could be served meanwhile."""
+        for _ in self._scales.weighing(messages):
+            await asyncio.sleep(0)
 
     async def _count(self, book: TokenBook, written: Draft, headers: Headers) -> None:
         """Ask the backend for what an estimate would leave in doubt."""

@@ -123,11 +123,27 @@ def behind_which_prose(spelling: Spelling) -> Iterator[Case]:
         yield expect("before a paragraph", spelling, reply, PARIS)
 
 
+INLINE = (
+    'call:get_weather{city:<|"|>Paris<|"|>}',
+    "[get_weather(city='Paris')]",
+    '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+)
+
+
+def on_the_line(spelling: Spelling) -> Iterator[Case]:
+    """Write a plain call on the line that announces it."""
+    call = spelling.one(PARIS)
+    if call in INLINE:
+        for prose in ("I'll check: ", "Let me look that up. ", "Je vais regarder : "):
+            yield expect(f"on the line of {prose!r}", spelling, prose + call, PARIS)
+
+
 Situation = Callable[[Spelling], Iterator[Case]]
 
 SITUATIONS: dict[str, Situation] = {
     "alone": alone,
     "behind prose": behind_prose,
+    "on the line of prose": on_the_line,
     "in a row": in_a_row,
     "in white space": in_space,
     "without its closing mark": without_closer,

@@ -1,18 +1,17 @@
 """Hard negatives, one file for each way in which a call that nobody meant gets into a reply.
 
-A reply stands below a line of its own with its title. Behind an arrow the title names the calls
-that are meant; the client may get these, or the first of them, and nothing else. Where a call is
-broken around another one, it is not judged here what becomes of the outer one, of `OUTER`.
+A reply stands below a line of its own with its title. Behind an arrow stands the call that is
+meant: its name, and its arguments if there are any. The client may get that one and nothing else.
 """
 
 from functools import cache
 from pathlib import Path
 
+from proxy.conversation import json
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import Case, ask
 from tests.corpus.spellings import Call
 
-OUTER = "write_note"
 FOLDER = Path(__file__).with_name("negatives")
 _MARK = "=== "
 _ARROW = " => "
@@ -32,5 +31,8 @@ def _cases_in(path: Path) -> list[Case]:
 
 def _case(head: str, _: str, reply: str) -> Case:
     title, _, meant = head.partition(_ARROW)
-    calls: tuple[Call, ...] = tuple((name, {}) for name in meant.split())
+    name, _, written = meant.partition(" ")
+    arguments = json.parse(written or "{}")
+    assert isinstance(arguments, dict)
+    calls: tuple[Call, ...] = ((name, arguments),) if name else ()
     return Case(title, reply.removesuffix("\n"), ask(), calls, TextPolicy.ACCEPT)

@@ -1,7 +1,9 @@
 """Conversations that outgrow the window, through the whole HTTP path."""
 
+import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -320,3 +322,36 @@ async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left
     assert (answer.status, answer.error is not None) == (400, True)
     assert 2 <= len(asked) <= 9
     assert asked == sorted(set(asked), reverse=True)
+
+
+@dataclass
+class Watching(TokenizingBackend):
+    """Remembers when it was asked to count, and what had happened before."""
+
+    happened: list[str] = field(default_factory=list)
+
+    async def count_texts(
+        self, texts: Sequence[str], headers: dict[str, str]
+    ) -> tuple[int, ...] | None:
+        self.happened.append("counted")
+        return await super().count_texts(texts, headers)
+
+
+async def test_a_process_answers_while_it_weighs_a_result_of_megabytes() -> None:
+    watching = Watching(tokenize=lambda text: len(text) // 4)
+    long = "7" * 3_000_000
+    call, result = step(0)
+    assert isinstance(result, dict)
+    messages = [SYSTEM, QUESTION, call, {**result, "content": long}]
+    body = json.dump(request(messages=messages))
+    async with in_front_of(watching, None, ScriptedBackend()) as front:
+        await front.ask(conversation(1))  # now the model is known
+        watching.happened.clear()
+        asking = asyncio.create_task(front.send(body))
+        while not asking.done():
+            alive = await front.client.get("/healthz")
+            watching.happened.append("answered")
+            assert alive.status_code == 200
+        answer = await asking
+    assert answer.status == 200
+    assert watching.happened.index("counted") > 40, watching.happened

@@ -86,6 +86,10 @@ _ACCOUNT = re.compile(
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
     _FLAGS,
 )
+# With these words a call is handed over.
+_PRESENTED = re.compile(
+    r"\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z", _FLAGS
+)
 
 
 def announces(words: str) -> bool:
@@ -102,6 +106,11 @@ def gives_account(words: str) -> bool:
     """Tell whether the last sentence of `words` is about what somebody else writes or wrote."""
     is_any = _ACCOUNT.search(words) is not None
     return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
+
+
+def presents(words: str) -> bool:
+    """Tell whether `words` say of what follows that it is the call."""
+    return _PRESENTED.search(words) is not None
 
 
 def _last_sentence(words: str) -> str:

@@ -1,10 +1,12 @@
 """What a scanner may be doing, as data; how it gets from one to another is told there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from proxy.guardrails.rescue.announcements import announces, gives_account
+from proxy.guardrails import announcement
+from proxy.guardrails.rescue.announcements import announces, gives_account, presents
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.values.literals import Literals
@@ -41,6 +43,16 @@ class Beginning:
     def is_account(self) -> bool:
         """Whether the words are about what somebody else writes."""
         return gives_account(self.words)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the opening stands on the line of other words."""
+        return self.opening.startswith(" ")
+
+    def announces_act(self, tools: Sequence[str]) -> bool:
+        """Tell whether a sentence ends here with which the model announces that it acts now."""
+        is_told = self.is_account or not self.is_sentence_start
+        return not is_told and (announcement.announces(self.words, tools) or presents(self.words))
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -60,6 +61,9 @@ CONTROL_BEGINNINGS = (
     *("<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<start_function_call>"),
 )
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
+# A control token that no family here is known to write, alone at the end.
+_TOKEN = re.compile(r"<[|｜][^\s<>|｜]+[|｜]>\s*")
+_TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?")
 # What models write when they invent the result of their own call, with its end.
 INVENTED_RESULTS = {
     "<tool_response>": Literals(("</tool_response>",)),
@@ -76,12 +80,22 @@ INVENTED_RESULTS = {
 }
 
 
-def closer_in(literal: str, rest: str) -> str:
-    """Return the stray closing mark that was found, or the half of one that ends the reply."""
+def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
+    """Return the stray closing mark that was found, or what ends the reply instead of one.
+
+    That is the half of a mark, or a control token that nobody knows: no sentence ends with it.
+    None where more text is needed; `is_all` if as much of the `rest` is there as is looked at.
+    """
+    if literal is None or literal in THOUGHT_ENDS:
+        return None if literal is None else ""
     if literal:
         return literal if literal in STRAY_CLOSERS else ""
-    is_half = len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS)
-    return rest if is_half else ""
+    if is_all and len(rest) > 1 and any(closer.startswith(rest) for closer in STRAY_CLOSERS):
+        return rest
+    if _TOKEN_BEGINS.fullmatch(rest) is None:
+        return ""
+    is_token = len(rest) < LONGEST_CLOSER and _TOKEN.fullmatch(rest) is not None
+    return (rest if is_token else "") if is_all else None
 
 
 class Either(Literals):
@@ -136,6 +150,10 @@ class Openings:
     def candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
         """Return what can begin where `literal` stands, in a place that is one of `places`."""
         return [pair for pair in self.that_fit(literal) if pair[1].place in places]
+
+    def are_marked(self, literal: str) -> bool:
+        """Tell whether anything that can begin where `literal` stands is marked."""
+        return any(syntax.is_marked for _, syntax in self.that_fit(literal))
 
     def stand_in(self, text: str) -> bool:
         """Tell whether more than control tokens stands in a text that is not the reply's first."""

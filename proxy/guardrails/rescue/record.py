@@ -72,6 +72,13 @@ class Record:
         if not self.siblings.must_end_reply:
             self.release()
 
+    def objection_at_end(self, found: Found, *, cut_off: bool) -> Reason | None:
+        """Tell what forbids a call behind which the reply ends."""
+        if cut_off and not (found.is_marked and found.closed):
+            return Reason.CUT_OFF
+        is_offered = found.is_marked or self.siblings.offers(found)
+        return None if is_offered else Reason.NOT_OFFERED
+
     def join(self, found: Found, gap: str = "", joint: str = "") -> None:
         """Let a call wait for what becomes of the next one; `joint` is the end of the `gap`."""
         self._row.append(Joined(found, gap, joint.strip()))

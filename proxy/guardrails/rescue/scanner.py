@@ -106,7 +106,7 @@ class Scanner:
                 self._cursor.pass_rest()
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case Behind(Found() as found, gap):
-                reason = self._objection(found, cut_off=cut_off)
+                reason = self._record.objection_at_end(found, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, found.source + "".join(gap))
                 else:
@@ -209,11 +209,18 @@ class Scanner:
         if self._record.begun.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
-        elif outcome.is_bare and self._record.begun.is_account:
+        elif outcome.is_bare and not self._may_be_bare(found):
             self._record.refuse(None, source)
         else:
             self._take(found, is_doubtful=outcome.is_doubtful)
         return True
+
+    def _may_be_bare(self, found: Found) -> bool:
+        """Tell whether plain calls may count: behind a sentence it has to announce an act."""
+        begun = self._record.begun
+        if not begun.is_inline:
+            return not begun.is_account
+        return begun.announces_act([call.name for call in found.calls]) and self._is_fit(found)
 
     def _read_in_vain(self, attempt: Attempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
@@ -264,10 +271,10 @@ class Scanner:
         if "\n" in space:
             self._certify(state, is_mark_next=False)
         literal = self._cursor.here(self._openings.behind_call)
-        if literal is None or self._cursor.is_exhausted:
+        rest, is_all = self._cursor.glimpse(LONGEST_CLOSER)
+        closer = closer_in(literal, rest, is_all=is_all)
+        if literal is None or closer is None or not rest:
             return False
-        closer = closer_in(literal, self._cursor.glimpse(LONGEST_CLOSER)[0])
-        closer = "" if literal in THOUGHT_ENDS else closer
         literal = literal or closer
         if literal and not closer:
             self._certify(state, is_mark_next=literal not in SPECIAL_TOKENS)
@@ -322,7 +329,7 @@ class Scanner:
     def _leave_unmarked(self, found: Found, gap: str, literal: str) -> None:
         """Keep an unmarked call with which the reply began for the marked one behind it."""
         is_first = self._record.begun.is_first and self._record.begun.opening != _FENCE
-        if is_first and self._is_marked(literal) and self._record.siblings.offers(found):
+        if is_first and self._openings.are_marked(literal) and self._record.siblings.offers(found):
             self._record.join(found, gap)
         else:
             self._record.refuse_call(None, found, gap)
@@ -350,18 +357,16 @@ class Scanner:
 
     def _may_join(self, literal: str, joint: str) -> bool:
         """Tell whether a call may wait for the one behind `joint`: words join only like to like."""
-        is_word = any(map(str.isalpha, joint))
-        return self._is_marked(literal) and (literal == self._record.begun.opening or not is_word)
-
-    def _is_marked(self, literal: str) -> bool:
-        return any(syntax.is_marked for _, syntax in self._openings.that_fit(literal))
+        is_like = literal == self._record.begun.opening or not any(map(str.isalpha, joint))
+        return is_like and self._openings.are_marked(literal)
 
     def _is_apart(self, found: Found, ahead: Ahead) -> bool:
         """Tell whether a call counts although words follow: fit for its tool, alone on its line."""
-        if not ahead.may_stand_apart(found, self._record.begun):
-            return False
-        is_fit = self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
-        return is_fit and not self._openings.stand_in(ahead.line)
+        may = ahead.may_stand_apart(found, self._record.begun) and self._is_fit(found)
+        return may and not self._openings.stand_in(ahead.line)
+
+    def _is_fit(self, found: Found) -> bool:
+        return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
     def _end_behind(self, state: Behind) -> None:
         """Go on behind the end of thoughts in which a call was the last thing."""
@@ -378,13 +383,6 @@ class Scanner:
         self._cursor.advance(len(literal))
         self._state = Behind(None)
         return True
-
-    def _objection(self, found: Found, *, cut_off: bool) -> Reason | None:
-        """Tell what forbids a call at the end of the reply."""
-        if cut_off and not (found.is_marked and found.closed):
-            return Reason.CUT_OFF
-        is_offered = found.is_marked or self._record.siblings.offers(found)
-        return None if is_offered else Reason.NOT_OFFERED
 
 
 def find_calls(

@@ -63,6 +63,43 @@ def test_the_latest_steps_are_told_in_the_order_of_the_history() -> None:
     assert len(lines) > 5
 
 
+def noted(number: int) -> tuple[Message, ...]:
+    """Make a step whose outcome has two values and a word that is none."""
+    call = ToolCall(f"call_{number}", "look", "{}")
+    told = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
+    return assistant_message("", (call,)), tool_result(call.id, told)
+
+
+def test_of_steps_that_are_told_of_no_more_ids_paths_and_codes_are_kept() -> None:
+    told = digest(400, *(message for number in range(14) for message in noted(number)))
+    lines = told.message().text.splitlines()
+    short = [line for line in lines if line.startswith("- src")]
+    assert told.left_out == 0
+    assert short == [f"- src/part_{number}.py PAY-{number:05}" for number in range(len(short))]
+    assert len(lines) == 1 + 14 > 1 + len(short) > 3
+    assert COUNTS.of(told.message()) <= told.size <= 400
+
+
+def test_what_is_kept_of_them_never_takes_the_room_of_the_latest_steps() -> None:
+    told = digest(400, *(message for number in range(90) for message in noted(number)))
+    lines = told.message().text.splitlines()
+    whole = [line for line in lines if line.startswith("- look")]
+    short = [line for line in lines if line.startswith("- src")]
+    assert whole[-1].startswith("- look -> src/part_89.py: found")
+    assert len(whole) > 3
+    assert len(short) > 3
+    assert lines[1] == f"- ({90 - len(whole) - len(short)} steps before these are left out)"
+    assert COUNTS.of(told.message()) <= told.size <= 400
+
+
+def test_a_value_that_was_cut_is_none() -> None:
+    call = ToolCall("a", "look", "{}")
+    steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
+    told = digest(110, *steps, *noted(2), *noted(3), *noted(4))
+    assert "PAY-777" not in told.message().text
+    assert told.left_out == 1
+
+
 def test_it_never_costs_more_than_it_says_and_that_is_never_more_than_its_room() -> None:
     for count in range(1, 50):
         told = digest(400, *many(count))
@@ -86,6 +123,11 @@ def test_a_copy_goes_its_own_way() -> None:
     copied.add(units(*step(9, 30))[0])
     assert told.message() == before != copied.message()
     assert copied.size > told.size
+    few = digest(200, *(message for number in range(9) for message in noted(number)))
+    before = few.message()
+    copied = few.copy()
+    copied.add(units(*noted(9))[0])
+    assert few.message() == before != copied.message()
 
 
 def test_no_line_is_too_long() -> None:

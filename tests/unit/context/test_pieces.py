@@ -1,10 +1,24 @@
+from collections.abc import Generator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.pieces import clip, clip_start, count_pieces
+from proxy.context.pieces import clip, clip_start, count_pieces, counting, is_within
 
 LIMITS = st.integers(0, 30)
+
+
+def to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
+    """Return what was counted, and how often others could have run meanwhile."""
+    slices = 0
+    while True:
+        try:
+            next(counts)
+        except StopIteration as end:
+            count: int = end.value
+            return count, slices
+        slices += 1
 
 
 @pytest.mark.parametrize(
@@ -23,6 +37,21 @@ LIMITS = st.integers(0, 30)
 )
 def test_pieces_are_counted(text: str, count: int) -> None:
     assert count_pieces(text) == count
+
+
+TEXTS = st.text(st.sampled_from("ab  \n1.é"), max_size=80) | st.text()
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_in_slices_it_is_as_many(text: str, most: int) -> None:
+    count, slices = to_end(counting(text, most))
+    assert count == count_pieces(text)
+    assert slices == count // most
+
+
+@given(TEXTS, LIMITS)
+def test_whether_a_text_has_room_is_told_without_counting_all_of_it(text: str, limit: int) -> None:
+    assert is_within(text, limit) == (count_pieces(text) <= limit)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.context.replay import Replay, Rules
+from proxy.context.shortening import head_and_tail, with_content
 from proxy.context.written import Written
 from proxy.conversation.messages import (
     Message,
@@ -115,6 +116,38 @@ def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
         [place] for place in range(1, 1 + len(walked.cuts.folded))
     ]
     assert walked.size <= 1_350
+
+
+class Heard(Pieces):
+    """Remembers how long the texts are that it counts."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def of(self, message: Message) -> int:
+        self.lengths.append(len(message.text))
+        return super().of(message)
+
+
+@pytest.mark.parametrize("doublings", [0, 3, 6, 9])
+def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doublings: int) -> None:
+    call, long = step(0, 1_500)
+    result = tool_result("call_0", (long.text + "\n") * 2**doublings)
+    heard = Heard()
+    walked = Replay(RULES, heard, 1_000, FIXED, written=Written())
+    for message in (QUESTION, call, result):
+        walked.add(message)
+    walked.settle()
+    left = whole = Pieces().of(result)
+    room = int(RULES.high * 1_000) - Pieces().prompt((QUESTION, call))
+    trimmed = result
+    while Pieces().of(trimmed) > room:
+        limit = left // 2 - Pieces.overhead
+        left = (left + 1) // 2
+        trimmed = with_content(result, head_and_tail(result.text, limit, limit / whole))
+    assert walked.cuts.trims == {2: trimmed}
+    lengths = {length for length in heard.lengths if length != len(result.text)}
+    assert max(lengths) < 8 * 1_000 * 6
 
 
 def test_the_longest_results_are_halved_until_all_fits() -> None:

@@ -48,6 +48,17 @@ def test_of_lines_of_another_kind_those_with_a_word_and_those_with_a_value_go_fi
     ]
 
 
+def test_what_a_program_begins_and_ends_with_comes_after_what_stands_between() -> None:
+    text = "\n".join(["src/a_1.py: 12 lines", *LOG[:8], "gave up with PAY-1", "next: 7"])
+    assert first(text, 3) == ["gave up with PAY-1", "src/a_1.py: 12 lines", "next: 7"]
+
+
+def test_a_few_lines_of_another_kind_are_rare_in_a_short_result_too() -> None:
+    odd = ["from src/b_2.py line 12", "gave up with PAY-1", "stuck (7)"]
+    text = "\n".join(["src/a_1.py: 12 lines", *LOG[:4], *odd, *LOG[4:8], "next: 7"])
+    assert set(first(text, 3)) == set(odd)
+
+
 def test_where_all_lines_are_alike_errors_come_after_both_ends() -> None:
     log = [
         line.replace("INFO", "ERROR") if place % 3 == 0 else line for place, line in enumerate(LOG)

@@ -33,6 +33,14 @@ def test_it_remembers_the_latest_messages_and_no_more() -> None:
     assert scales.weigh(second) == remembered
 
 
+def test_long_messages_are_weighed_in_slices_and_only_once() -> None:
+    scales = Scales()
+    short, long = history(said("user", "one line"), said("user", "a line of many\n" * 9_000))
+    assert len(list(scales.weighing((short, long)))) > 5
+    assert scales.weigh(long) == weight(long)
+    assert list(scales.weighing((short, long))) == []
+
+
 def test_tools_are_told_apart_by_what_they_say_and_their_order() -> None:
     assert key_of_tools((LOOK, FIND)) == key_of_tools((LOOK, FIND))
     assert len({key_of_tools(tools) for tools in ((), (LOOK,), (LOOK, FIND), (FIND, LOOK))}) == 4

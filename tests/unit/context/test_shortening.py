@@ -62,6 +62,8 @@ def test_of_a_line_that_is_too_long_the_part_with_the_value_is_kept() -> None:
     assert "PAY-60123" in gist(f"{before}PAY-60123", 16)
     assert gist(before, 10).startswith("it was tried")
     assert gist(f"order 60123 {before}", 10).startswith("order 60123")
+    assert gist("charged 4f3a-b2c3d4 a second time", 13) == "4f3a-b2c3d4…"
+    assert gist("charged 4f3a-b2c3d4 a second time", 14) == "charged 4f3a-b2c3d4…"
 
 
 def test_a_long_text_keeps_both_ends() -> None:

@@ -136,6 +136,30 @@ def test_the_window_may_be_made_to_count_as_smaller() -> None:
     assert raised.value.window == 1000
 
 
+@pytest.mark.parametrize("window", [2000, None])
+def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
+    result = tool_result("c0", "a line of many words\n" * 60_000)
+    asked = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
+    long = draft(make_request(user_message("Hi"), asked, result), Policy())
+    happened: list[str] = []
+
+    async def other() -> None:
+        for _ in range(50):
+            happened.append("other")
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        fitting = Fitting(ScriptedBackend(), ContextPolicy())
+        running = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        await fitting.compaction(long, replace(KNOWN, window=window), {})
+        happened.append("fitted")
+        await running
+
+    asyncio.run(both())
+    assert happened == ["other"] * 50 + ["fitted"]
+
+
 class Counted(ScriptedBackend):
     """Remembers which texts it counted."""
 

@@ -46,10 +46,27 @@ def read_calls(
     if isinstance(value, Unreadable):
         is_other = value.problem is Problem.UNWANTED
         return NotACall(Reason.NOT_A_CALL if is_other else Reason.BROKEN)
+    if _is_ambiguous(value.value):
+        return NotACall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     return Calls(calls, value.is_closed) if calls else NotACall(Reason.NOT_A_CALL)
+
+
+def _is_ambiguous(value: JsonValue) -> bool:
+    """Tell whether a call is among the values of which two names or two arguments are written."""
+    items = value if isinstance(value, list) else [value]
+    return any(_has_two_readings(item) for item in items if isinstance(item, dict))
+
+
+def _has_two_readings(item: JsonObject) -> bool:
+    inner = item.get("function")
+    written = [item, inner] if isinstance(inner, dict) else [item]
+    names = {name for one in written if isinstance(name := one.get("name"), str)}
+    arguments = [one[key] for one in written for key in ARGUMENT_KEYS if key in one]
+    is_called = bool(_name_in(item))
+    return is_called and (len(names) > 1 or any(one != arguments[0] for one in arguments[1:]))
 
 
 def read_arguments(

@@ -15,6 +15,7 @@ from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pa
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.syntaxes.fenced_json import FencedJson
 from proxy.guardrails.rescue.syntaxes.functionary import CONTENT, MARK
+from proxy.guardrails.rescue.syntaxes.inline_calls import CodeWord, InlineCalls
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
 from proxy.guardrails.rescue.syntaxes.tool_marks import (
@@ -155,14 +156,18 @@ def _behind_name(cursor: Cursor, name: str) -> Reading:
 
 def named_after(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     """Return the syntaxes that can be read only where these tools are offered."""
-    known = ((tool.name, _parameters(tool)) for tool in tools if _NAME.fullmatch(tool.name))
-    return _syntaxes(tuple(known))
+    readable = [tool for tool in tools if _NAME.fullmatch(tool.name)]
+    demanding = tuple(tool.name for tool in readable if _demands(tool))
+    return _syntaxes(tuple((tool.name, _parameters(tool)) for tool in readable), demanding)
 
 
 @lru_cache(maxsize=64)
-def _syntaxes(tools: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Syntax, ...]:
+def _syntaxes(
+    tools: tuple[tuple[str, frozenset[str]], ...], demanding: tuple[str, ...]
+) -> tuple[Syntax, ...]:
     if not tools:
         return ()
+    inline = (InlineCalls(demanding), CodeWord()) if demanding else ()
     tags = ToolTags(tools)
     names = [name for name, _ in tools]
     fenced = FencedJson((tags,), "fenced_tags")
@@ -170,7 +175,14 @@ def _syntaxes(tools: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Syntax, ..
         *(tags, ToolAttributes(tools), ToolWords(names), fenced),
         *(ToolArguments(names), ToolArgumentsInText(names)),
         *(ToolRecipients(names), ToolRecipientsAtStart(names), ToolPairs(dict(tools))),
+        *inline,
     )
+
+
+def _demands(tool: Tool) -> bool:
+    """Tell whether a tool requires arguments."""
+    required = tool.parameters.get("required") if isinstance(tool.parameters, dict) else None
+    return isinstance(required, list) and bool(required)
 
 
 def _parameters(tool: Tool) -> frozenset[str]:

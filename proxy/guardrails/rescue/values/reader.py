@@ -2,7 +2,8 @@
 
 Beyond RFC 8259 it accepts what models write and can mean only one thing: Python's literals, single
 quotes, trailing and missing commas, comments, bare keys, raw control characters and quotation
-marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a value.
+marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a value,
+and never chooses between two values of one member.
 """
 
 import re
@@ -237,9 +238,9 @@ class _Reader:
 
     def _take_members(self, innermost: Open, members: JsonObject, text: str) -> int:
         run = (KEYWORDS if innermost.closer == ")" else MEMBERS).at_start_of(text)
-        if run is None:
+        if run is None or not members.keys().isdisjoint(run.members):
             return 0
-        self._is_strict &= run.is_strict and members.keys().isdisjoint(run.members)
+        self._is_strict &= run.is_strict
         self._size += run.size
         members |= run.members
         return run.length
@@ -268,7 +269,8 @@ class _Reader:
     def _behind(self, value: JsonValue) -> Waiting[_Outcome]:
         """Put a value into the innermost container and read on behind it."""
         innermost = self._open[-1]
-        self._put(innermost, value)
+        if not self._put(innermost, value):
+            return Unreadable(Problem.UNEXPECTED)
         char = self._visible() or (yield from self._space())
         if char == "," and self._doubt is not Doubt.UNPAIRED:
             self._cursor.advance(1)
@@ -296,13 +298,15 @@ class _Reader:
         self._is_strict = False
         return _Step.MEMBER
 
-    def _put(self, innermost: Open, value: JsonValue) -> None:
-        if isinstance(innermost.container, list):
-            innermost.container.append(value)
-            return
+    def _put(self, innermost: Open, value: JsonValue) -> bool:
+        """Put a value into a container; False where it contradicts what stands there already."""
+        members, key = innermost.container, innermost.key or ""
+        if isinstance(members, list):
+            members.append(value)
+            return True
         if self._watcher is not None:
             self._watcher.leaves(self._path())
-        innermost.container[innermost.key or ""] = value
+        return members.setdefault(key, value) == value
 
     def _path(self) -> list[str | None]:
         return [container.key for container in self._open]

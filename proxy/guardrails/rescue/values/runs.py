@@ -87,17 +87,17 @@ class Runs(Generic[Members]):
         if not written:
             return None
         document = self._opening + written + self._closing
-        members, is_strict = self._parsed(document, is_strict=True), True
+        members, is_strict = self._parsed(document), True
         if members is None:
             document = _FOREIGN.sub(_in_json, document)
-            members, is_strict = self._parsed(document, is_strict=False), False
+            members, is_strict = self._parsed(document), False
         size = sum(map(document.count, ",[{"))
         return None if members is None else Run(members, length, size, is_strict)
 
-    def _parsed(self, document: str, *, is_strict: bool) -> Members | None:
+    def _parsed(self, document: str) -> Members | None:
         try:
             members: Members = jiter.from_json(
-                document.encode(), allow_inf_nan=False, catch_duplicate_keys=is_strict
+                document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
             )
         except ValueError:
             return None

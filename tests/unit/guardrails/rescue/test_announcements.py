@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.announcements import announces, gives_account
+from proxy.guardrails.rescue.announcements import announces, gives_account, presents
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,14 @@ def test_what_somebody_else_writes_is_an_account(words: str) -> None:
 )
 def test_only_the_last_sentence_gives_an_account(words: str) -> None:
     assert not gives_account(words)
+
+
+def test_a_call_is_presented_with_few_words() -> None:
+    for words in (
+        "Here's the tool call:",
+        "So here is the function call: ",
+        "HERE'S THE TOOL-CALL.",
+    ):
+        assert presents(words)
+    for words in ("Here's a tool call:", "Here is the call", "Here is the tool call that failed:"):
+        assert not presents(words)

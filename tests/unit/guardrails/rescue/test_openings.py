@@ -1,4 +1,8 @@
-from proxy.guardrails.rescue.openings import Openings, closer_in, openings_of
+# ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
+
+import pytest
+
+from proxy.guardrails.rescue.openings import LONGEST_CLOSER, Openings, closer_in, openings_of
 from proxy.guardrails.rescue.syntax import Place
 from proxy.guardrails.rescue.syntaxes.bare_json import BareJson
 from proxy.guardrails.rescue.syntaxes.hermes import Hermes
@@ -39,12 +43,35 @@ def test_the_same_syntaxes_are_prepared_once() -> None:
     assert openings_of((BARE, HERMES)) is openings_of((BARE, HERMES))
 
 
-def test_a_closing_mark_may_be_half_at_the_end_of_the_reply() -> None:
-    assert closer_in("</tool_call>", "</tool_call>x") == "</tool_call>"
-    assert closer_in("<tool_call>", "<tool_call>") == ""
-    assert closer_in("", "</tool_c") == "</tool_c"
-    assert closer_in("", "<") == ""
-    assert closer_in("", "</b") == ""
+@pytest.mark.parametrize(
+    ("literal", "rest", "found"),
+    [
+        ("</tool_call>", "</tool_call>x", "</tool_call>"),
+        ("<tool_call>", "<tool_call>", ""),
+        ("</think>", "</think>", ""),
+        ("", "</tool_c", "</tool_c"),
+        ("", "<", ""),
+        ("", "</b", ""),
+        ("", "<|that_is_all|>", "<|that_is_all|>"),
+        ("", "<｜fin｜> \n", "<｜fin｜> \n"),
+        ("", "<|that_is", ""),
+        ("", "<|that is all|>", ""),
+        ("", "<|end_of_it|>.", ""),
+        ("", f"<|{'x' * LONGEST_CLOSER}"[:LONGEST_CLOSER], ""),
+    ],
+)
+def test_what_may_end_a_reply_behind_a_call(literal: str, rest: str, found: str) -> None:
+    assert closer_in(literal, rest, is_all=True) == found
+
+
+@pytest.mark.parametrize("rest", ["<", "<|", "<|fin", "<|fin|", "<|fin|>", "<|fin|> "])
+def test_a_control_token_that_nobody_knows_counts_at_the_end_only(rest: str) -> None:
+    assert closer_in("", rest, is_all=False) is None
+    assert closer_in("", f"{rest}~ x", is_all=False) == ""
+
+
+def test_an_undecided_mark_needs_more_text() -> None:
+    assert closer_in(None, "</tool", is_all=False) is None
 
 
 def test_the_openings_of_one_clients_tools_join_the_others() -> None:

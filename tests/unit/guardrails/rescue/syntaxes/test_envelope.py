@@ -35,6 +35,41 @@ def test_every_envelope_is_a_call(envelope: JsonValue, is_marked: bool) -> None:
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "add", "name": "now", "arguments": {}}',
+        '{"name": "add", "arguments": {"a": 1}, "name": "now"}',
+        '{"name": "add", "arguments": {"a": 1}, "arguments": {"a": 2}}',
+        '{"name": "add", "arguments": {"a": 1, "a": 2}}',
+        '{"name": "add", "arguments": {"a": 1}, "parameters": {"a": 2}}',
+        '{"tool": "add", "arguments": {"a": 1}, "input": {"a": 2}}',
+        '{"name": "add", "function": {"name": "now", "arguments": {"a": 1}}}',
+        '{"name": "add", "arguments": {}, "function": {"name": "add", "arguments": {"a": 1}}}',
+        '[{"name": "now", "arguments": {}}, {"name": "add", "name": "now", "arguments": {}}]',
+        '[{"name": "now", "arguments": {}}, {"name": "add", "args": {}, "input": {"a": 1}}]',
+    ],
+)
+def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
+    found, _ = read(lambda c: read_calls(c, is_marked=is_marked), text)
+    assert found == NotACall(Reason.BROKEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "add", "name": "add", "arguments": {"a": 1}}',
+        '{"name": "add", "arguments": {"a": 1}, "arguments": {"a": 1}}',
+        '{"name": "add", "tool": "function", "arguments": {"a": 1}}',
+        '{"name": "add", "function": {"name": "add", "arguments": {"a": 1}}}',
+    ],
+)
+def test_what_is_only_said_twice_has_one_reading(text: str) -> None:
+    found, _ = read(lambda c: read_calls(c, is_marked=True), text)
+    assert found == Calls((CALL,))
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
 def test_a_list_is_as_many_calls(is_marked: bool) -> None:
     two: JsonValue = [{"name": "add", "arguments": {"a": 1}}, {"name": "now", "arguments": None}]
     assert calls_in(two, is_marked=is_marked) == (CALL, WrittenCall("now", {}))

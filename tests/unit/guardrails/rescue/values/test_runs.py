@@ -44,7 +44,6 @@ def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
         ("{'a': None, b: [1]}, 2,", [{"a": None, "b": [1]}], "2,"),
         ('{"a": 1} {"b": 2}\n[3], 4,', [{"a": 1}, {"b": 2}, [3]], "4,"),
         ('"a" "b"\n\'c\', 1, ', ["a", "b", "c"], "1, "),
-        ('{"a": 1, "a": 2}, {},', [{"a": 2}], "{},"),
     ],
 )
 def test_members_may_be_foreign_where_nothing_is_in_doubt(
@@ -80,7 +79,6 @@ def test_fewer_words_or_other_items_are_left_to_the_reader(text: str) -> None:
     [
         (MEMBERS, '"a": 1, "b": [], "c"', {"a": 1}, '"a": 1,'),
         (MEMBERS, "a: 1, 'b': 2, ", {"a": 1}, "a: 1,"),
-        (MEMBERS, '"a":1,"a":2,"b":3,', {"a": 2}, '"a":1,"a":2,'),
         (KEYWORDS, "a=1, b = {'c': 'd'}, e=5,", {"a": 1, "b": {"c": "d"}}, "a=1, b = {'c': 'd'},"),
     ],
 )
@@ -117,6 +115,8 @@ def test_members_of_objects_have_keys(
         (ITEMS, "truely, 1, 2,"),
         (ITEMS, '"\ud800", 1, 2,'),
         (ITEMS, "[" * (DEPTH + 1) + "]" * (DEPTH + 1) + ", 1, 2,"),
+        (ITEMS, '{"a": 1, "a": 2}, {}, 1,'),
+        (MEMBERS, '"a":1,"a":2,"b":3,'),
         (MEMBERS, "1: 2, 3: 4,"),
         (MEMBERS, "a=1, b=2, c=3,"),
         (MEMBERS, '"a": {} "b": {} "c": {},'),
