@@ -5,6 +5,8 @@ with aiohttp and 300 with httpx in front of that. It must not know what is asked
 """
 
 import asyncio
+import selectors
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +24,10 @@ KEEP_ALIVE = 4.0
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
 _LINE_MARKS = 4  # bytes of a header's line beside its name and value
+# The cheapest that takes any file descriptor; Windows has none but the last.
+_Selector: type[selectors.BaseSelector] = getattr(
+    selectors, "PollSelector", selectors.SelectSelector
+)
 
 
 class ConnectionPoolError(Exception):
@@ -99,8 +105,9 @@ class ConnectionPool:
     def _take(self) -> "Connection | None":
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_reusable:
+            if connection.is_reusable and not connection.has_news:
                 return connection
+            connection.close()
         return None
 
     async def _opened(self, deadline: float) -> "Connection":
@@ -176,6 +183,18 @@ class Connection(asyncio.Protocol):
         """Whether another exchange can begin; where something is unread nothing may be read."""
         is_read = self._is_over and not self._chunks
         return is_read and self._keeps_alive and self._failure is None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has come that the loop has not brought yet: nobody asked for it."""
+        if self._transport is None:
+            return False
+        connection: socket.socket = self._transport.get_extra_info("socket")
+        if connection.fileno() < 0:  # closed, and the loop is about to say so
+            return True
+        with _Selector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(0))
 
     def header(self, name: bytes) -> str:
         """Return a header by its lower-case name, empty where it is missing."""

@@ -51,8 +51,8 @@ class CodeWord:
     """`tool_code = NAME(...)` on a line of its own, as Gemma writes it where it forgets a fence."""
 
     name = "code_word"
-    openings = ("tool_code",)
-    place = Place.LINE_START
+    openings = ("\ntool_code",)
+    place = Place.ANYWHERE
     is_marked = False
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
@@ -61,6 +61,13 @@ class CodeWord:
         if (yield from cursor.literal("=")):
             yield from cursor.whitespace()
         return _bare((yield from read_python_calls(cursor)))
+
+
+class FirstCodeWord(CodeWord):
+    """The same as the first words of a reply."""
+
+    openings = ("tool_code",)
+    place = Place.REPLY_START
 
 
 def _bare(found: Calls | NotACall, *, may_be_open: bool = False) -> Calls | NotACall:

@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pa
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.syntaxes.fenced_json import FencedJson
 from proxy.guardrails.rescue.syntaxes.functionary import CONTENT, MARK
-from proxy.guardrails.rescue.syntaxes.inline_calls import CodeWord, InlineCalls
+from proxy.guardrails.rescue.syntaxes.inline_calls import CodeWord, FirstCodeWord, InlineCalls
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls
 from proxy.guardrails.rescue.syntaxes.tagged import Element, Tagged
 from proxy.guardrails.rescue.syntaxes.tool_marks import (
@@ -167,7 +167,7 @@ def _syntaxes(
 ) -> tuple[Syntax, ...]:
     if not tools:
         return ()
-    inline = (InlineCalls(demanding), CodeWord()) if demanding else ()
+    inline = (InlineCalls(demanding), CodeWord(), FirstCodeWord()) if demanding else ()
     tags = ToolTags(tools)
     names = [name for name, _ in tools]
     fenced = FencedJson((tags,), "fenced_tags")

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.call_marks import holds_mark
+from proxy.guardrails.rescue.values import scalars
 from proxy.guardrails.rescue.values.bare_text import read_bare
 from proxy.guardrails.rescue.values.comments import COMMENTS_BEGIN, pass_comments
 from proxy.guardrails.rescue.values.containers import CLOSERS, Open
@@ -20,13 +21,6 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.doubts import Doubt, ends_behind
 from proxy.guardrails.rescue.values.literals import Literals, literals_of
 from proxy.guardrails.rescue.values.runs import DEPTH, ITEMS, KEYWORDS, MEMBERS, WINDOW, bare_items
-from proxy.guardrails.rescue.values.scalars import (
-    NUMERIC,
-    STRICT_WORDS,
-    WORDS,
-    meaning_of,
-    number_in,
-)
 from proxy.guardrails.rescue.values.strings import (
     FOREIGN_QUOTES,
     QUOTES,
@@ -341,17 +335,17 @@ class _Reader:
 
     def _word(self) -> Waiting[_Outcome]:
         word = yield from self._letters()
-        if word not in WORDS:
+        if word not in scalars.WORDS:
             return Unreadable(Problem.UNEXPECTED)
-        self._is_strict &= word in STRICT_WORDS
-        return WORDS[word]
+        self._is_strict &= word in scalars.STRICT_WORDS
+        return scalars.WORDS[word]
 
     def _number(self) -> Waiting[_Outcome]:
-        text = yield from self._cursor.take(NUMERIC)
+        text = yield from self._cursor.take(scalars.NUMERIC)
         char = yield from self._cursor.peek()
         if char == "" and self._open:
             return Unreadable(Problem.CUT_OFF)  # more digits may be missing
-        number = number_in(text, is_python=self._style.is_python)
+        number = scalars.number_in(text, is_python=self._style.is_python)
         self._is_strict &= not isinstance(number, str)
         return number
 
@@ -366,7 +360,7 @@ class _Reader:
         if text is None or (is_item and not text):
             return Unreadable(Problem.UNEXPECTED)
         self._is_strict = False
-        value = meaning_of(text)
+        value = scalars.meaning_of(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
         is_whole = char != "<" or is_alone or value != text
         return value if is_whole else Unreadable(Problem.UNEXPECTED)

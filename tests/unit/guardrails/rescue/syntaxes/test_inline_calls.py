@@ -6,7 +6,7 @@ from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.inline_calls import CodeWord, InlineCalls
+from proxy.guardrails.rescue.syntaxes.inline_calls import CodeWord, FirstCodeWord, InlineCalls
 from proxy.guardrails.rescue.syntaxes.tool_names import named_after
 from tests.fakes.arrivals import read_syntax
 from tests.fakes.playbook import make_tool
@@ -43,10 +43,11 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
         (INLINE, " [look(at='x')", NO_CALL, " [look(at='x')"),
         (INLINE, f" {PLAIN[:-1]}", NO_CALL, f" {PLAIN[:-1]}"),
         (INLINE, ' {"name": "look", "x": 1}', NO_CALL, ' {"name": "look", "x": 1}'),
-        (CodeWord(), "tool_code = look(at='x')", bare(LOOK), ""),
-        (CodeWord(), "tool_code\n[look(at='x')]\n", bare(LOOK), ""),
-        (CodeWord(), "tool_code is a word", NO_CALL, "tool_code is a word"),
-        (CodeWord(), "tool_code = [look(at='x')", NO_CALL, "tool_code = [look(at='x')"),
+        (FirstCodeWord(), "tool_code = look(at='x')", bare(LOOK), ""),
+        (FirstCodeWord(), "tool_code\n[look(at='x')]\n", bare(LOOK), ""),
+        (CodeWord(), "\ntool_code = look(at='x')", bare(LOOK), ""),
+        (FirstCodeWord(), "tool_code is a word", NO_CALL, "tool_code is a word"),
+        (FirstCodeWord(), "tool_code = [look(at='x')", NO_CALL, "tool_code = [look(at='x')"),
     ],
 )
 def test_it_is_read_to_its_last_bracket(
