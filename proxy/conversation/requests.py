@@ -22,6 +22,7 @@ class Request(msgspec.Struct, frozen=True):
     the exact bytes it was written in; the typed attributes are views of some of them.
     `max_tokens` counts tokens; `stop_strings` tells whether the client set any. `answer_schema` is
     the JSON schema that an answer has to satisfy, None where any text will do.
+    `allowed_tools` names those of the tools that may be called; None for all.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Request(msgspec.Struct, frozen=True):
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
     workflow: Workflow = NO_RULES
+    allowed_tools: frozenset[str] | None = None
 
     def bounded(self, most_tokens: int) -> "Request":
         """Return the request for a reply of at most so many tokens, in the client's own field."""

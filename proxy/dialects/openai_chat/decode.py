@@ -31,6 +31,7 @@ from proxy.dialects.openai_chat.schema import (
     MadeCall,
     OfferedTool,
     ResponseFormat,
+    SeveralTools,
     kind,
     validate,
 )
@@ -42,12 +43,17 @@ _MOST_FIELDS = 1_000  # of a request: each is an object of its own on the way, k
 _MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
+_Choice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
+
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
+    choice, allowed = _tool_choice(checked, tools)
+    if allowed is not None:  # few backends know the form, and the rest of it is enforced here
+        fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     limit = checked.max_completion_tokens
     return Request(
@@ -55,7 +61,7 @@ def decode_request(body: bytes) -> Request:
         messages=messages,
         fields=fields,
         tools=tools,
-        tool_choice=_tool_choice(checked, tools),
+        tool_choice=choice,
         parallel_tool_calls=checked.parallel_tool_calls is not False,
         stream=bool(checked.stream),
         include_usage=bool(checked.stream_options and checked.stream_options.include_usage),
@@ -63,6 +69,7 @@ def decode_request(body: bytes) -> Request:
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
         workflow=workflow_in(checked, messages, tools),
+        allowed_tools=allowed,
     )
 
 
@@ -127,19 +134,32 @@ def _check_name(name: str, param: str) -> None:
         raise InvalidRequest("A name must not contain control or invisible characters.", param)
 
 
-def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> ToolChoice:
+def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> _Choice:
+    """Return how the model may use tools, and the only ones it may call, where it says so."""
     choice = checked.tool_choice or "auto"
-    if not tools and (choice == "required" or isinstance(choice, ChosenTool)):
+    if not tools and choice not in ("auto", "none"):
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
-    if not isinstance(choice, ChosenTool):
-        return ToolUse(choice)
+    match choice:
+        case ChosenTool():
+            return NamedTool(_chosen(choice, tools, "tool_choice")), None
+        case SeveralTools(allowed_tools=wanted):
+            param = "tool_choice.allowed_tools.tools"
+            named = (
+                _chosen(one, tools, f"{param}.{place}") for place, one in enumerate(wanted.tools)
+            )
+            return ToolUse(wanted.mode), frozenset(named)
+        case _:
+            return ToolUse(choice), None
+
+
+def _chosen(choice: ChosenTool, tools: tuple[Tool, ...], param: str) -> str:
     name = choice.function.name
     names = [tool.name for tool in tools]
     if name not in names:
         known = ", ".join(names)
         problem = f"There is no tool {name!r} among the offered ones: {known}."
-        raise InvalidRequest(problem, "tool_choice.function.name")
-    return NamedTool(name)
+        raise InvalidRequest(problem, f"{param}.function.name")
+    return name
 
 
 def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:

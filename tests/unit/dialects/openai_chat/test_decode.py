@@ -37,6 +37,10 @@ def message(**members: JsonValue) -> Message:
     return request(messages=[{"role": "user", **members}]).messages[0]
 
 
+def named(name: str) -> JsonObject:
+    return {"type": "function", "function": {"name": name}}
+
+
 def tool(name: str, **function: JsonValue) -> JsonObject:
     return {"type": "function", "function": {"name": name, **function}}
 
@@ -135,6 +139,22 @@ class TestARequest:
     )
     def test_reads_the_tool_choice(self, choice: JsonValue, read: object) -> None:
         assert request(tools=[tool("f")], tool_choice=choice).tool_choice == read
+
+    @pytest.mark.parametrize("mode", ["auto", "required"])
+    def test_reads_which_of_the_tools_may_be_called(self, mode: str) -> None:
+        some: JsonObject = {"mode": mode, "tools": [named("g"), named("f")]}
+        choice: JsonObject = {"type": "allowed_tools", "allowed_tools": some}
+        read = request(tools=[tool("f"), tool("g"), tool("h")], tool_choice=choice)
+        assert read.allowed_tools == {"f", "g"}
+        assert read.tool_choice is ToolUse(mode)
+        assert read.fields["tool_choice"] == json.dump(mode)
+        assert [one.name for one in read.tools] == ["f", "g", "h"]
+
+    def test_knows_every_tool_that_may_be_called(self) -> None:
+        some: JsonObject = {"mode": "auto", "tools": [named("f"), named("x")]}
+        with pytest.raises(InvalidRequest) as caught:
+            request(tools=[tool("f")], tool_choice={"type": "allowed_tools", "allowed_tools": some})
+        assert caught.value.param == "tool_choice.allowed_tools.tools.1.function.name"
 
     def test_reads_how_to_answer(self) -> None:
         read = request(
