@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.conversation import json
+from proxy.conversation.failures import has_failed as has_failed
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
+from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall
 
-_FAILURE_WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
-_FAILURE_KEYS = ("isError", "is_error")
 _PENDING = re.compile(
     r"\b(?:pending|running|queued|waiting|processing|building|starting|loading|in[ _-]progress"
     r"|not (?:yet )?(?:ready|done|finished|complete|available)|still|retry|try again|unfinished)\b"
@@ -59,8 +59,8 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
         found = waiting.pop(message.tool_call_id or "", None)
         if message.role == "tool" and found is not None:
             name, arguments = found
-            failed = has_failed(message.text)
-            completed.append(CompletedCall(name, arguments, message.text, failed, turn))
+            result = without_reminders(message.text)
+            completed.append(CompletedCall(name, arguments, result, has_failed(result), turn))
     return tuple(completed)
 
 
@@ -77,8 +77,9 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}
         elif call := waiting.pop(message.tool_call_id or "", None):
-            happened = (call.name, call.arguments, message.text)
-            if happened not in seen or is_pending(message.text):
+            result = without_reminders(message.text)
+            happened = (call.name, call.arguments, result)
+            if happened not in seen or is_pending(result):
                 idle = 0
             seen.add(happened)
     return Rounds(made, idle)
@@ -96,16 +97,3 @@ def object_of(arguments: str) -> JsonObject | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def has_failed(result: str) -> bool:
-    """Tell whether a result reports a failure, in the ways in which tools commonly do."""
-    text = result.lstrip()
-    if not text.startswith("{"):
-        return text.casefold().startswith(_FAILURE_WORDS)
-    report = object_of(text)
-    if report is None:
-        return False
-    if any(report.get(key) is True for key in _FAILURE_KEYS):
-        return True
-    return bool(report.get("error")) or report.get("status") == "error"

@@ -34,25 +34,14 @@ def test_a_result_that_nobody_asked_for_completes_nothing() -> None:
     assert completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
 
 
-@pytest.mark.parametrize(
-    ("result", "has_failed"),
-    [
-        ("seen", False),
-        ("  Error: no such file", True),
-        ("Traceback (most recent call last)", True),
-        ("no error at all", False),
-        ('{"error": "no such file"}', True),
-        ('{"error": null, "data": 1}', False),
-        ('{"isError": true}', True),
-        ('{"is_error": false}', False),
-        ('{"status": "error"}', True),
-        ('{"status": "ok"}', False),
-        ("{not json", False),
-    ],
-)
-def test_a_failure_is_told_by_the_result(result: str, has_failed: bool) -> None:
-    (call,) = completed_calls([called("a"), tool_result("a", result)])
-    assert call.has_failed is has_failed
+def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
+    def reminded(left: int) -> list[Message]:
+        reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
+        return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
+
+    (call,) = completed_calls(reminded(9))
+    assert call == CompletedCall("look", {}, '{"error": "gone"}', has_failed=True)
+    assert rounds_since_user([*reminded(9), *reminded(8)]) == Rounds(2, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,236 @@
+"""Histories that came in another language, written in the language of backends.
+
+For every front end but that of chat completions itself. What comes out depends on nothing but what
+went in, and no later message alters an earlier one: so a longer history begins with the bytes of a
+shorter one, and the backend's prompt cache survives. Marks without meaning have to be left out by
+those who read.
+
+- Text alone is one string, its blocks are lines of it; beside a picture or a sound all is parts.
+- What the system says amid the conversation goes into the message of the user or the tool before
+  it, as a reminder; behind a message of the assistant it becomes a message of the user.
+- The result of a failed call begins with "Error: " unless it tells that it failed.
+- Thoughts are replayed if they are ours or nobody's; those that another model signed are not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import groupby
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from proxy.conversation import json
+from proxy.conversation.failures import has_failed
+from proxy.conversation.messages import Message
+from proxy.conversation.reminders import CLOSING, OPENING
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.raw_json import Text, concatenate, join_lines, own_text
+
+SIGNATURE = "temper1:"
+
+_DIGEST_SIZE = 16
+_SYSTEM_ROLES = ("system", "developer")
+_TAKES_REMINDERS = ("user", "tool")
+_FAILURE = own_text("Error: ")
+_OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
+
+
+class Medium(NamedTuple):
+    """A picture or a sound, as a part of content in the language of backends."""
+
+    source: bytes
+
+
+Part: TypeAlias = Text | Medium
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+class Call(NamedTuple):
+    """A tool call of the history; the arguments' text is JSON."""
+
+    id: Text | None
+    name: Text
+    arguments: Text
+
+    @property
+    def source(self) -> bytes:
+        """The call in the language of backends."""
+        function = {"name": self.name.source, "arguments": self.arguments.source}
+        members = {} if self.id is None else {"id": self.id.source}
+        return json.join_object(
+            {**members, "type": b'"function"', "function": json.join_object(function)}
+        )
+
+    @property
+    def typed(self) -> ToolCall:
+        """The call as guardrails see it."""
+        return ToolCall(
+            "" if self.id is None else self.id.text, self.name.text, self.arguments.text
+        )
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A message to be written."""
+
+    role: str
+    parts: list[Part]
+    thoughts: list[Text] = field(default_factory=list)
+    calls: tuple[Call, ...] = ()
+    call_id: Text | None = None
+
+    def write(self) -> Message:
+        """Return the message."""
+        text, content = write_content(self.parts)
+        members = {"role": json.dump(self.role)}
+        if self.call_id is not None:
+            members["tool_call_id"] = self.call_id.source
+        members["content"] = content
+        if self.thoughts:
+            members["reasoning_content"] = join_lines(self.thoughts).source
+        if self.calls:
+            members["tool_calls"] = json.join_array([call.source for call in self.calls])
+        calls = tuple(call.typed for call in self.calls)
+        call_id = None if self.call_id is None else self.call_id.text
+        return Message(self.role, text, json.join_object(members), calls, call_id)
+
+
+class ForeignHistory:
+    """Takes a conversation in its order and writes it as messages.
+
+    With `joins_system` all that the system says at the start is one message; otherwise each remark
+    stays a message with its own role.
+    """
+
+    def __init__(self, *, joins_system: bool = False) -> None:
+        self._joins_system = joins_system
+        self._entries: list[_Entry] = []
+
+    def add_system(self, texts: Sequence[Text], role: str = "system") -> None:
+        """Add what the system, or the developer, says: at the start, or amid the conversation."""
+        last = self._entries[-1] if self._entries else None
+        if last is not None and last.role not in _SYSTEM_ROLES:
+            self._remind(last, _filled(texts))
+        elif last is not None and self._joins_system:
+            last.parts += _filled(texts)
+        elif said := _filled(texts):
+            self._entries.append(_Entry(role, [*said]))
+
+    def add_user(self, parts: Sequence[Part]) -> None:
+        """Add a message of the user."""
+        self._entries.append(_Entry("user", _filled(parts)))
+
+    def add_assistant(
+        self, parts: Sequence[Part], thoughts: Sequence[Text] = (), calls: Sequence[Call] = ()
+    ) -> None:
+        """Add a message of the assistant."""
+        entry = _Entry("assistant", _filled(parts), _filled(thoughts), tuple(calls))
+        self._entries.append(entry)
+
+    def add_result(
+        self, call_id: Text | None, parts: Sequence[Part], *, is_error: bool = False
+    ) -> None:
+        """Add the result of a tool call; without parts it is an empty text."""
+        said = _filled(parts)
+        self._entries.append(
+            _Entry("tool", _as_failure(said) if is_error else said, call_id=call_id)
+        )
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the whole conversation."""
+        return tuple(entry.write() for entry in self._entries)
+
+    def _remind(self, last: _Entry, texts: list[Text]) -> None:
+        if not texts:
+            return
+        reminder = join_lines([_OPENING, *texts, _CLOSING])
+        if last.role in _TAKES_REMINDERS:
+            last.parts.append(reminder)
+        else:
+            self._entries.append(_Entry("user", [reminder]))
+
+
+def _filled(parts: Sequence[AnyPart]) -> list[AnyPart]:
+    """Leave out empty texts."""
+    return [part for part in parts if isinstance(part, Medium) or part.text]
+
+
+def _as_failure(parts: list[Part]) -> list[Part]:
+    first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
+    if first is None:
+        return [_FAILURE, *parts]
+    text = parts[first]
+    assert isinstance(text, Text)  # noqa: S101 - it was looked for
+    if has_failed(text.text):
+        return parts
+    return [*parts[:first], concatenate(_FAILURE, text), *parts[first + 1 :]]
+
+
+def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
+    """Write a content; returns its text, too."""
+    texts = [part for part in parts if isinstance(part, Text)]
+    whole = join_lines(texts)
+    if len(texts) == len(parts):
+        return whole.text, whole.source
+    written: list[bytes] = []
+    for is_text, row in groupby(parts, lambda part: isinstance(part, Text)):
+        if is_text:
+            written.append(_text_part([part for part in row if isinstance(part, Text)]))
+        else:
+            written += [part.source for part in row]
+    return whole.text, json.join_array(written)
+
+
+def _text_part(texts: list[Text]) -> bytes:
+    return json.join_object({"type": b'"text"', "text": join_lines(texts).source})
+
+
+def write_picture(url: bytes) -> Medium:
+    """Write a picture; `url` is a JSON string."""
+    image = json.join_object({"url": url})
+    return Medium(json.join_object({"type": b'"image_url"', "image_url": image}))
+
+
+def write_tool(
+    name: Text,
+    *,
+    description: Text | None = None,
+    parameters: bytes | None = None,
+    strict: bytes | None = None,
+) -> bytes:
+    """Write a tool in the language of backends; what is None is left out."""
+    function = {"name": name.source}
+    if description is not None:
+        function["description"] = description.source
+    if parameters is not None:
+        function["parameters"] = parameters
+    if strict is not None:
+        function["strict"] = strict
+    return json.join_object({"type": b'"function"', "function": json.join_object(function)})
+
+
+class ThoughtSigner:
+    """Signs a thought that comes in pieces, so that it can be told from another model's."""
+
+    def __init__(self) -> None:
+        self._digest = blake2b(digest_size=_DIGEST_SIZE)
+
+    def add(self, text: str) -> None:
+        """Take the next piece."""
+        self._digest.update(text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def signature(self) -> str:
+        """The signature of everything that was added."""
+        return SIGNATURE + self._digest.hexdigest()
+
+
+def sign(thought: str) -> str:
+    """Return the signature of a whole thought."""
+    signer = ThoughtSigner()
+    signer.add(thought)
+    return signer.signature
+
+
+def is_replayed(thought: str, signature: str) -> bool:
+    """Tell whether a thought goes back to the model: it is ours, or nobody has signed it."""
+    return not signature or signature == sign(thought)

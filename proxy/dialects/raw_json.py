@@ -1,0 +1,104 @@
+"""A client's JSON document, read together with the bytes and the place of each value in it.
+
+What is copied from here into a request for a backend is copied as it was written: nothing is
+parsed and dumped again.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.openai_chat.schema import kind
+from proxy.errors import InvalidRequest
+
+LINE_END = b"\\n"  # as JSON strings write it
+
+
+class Text(NamedTuple):
+    """A string: what it says, and the JSON string in which somebody wrote it."""
+
+    text: str
+    source: bytes
+
+    @property
+    def inside(self) -> bytes:
+        """The JSON string without its quotes: two of these in a row make a longer one."""
+        return self.source[1:-1]
+
+
+def own_text(text: str) -> Text:
+    """Write a text of our own."""
+    return Text(text, json.dump(text))
+
+
+def concatenate(*texts: Text) -> Text:
+    """Make one text of several, with nothing between them."""
+    said = "".join(one.text for one in texts)
+    return Text(said, b'"' + b"".join(one.inside for one in texts) + b'"')
+
+
+def join_lines(texts: list[Text]) -> Text:
+    """Make one text of several, with a line end between them."""
+    said = "\n".join(one.text for one in texts)
+    return Text(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value, the bytes it was written in, and where: `path` is e.g. `messages.0.content`.
+
+    Methods that expect something raise `InvalidRequest` with the path where they find another.
+    """
+
+    value: JsonValue
+    source: bytes
+    path: str
+
+    def members(self) -> "dict[str, Node]":
+        """Return the members of an object; null is absent."""
+        if not isinstance(self.value, dict):
+            raise self._unexpected("an object")
+        return nodes_in(self.value, self.source, self.path)
+
+    def elements(self) -> "list[Node]":
+        """Return the elements of an array."""
+        if not isinstance(self.value, list):
+            raise self._unexpected("an array")
+        raw = json.split_array(self.source)
+        return [
+            Node(value, source, f"{self.path}.{position}")
+            for position, (value, source) in enumerate(zip(self.value, raw, strict=True))
+        ]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a string."""
+        return isinstance(self.value, str)
+
+    def text(self) -> Text:
+        """Return a string."""
+        if not isinstance(self.value, str):
+            raise self._unexpected("a string")
+        return Text(self.value, self.source)
+
+    def _unexpected(self, expected: str) -> InvalidRequest:
+        return InvalidRequest(f"Expected {expected}, got {kind(self.value)}.", self.path)
+
+
+def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node]:
+    """Return the members of an object that was parsed already; null is absent."""
+    prefix = f"{path}." if path else ""
+    raw = json.split_object(source)
+    return {
+        name: Node(member, raw[name], prefix + name)
+        for name, member in value.items()
+        if member is not None
+    }
+
+
+def needed(members: dict[str, Node], name: str, path: str) -> Node:
+    """Return a member that has to be there."""
+    if name not in members:
+        raise InvalidRequest("Field required", f"{path}.{name}")
+    return members[name]

@@ -1,0 +1,152 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.foreign_history import (
+    Call,
+    ForeignHistory,
+    ThoughtSigner,
+    is_replayed,
+    sign,
+    write_content,
+    write_picture,
+    write_tool,
+)
+from proxy.dialects.raw_json import Text, own_text
+
+PICTURE = write_picture(b'"data:image/png;base64,AA=="')
+NOTE = [own_text("Mind the gap.")]
+
+
+def sources(history: ForeignHistory) -> list[bytes]:
+    return [message.source for message in history.messages()]
+
+
+class TestContent:
+    def test_is_one_string_where_there_is_only_text(self) -> None:
+        texts = [Text("ü", b'"\\u00fc"'), own_text("b")]
+        assert write_content(texts) == ("ü\nb", b'"\\u00fc\\nb"')
+        assert write_content([]) == ("", b'""')
+
+    def test_is_parts_beside_a_picture_with_neighbouring_texts_merged(self) -> None:
+        text, content = write_content([*NOTE, *NOTE, PICTURE, PICTURE, *NOTE])
+        assert text == "\n".join(["Mind the gap."] * 3)
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+        assert json.parse(content) == [
+            {"type": "text", "text": "Mind the gap.\nMind the gap."},
+            picture,
+            picture,
+            {"type": "text", "text": "Mind the gap."},
+        ]
+
+
+class TestAHistory:
+    def test_writes_what_everybody_said(self) -> None:
+        history = ForeignHistory()
+        history.add_system(NOTE)
+        history.add_system([own_text("And you.")], "developer")
+        history.add_user([own_text("Hi"), own_text("")])
+        call = Call(own_text("c"), own_text("f"), Text('{"a":1.0}', b'"{\\"a\\":1.0}"'))
+        anonymous = Call(None, own_text("g"), own_text("{}"))
+        history.add_assistant([], [own_text("Hm."), own_text("So.")], [call, anonymous])
+        history.add_result(own_text("c"), [own_text("gone")])
+        history.add_result(None, [])
+        assert history.messages() == (
+            Message("system", "Mind the gap.", b'{"role":"system","content":"Mind the gap."}'),
+            Message("developer", "And you.", b'{"role":"developer","content":"And you."}'),
+            Message("user", "Hi", b'{"role":"user","content":"Hi"}'),
+            Message(
+                "assistant",
+                "",
+                b'{"role":"assistant","content":"","reasoning_content":"Hm.\\nSo.","tool_calls":['
+                b'{"id":"c","type":"function","function":{"name":"f","arguments":"{\\"a\\":1.0}"}},'
+                b'{"type":"function","function":{"name":"g","arguments":"{}"}}]}',
+                (ToolCall("c", "f", '{"a":1.0}'), ToolCall("", "g", "{}")),
+            ),
+            Message(
+                "tool", "gone", b'{"role":"tool","tool_call_id":"c","content":"gone"}', (), "c"
+            ),
+            Message("tool", "", b'{"role":"tool","content":""}'),
+        )
+
+    def test_may_make_one_message_of_all_that_the_system_says_at_the_start(self) -> None:
+        history = ForeignHistory(joins_system=True)
+        history.add_system([own_text("")])
+        history.add_system(NOTE)
+        history.add_system([own_text("Be kind.")])
+        assert sources(history) == [b'{"role":"system","content":"Mind the gap.\\nBe kind."}']
+
+    def test_folds_what_the_system_says_later_into_the_message_before_it(self) -> None:
+        history = ForeignHistory(joins_system=True)
+        history.add_user([own_text("Hi"), PICTURE])
+        history.add_system(NOTE)
+        history.add_result(None, [own_text("gone")])
+        history.add_system([own_text("a"), own_text("b")])
+        history.add_system([own_text("")])
+        history.add_system(NOTE)
+        reminder = "<system-reminder>\nMind the gap.\n</system-reminder>"
+        user, result = history.messages()
+        assert user.text == f"Hi\n{reminder}"
+        other = "<system-reminder>\na\nb\n</system-reminder>"
+        assert result.text == f"gone\n{other}\n{reminder}"
+        assert json.parse(result.source) == {"role": "tool", "content": result.text}
+
+    def test_lets_the_user_say_what_the_system_says_behind_the_assistant(self) -> None:
+        history = ForeignHistory()
+        history.add_assistant([own_text("Hi")])
+        history.add_system(NOTE)
+        assert history.messages()[1].role == "user"
+        assert history.messages()[1].text == "<system-reminder>\nMind the gap.\n</system-reminder>"
+
+    @pytest.mark.parametrize(
+        ("result", "written"),
+        [
+            ([own_text("gone")], "Error: gone"),
+            ([own_text("Error: gone")], "Error: gone"),
+            ([own_text('{"error": "gone"}')], '{"error": "gone"}'),
+            ([], "Error: "),
+            ([PICTURE], "Error: "),
+            ([PICTURE, own_text("gone")], "Error: gone"),
+        ],
+    )
+    def test_says_of_a_failed_result_that_it_failed(self, result: list[Text], written: str) -> None:
+        history = ForeignHistory()
+        history.add_result(None, result, is_error=True)
+        assert history.messages()[0].text == written
+
+
+class TestATool:
+    def test_is_written_with_what_there_is(self) -> None:
+        assert write_tool(own_text("f")) == b'{"type":"function","function":{"name":"f"}}'
+        whole = write_tool(
+            own_text("f"),
+            description=own_text("d"),
+            parameters=b'{"type": "object"}',
+            strict=b"true",
+        )
+        assert whole == (
+            b'{"type":"function","function":{"name":"f","description":"d",'
+            b'"parameters":{"type": "object"},"strict":true}}'
+        )
+
+
+class TestAThought:
+    @given(st.lists(st.text()))
+    def test_is_known_again_by_its_signature(self, pieces: list[str]) -> None:
+        signer = ThoughtSigner()
+        for piece in pieces:
+            signer.add(piece)
+        thought = "".join(pieces)
+        assert signer.signature == sign(thought)
+        assert is_replayed(thought, signer.signature)
+
+    def test_counts_as_ours_where_nobody_signed_it(self) -> None:
+        assert is_replayed("Hm.", "")
+
+    @pytest.mark.parametrize("signature", ["EqQBCgIYAhIM", "temper1:", sign("Another.")])
+    def test_of_another_model_does_not(self, signature: str) -> None:
+        assert sign("Hm.").startswith("temper1:")
+        assert not is_replayed("Hm.", signature)
