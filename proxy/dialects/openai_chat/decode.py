@@ -68,7 +68,7 @@ def decode_request(body: bytes) -> Request:
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
-        workflow=workflow_in(checked, messages, tools),
+        workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
     )
 

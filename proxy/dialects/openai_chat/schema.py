@@ -4,7 +4,7 @@ Lax where clients are lax: null is absent, unknown members are welcome. It check
 itself; what members mean together is the decoder's business.
 """
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -119,6 +119,9 @@ Unread: TypeAlias = SkipValidation[JsonValue]
 Object: TypeAlias = Annotated[dict[str, Unread], Tag("<an object>")]
 Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
 Schema: TypeAlias = Annotated[Object | Boolean, _one_of("an object, a boolean or null")]
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class WireObject(BaseModel):
@@ -318,8 +321,13 @@ class ChatCompletionRequest(WireObject):
 
 def validate(body: JsonObject) -> ChatCompletionRequest:
     """Check a request; raises InvalidRequest that names the first field that is wrong."""
+    return check(ChatCompletionRequest, body)
+
+
+def check(form: type[Checked], body: JsonObject) -> Checked:
+    """Check an object of any form; raises InvalidRequest that names the first field at fault."""
     try:
-        return ChatCompletionRequest.model_validate(body)
+        return form.model_validate(body)
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
         raise InvalidRequest(_problem(first), _path(first)) from None

@@ -3,7 +3,7 @@
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow, contradictions
-from proxy.dialects.openai_chat.schema import ChatCompletionRequest, WorkflowRules
+from proxy.dialects.openai_chat.schema import TemperOptions, WorkflowRules
 from proxy.errors import InvalidRequest
 
 _MEMBER = "temper.workflow"
@@ -19,12 +19,12 @@ def workflow_of(rules: WorkflowRules) -> Workflow:
 
 
 def workflow_in(
-    checked: ChatCompletionRequest, messages: tuple[Message, ...], tools: tuple[Tool, ...]
+    options: TemperOptions | None, messages: tuple[Message, ...], tools: tuple[Tool, ...]
 ) -> Workflow:
     """Read a request's own rules; raises `InvalidRequest` where its model cannot keep them."""
-    if checked.temper is None or checked.temper.workflow is None:
+    if options is None or options.workflow is None:
         return NO_RULES
-    rules = workflow_of(checked.temper.workflow)
+    rules = workflow_of(options.workflow)
     for place, problem in contradictions(rules):
         raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{place}")
     offered = [tool.name for tool in tools]

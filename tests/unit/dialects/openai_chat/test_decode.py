@@ -145,7 +145,7 @@ class TestARequest:
         some: JsonObject = {"mode": mode, "tools": [named("g"), named("f")]}
         choice: JsonObject = {"type": "allowed_tools", "allowed_tools": some}
         read = request(tools=[tool("f"), tool("g"), tool("h")], tool_choice=choice)
-        assert read.allowed_tools == {"f", "g"}
+        assert read.allowed_tools == frozenset("fg")
         assert read.tool_choice is ToolUse(mode)
         assert read.fields["tool_choice"] == json.dump(mode)
         assert [one.name for one in read.tools] == ["f", "g", "h"]
