@@ -120,7 +120,7 @@ class Fitting:
             return NoCompaction()
         book = self._book(known.model)
         window = self._policy.window(known.window, book.doubt)
-        room = window.budget(written.request.max_tokens).room
+        room = window.budget(written.request.reserved).room
         asked = written.question()
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
@@ -207,7 +207,7 @@ class Fitting:
 def _tried(chosen: Compaction, written: Draft) -> tuple[Compaction, tuple[Message, ...]]:
     """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
     try:
-        fitted = chosen.fit(written.messages, written.tools, written.request.max_tokens)
+        fitted = chosen.fit(written.messages, written.tools, written.request.reserved)
     except ContextOverflow:
         return chosen, ()
     return Done(fitted), fitted.messages

@@ -21,8 +21,10 @@ class Request(msgspec.Struct, frozen=True):
     `fields` holds every top-level member of the client's JSON object, in the client's order, as
     the exact bytes it was written in; the typed attributes are views of some of them.
     `max_tokens` counts tokens; `stop_strings` tells whether the client set any. `answer_schema` is
-    the JSON schema that an answer has to satisfy, None where any text will do.
-    `allowed_tools` names those of the tools that may be called; None for all.
+    the JSON schema that an answer has to satisfy, None where any text will do. `answer_reserve` is
+    what of the window is kept free for the answer where that is not `max_tokens`, because this is a
+    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
+    that may be called; None for all.
     """
 
     model: str
@@ -37,7 +39,13 @@ class Request(msgspec.Struct, frozen=True):
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
     workflow: Workflow = NO_RULES
+    answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None
+
+    @property
+    def reserved(self) -> int | None:
+        """The tokens to be kept free for the answer; none of them said, the usual share."""
+        return self.max_tokens if self.answer_reserve is None else self.answer_reserve
 
     def bounded(self, most_tokens: int) -> "Request":
         """Return the request for a reply of at most so many tokens, in the client's own field."""

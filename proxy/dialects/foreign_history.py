@@ -54,11 +54,9 @@ class Call(NamedTuple):
     @property
     def source(self) -> bytes:
         """The call in the language of backends."""
-        function = {"name": self.name.source, "arguments": self.arguments.source}
-        members = {} if self.id is None else {"id": self.id.source}
-        return json.join_object(
-            {**members, "type": b'"function"', "function": json.join_object(function)}
-        )
+        call_id = b"" if self.id is None else b'"id":%b,' % self.id.source
+        function = b'{"name":%b,"arguments":%b}' % (self.name.source, self.arguments.source)
+        return b'{%b"type":"function","function":%b}' % (call_id, function)
 
     @property
     def typed(self) -> ToolCall:
@@ -81,17 +79,18 @@ class _Entry:
     def write(self) -> Message:
         """Return the message."""
         text, content = write_content(self.parts)
-        members = {"role": json.dump(self.role)}
+        source = b'{"role":"%b",' % self.role.encode()
         if self.call_id is not None:
-            members["tool_call_id"] = self.call_id.source
-        members["content"] = content
+            source += b'"tool_call_id":%b,' % self.call_id.source
+        source += b'"content":%b' % content
         if self.thoughts:
-            members["reasoning_content"] = join_lines(self.thoughts).source
+            source += b',"reasoning_content":%b' % join_lines(self.thoughts).source
         if self.calls:
-            members["tool_calls"] = json.join_array([call.source for call in self.calls])
+            written = json.join_array([call.source for call in self.calls])
+            source += b',"tool_calls":%b' % written
         calls = tuple(call.typed for call in self.calls)
         call_id = None if self.call_id is None else self.call_id.text
-        return Message(self.role, text, json.join_object(members), calls, call_id)
+        return Message(self.role, text, source + b"}", calls, call_id)
 
 
 class ForeignHistory:
@@ -181,13 +180,12 @@ def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
 
 
 def _text_part(texts: list[Text]) -> bytes:
-    return json.join_object({"type": b'"text"', "text": join_lines(texts).source})
+    return b'{"type":"text","text":%b}' % join_lines(texts).source
 
 
 def write_picture(url: bytes) -> Medium:
     """Write a picture; `url` is a JSON string."""
-    image = json.join_object({"url": url})
-    return Medium(json.join_object({"type": b'"image_url"', "image_url": image}))
+    return Medium(b'{"type":"image_url","image_url":{"url":%b}}' % url)
 
 
 def write_tool(
@@ -198,14 +196,14 @@ def write_tool(
     strict: bytes | None = None,
 ) -> bytes:
     """Write a tool in the language of backends; what is None is left out."""
-    function = {"name": name.source}
+    function = b'"name":%b' % name.source
     if description is not None:
-        function["description"] = description.source
+        function += b',"description":%b' % description.source
     if parameters is not None:
-        function["parameters"] = parameters
+        function += b',"parameters":%b' % parameters
     if strict is not None:
-        function["strict"] = strict
-    return json.join_object({"type": b'"function"', "function": json.join_object(function)})
+        function += b',"strict":%b' % strict
+    return b'{"type":"function","function":{%b}}' % function
 
 
 class ThoughtSigner:

@@ -4,8 +4,10 @@ What is copied from here into a request for a backend is copied as it was writte
 parsed and dumped again.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -40,12 +42,13 @@ def concatenate(*texts: Text) -> Text:
 
 def join_lines(texts: list[Text]) -> Text:
     """Make one text of several, with a line end between them."""
+    if len(texts) == 1:
+        return texts[0]
     said = "\n".join(one.text for one in texts)
     return Text(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A value, the bytes it was written in, and where: `path` is e.g. `messages.0.content`.
 
     Methods that expect something raise `InvalidRequest` with the path where they find another.
@@ -55,11 +58,15 @@ class Node:
     source: bytes
     path: str
 
-    def members(self) -> "dict[str, Node]":
-        """Return the members of an object; null is absent."""
+    def object(self) -> JsonObject:
+        """Return an object."""
         if not isinstance(self.value, dict):
             raise self._unexpected("an object")
-        return nodes_in(self.value, self.source, self.path)
+        return self.value
+
+    def members(self) -> "dict[str, Node]":
+        """Return the members of an object; null is absent."""
+        return nodes_in(self.object(), self.source, self.path)
 
     def elements(self) -> "list[Node]":
         """Return the elements of an array."""
@@ -97,7 +104,7 @@ def nodes_in(value: JsonObject, source: bytes, path: str = "") -> dict[str, Node
     }
 
 
-def needed(members: dict[str, Node], name: str, path: str) -> Node:
+def needed(members: Mapping[str, Node], name: str, path: str) -> Node:
     """Return a member that has to be there."""
     if name not in members:
         raise InvalidRequest("Field required", f"{path}.{name}")

@@ -127,7 +127,7 @@ def begin(written: Draft, new_id: NewId, may_retry: MayRetry, compaction: Compac
     `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
     """
     request, policy, offer = written.request, written.policy, written.offer
-    fitted = compaction.fit(written.messages, written.tools, request.max_tokens)
+    fitted = compaction.fit(written.messages, written.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
     ending = _Ending() if written.is_untouchable else _ending(request, policy, offer)
     is_guarded = offer is not None and not written.is_untouchable

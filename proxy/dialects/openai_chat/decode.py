@@ -119,7 +119,7 @@ def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, 
     for position, source in enumerate(json.split_array(fields["tools"])):
         function = offered[position].function
         param = f"tools.{position}.function.name"
-        _check_name(function.name, param)
+        check_name(function.name, param)
         if function.name in tools:
             raise InvalidRequest(f"Two tools are named {function.name!r}. Rename one.", param)
         parameters = _NO_PARAMETERS if function.parameters is None else function.parameters
@@ -127,7 +127,8 @@ def _tools(offered: list[OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, 
     return tuple(tools.values())
 
 
-def _check_name(name: str, param: str) -> None:
+def check_name(name: str, param: str) -> None:
+    """Refuse what is no name of a function; `param` is where it stands."""
     if not name.strip():
         raise InvalidRequest("Expected the name of the function, got an empty string.", param)
     if not name.isprintable():

@@ -70,7 +70,7 @@ def _tag(value: object) -> str:
     return f"<{kind(value)}>"
 
 
-def _one_of(expected: str) -> Discriminator:
+def one_of(expected: str) -> Discriminator:
     """Choose between types by the JSON type of the value, so that one clear error is reported."""
     return Discriminator(_tag, custom_error_type="expected", custom_error_message=expected)
 
@@ -118,7 +118,7 @@ Text: TypeAlias = Annotated[StrictStr, Tag("<a string>")]
 Unread: TypeAlias = SkipValidation[JsonValue]
 Object: TypeAlias = Annotated[dict[str, Unread], Tag("<an object>")]
 Boolean: TypeAlias = Annotated[StrictBool, Tag("<a boolean>")]
-Schema: TypeAlias = Annotated[Object | Boolean, _one_of("an object, a boolean or null")]
+Schema: TypeAlias = Annotated[Object | Boolean, one_of("an object, a boolean or null")]
 
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -159,14 +159,14 @@ class ContentPart(WireObject):
 
 
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
-Content: TypeAlias = Annotated[Text | Parts, _one_of("a string or an array of parts")]
+Content: TypeAlias = Annotated[Text | Parts, one_of("a string or an array of parts")]
 
 
 class MadeFunction(WireObject):
     """The function of a call in the history; some clients send arguments as an object."""
 
     name: StrictStr
-    arguments: Annotated[Text | Object, _one_of("a string or an object")] | None = None
+    arguments: Annotated[Text | Object, one_of("a string or an object")] | None = None
 
 
 class MadeCall(WireObject):
@@ -302,7 +302,7 @@ class ChatCompletionRequest(WireObject):
     top_p: Number | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
-    stop: Annotated[Text | StopStrings, _one_of("a string or an array of strings")] | None = None
+    stop: Annotated[Text | StopStrings, one_of("a string or an array of strings")] | None = None
     n: Annotated[Integer, AfterValidator(_only_one), WithJsonSchema(_ONE)] | None = None
     seed: Integer | None = None
     logprobs: StrictBool | None = None
@@ -324,10 +324,10 @@ def validate(body: JsonObject) -> ChatCompletionRequest:
     return check(ChatCompletionRequest, body)
 
 
-def check(form: type[Checked], body: JsonObject) -> Checked:
-    """Check an object of any form; raises InvalidRequest that names the first field at fault."""
+def check(wire: type[Checked], body: JsonObject) -> Checked:
+    """Check what came on the wire; raises InvalidRequest that names the first wrong field."""
     try:
-        return form.model_validate(body)
+        return wire.model_validate(body)
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
         raise InvalidRequest(_problem(first), _path(first)) from None

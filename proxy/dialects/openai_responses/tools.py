@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from proxy.conversation.tools import Tool
 from proxy.dialects.foreign_history import write_tool
+from proxy.dialects.openai_chat.decode import check_name
 from proxy.dialects.openai_responses import client_tools
 from proxy.dialects.openai_responses.calls import KINDS, Kind, Origin, flat_name
 from proxy.dialects.openai_responses.client_tools import Shown
@@ -121,9 +122,7 @@ class _Definition:
         if self.kind not in (Kind.FUNCTION, Kind.CUSTOM):
             return Origin(self.kind, self.kind.value)
         name = needed(self.members, "name", self.path).text().text
-        if not name.strip() or not name.isprintable():
-            problem = "A name must have visible characters, and no control characters."
-            raise InvalidRequest(problem, f"{self.path}.name")
+        check_name(name, f"{self.path}.name")
         return Origin(self.kind, name, None if self.namespace is None else self.namespace.name)
 
     def _shown(self) -> Shown:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as alter
 
 from proxy.api.fitting import ContextPolicy, Fitting, FittingMode, Strategy
 from proxy.api.recognition import KnownModel
@@ -92,6 +93,18 @@ def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
     assert 0 < fitted.compacted.sent == fitted.compacted.client < 1000
+
+
+@pytest.mark.parametrize(("reserve", "tier"), [(None, 2), (0, 0)])
+def test_a_ceiling_of_the_answer_takes_no_room_from_the_prompt(
+    reserve: int | None, tier: int
+) -> None:
+    request = make_request(user_message("Hi"), *rounds(6))
+    ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
+    compaction = chosen(ContextPolicy(), written=draft(ceiling, Policy()))
+    fitted = compaction.fit(ceiling.messages, ceiling.tools, ceiling.reserved)
+    assert fitted.compacted is not None
+    assert fitted.compacted.tier == tier
 
 
 def test_a_backend_that_hides_its_window_is_sent_everything() -> None:

@@ -25,6 +25,12 @@ def test_a_request_cannot_be_altered() -> None:
         REQUEST.model = "n"  # type: ignore[misc]
 
 
+def test_what_is_kept_free_for_the_answer_may_differ_from_how_long_it_may_be() -> None:
+    assert (REQUEST.reserved, REQUEST.answer_reserve) == (None, None)
+    assert Request("m", (), {}, max_tokens=900).reserved == 900
+    assert Request("m", (), {}, max_tokens=900, answer_reserve=0).reserved == 0
+
+
 def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
     plain = Request("m", (), {"model": b'"m"'})
     assert plain.bounded(512).fields["max_tokens"] == b"512"

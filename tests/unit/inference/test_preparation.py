@@ -182,6 +182,22 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
     assert Unchecked("x", "y") in turn.facts
 
 
+def test_the_context_is_fitted_for_what_is_kept_free_for_the_answer() -> None:
+    told: list[int | None] = []
+
+    class Listening:
+        def fit(
+            self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+        ) -> Fitted:
+            told.append(max_tokens)
+            return Fitted(messages)
+
+    wish = replace(make_request(user_message("one")), max_tokens=32_000)
+    for request in (wish, replace(wish, answer_reserve=0)):
+        begin(draft(request, Policy()), CountedIds(), lambda: True, Listening())
+    assert told == [32_000, 0]
+
+
 def test_guards_read_the_history_from_before_the_cut() -> None:
     class Forgetful:
         def fit(

@@ -100,7 +100,7 @@ def test_every_tool_that_a_client_runs_can_be_offered() -> None:
         ([{"type": "hologram"}], "tools.0.type", "'hologram'"),
         ([{"name": "f"}], "tools.0.type", "required"),
         ([{"type": "function"}], "tools.0.name", "required"),
-        ([tool(" ")], "tools.0.name", "visible"),
+        ([tool(" ")], "tools.0.name", "empty"),
         ([tool("a\x00")], "tools.0.name", "control"),
         ([tool("f"), tool("f")], "tools.1", "Two tools are named 'f'"),
         ([tool("f"), tool("f", defer_loading=True)], "tools.1", "Two tools"),

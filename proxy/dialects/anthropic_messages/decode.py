@@ -1,0 +1,143 @@
+"""From the Messages language: a request, written in the language of backends.
+
+The order of what is written is fixed, and values go as they were written. What nobody may lean on,
+such as marks for the cache, leaves no trace: the same conversation always gives the same bytes.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.conversation.requests import Request
+from proxy.conversation.tools import ToolUse
+from proxy.dialects.anthropic_messages.blocks import Findings
+from proxy.dialects.anthropic_messages.history import read_history
+from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
+from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Fate
+from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
+from proxy.dialects.openai_chat.decode import read_object
+from proxy.dialects.openai_chat.schema import check
+from proxy.dialects.openai_chat.workflow_rules import workflow_in
+from proxy.dialects.raw_json import Node, nodes_in
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact
+
+# An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
+_SHORT = 1_024
+_USUAL_SHARE = 0
+
+_ANY_OBJECT: JsonObject = {"type": "object"}
+_COPIED = ("temperature", "top_p", "top_k")
+
+
+class DecodedMessages(NamedTuple):
+    """A request, what of it was left out, and what its answer has to heed.
+
+    With `shows_nothing` the client only wants the prompt to be read; `asks_for_edits` tells that it
+    wants to hear how its context was edited.
+    """
+
+    request: Request
+    facts: tuple[Fact, ...]
+    shows_nothing: bool
+    asks_for_edits: bool
+
+
+def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
+    """Read a request, or one whose tokens are to be counted; raises `InvalidRequest`."""
+    value = read_object(body)
+    checked = check(MessagesRequest, value)
+    nodes = nodes_in(value, body)
+    _refuse(value)
+    if checked.max_tokens is None and not is_count:
+        raise InvalidRequest("Field required", "max_tokens")
+    findings = Findings(ToolSet(nodes["tools"].elements() if "tools" in nodes else ()))
+    if findings.tools.has_search:
+        findings.omit("tool_search")
+    messages = read_history(nodes.get("system"), nodes["messages"].elements(), findings)
+    tools = findings.tools.offered
+    choice = choice_in(checked, tools)
+    is_parallel = not (checked.tool_choice and checked.tool_choice.disable_parallel_tool_use)
+    limit = checked.max_tokens
+    request = Request(
+        model=checked.model or "",
+        messages=messages,
+        fields={},
+        tools=tools,
+        tool_choice=choice,
+        parallel_tool_calls=is_parallel,
+        stream=bool(checked.stream),
+        max_tokens=None if limit is None else max(1, limit),
+        stop_strings=any(checked.stop_sequences or ()),
+        answer_schema=_answer_schema(checked),
+        workflow=workflow_in(checked.temper, messages, tools),
+        answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,
+    )
+    return DecodedMessages(
+        replace(request, fields=_fields(request, checked, nodes)),
+        findings.facts,
+        shows_nothing=limit == 0,
+        asks_for_edits=checked.context_management is not None,
+    )
+
+
+def _refuse(body: JsonObject) -> None:
+    for name, value in body.items():
+        if FIELDS.get(name) is Fate.REFUSED and value:
+            raise InvalidRequest(REMEDIES[name], name)
+
+
+def _format(checked: MessagesRequest) -> AnswerFormat | None:
+    config = checked.output_config
+    return checked.output_format if config is None or config.format is None else config.format
+
+
+def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:
+    wanted = _format(checked)
+    if wanted is None:
+        return None
+    return _ANY_OBJECT if wanted.schema_ is None else wanted.schema_
+
+
+def _fields(
+    request: Request, checked: MessagesRequest, nodes: Mapping[str, Node]
+) -> dict[str, bytes]:
+    """Write the members of the request, in an order that is always the same."""
+    fields = {"model": nodes["model"].source} if "model" in nodes else {}
+    fields["messages"] = json.join_array([message.source for message in request.messages])
+    fields |= _tool_fields(request)
+    if request.max_tokens is not None:
+        fields["max_tokens"] = json.dump(request.max_tokens)
+    if request.stop_strings:
+        fields["stop"] = nodes["stop_sequences"].source
+    fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
+    if request.answer_schema is not None:
+        fields["response_format"] = _response_format(nodes)
+    if checked.thinking is not None and checked.thinking.type == "disabled":
+        fields["chat_template_kwargs"] = b'{"enable_thinking":false}'
+    if request.stream:
+        fields["stream"] = b"true"
+    return fields
+
+
+def _tool_fields(request: Request) -> dict[str, bytes]:
+    fields: dict[str, bytes] = {}
+    if request.tools:
+        fields["tools"] = json.join_array([tool.source for tool in request.tools])
+    if request.tool_choice is not ToolUse.AUTO:
+        fields["tool_choice"] = write_choice(request.tool_choice)
+    if not request.parallel_tool_calls:
+        fields["parallel_tool_calls"] = b"false"
+    return fields
+
+
+def _response_format(nodes: Mapping[str, Node]) -> bytes:
+    config = nodes["output_config"].members() if "output_config" in nodes else {}
+    wanted = (config.get("format") or nodes["output_format"]).members()
+    described = {"name": b'"answer"'}
+    if "schema" in wanted:
+        described["schema"] = wanted["schema"].source
+    return json.join_object({"type": b'"json_schema"', "json_schema": json.join_object(described)})

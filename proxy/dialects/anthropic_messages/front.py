@@ -1,0 +1,86 @@
+"""Messages as a front end: `POST /v1/messages` and the counting of its tokens."""
+
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
+from proxy.dialects.anthropic_messages.encode import (
+    MESSAGE_STOP,
+    MessageBuilder,
+    MessageStream,
+    Terms,
+)
+from proxy.dialects.anthropic_messages.errors import error_reply
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Sender, Stamp
+
+# what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
+_CLASS_HEADER = "x-claude-code-request-class"
+_COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesFront:
+    """Speaks `POST /v1/messages`."""
+
+    stamp: Stamp
+    name: str = "messages"
+
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest`."""
+        return self._decoded(decode_request(body), sender)
+
+    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request whose prompt is to be counted; raises `InvalidRequest`."""
+        return self._decoded(decode_request(body, is_count=True), sender)
+
+    def count_answer(self, tokens: int) -> bytes:
+        """Write how many tokens a prompt has, those that are cached included."""
+        return json.dump({"input_tokens": tokens})
+
+    def error(self, problem: Problem, request_id: str) -> ErrorReply:
+        """Write an error as Anthropic's SDKs expect it."""
+        return error_reply(problem, request_id)
+
+    def is_complete(self, end: bytes) -> bool:
+        """Tell whether a stream ended with its last event."""
+        return end.endswith(MESSAGE_STOP)
+
+    def _decoded(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
+        answering = MessagesAnswering(decoded, self.stamp, sender.request_id)
+        # a summary, and what has no tools to call, ends in prose
+        is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
+        accepts_prose = is_summary or not decoded.request.tools
+        return Decoded(decoded.request, answering, decoded.facts, accepts_prose)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesAnswering:
+    """One answer to a Messages request, with the model's name as the client wrote it."""
+
+    decoded: DecodedMessages
+    stamp: Stamp
+    request_id: str
+
+    def begin(self, first: ReplyEvent | None) -> MessageStream:
+        """Begin a stream."""
+        return MessageStream(self._terms(first))
+
+    def builder(self, first: ReplyEvent | None) -> MessageBuilder:
+        """Begin a whole message."""
+        return MessageBuilder(self._terms(first))
+
+    def new_call_id(self) -> str:
+        """Make the id of a tool call."""
+        return f"toolu_{self.stamp.token()}"
+
+    def _terms(self, first: ReplyEvent | None) -> Terms:
+        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
+        return Terms(
+            f"msg_{self.stamp.token()}",
+            self.decoded.request.model or started.model or "",
+            self.request_id,
+            self.new_call_id,
+            shows_nothing=self.decoded.shows_nothing,
+            reports_edits=self.decoded.asks_for_edits,
+        )

@@ -1,0 +1,126 @@
+"""The history of a Messages request, written as messages in the language of backends."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from proxy.conversation.messages import Message
+from proxy.dialects.anthropic_messages.blocks import (
+    Block,
+    Findings,
+    as_arguments,
+    blocks_of,
+    parts_of,
+    texts_of,
+)
+from proxy.dialects.foreign_history import Call, ForeignHistory, Part, is_replayed
+from proxy.dialects.raw_json import Node, Text, needed, own_text
+
+# Claude Code's first line; its version changes with the first text of the user, and so does the
+# first byte of every prompt (llama.cpp#21793, vLLM#36829).
+_BILLING = "x-anthropic-billing-header:"
+_FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
+
+_TOOL_CHANGES = ("tool_addition", "tool_removal")
+
+
+def read_history(
+    system: Node | None, messages: Sequence[Node], findings: Findings
+) -> tuple[Message, ...]:
+    """Return the messages of a conversation; raises `InvalidRequest` that names the block."""
+    history = ForeignHistory(joins_system=True)
+    _read_system(history, blocks_of(system), findings)
+    for node in messages:
+        members = node.members()
+        role = needed(members, "role", node.path).text().text
+        _READERS[role](history, blocks_of(members.get("content")), findings)
+    return history.messages()
+
+
+def _read_system(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
+    texts: list[Text] = []
+    for block in blocks:
+        if block.kind in _TOOL_CHANGES:
+            _change_tools(block, findings)
+        else:
+            texts += map(_unbilled, texts_of(block, findings))
+    history.add_system(texts)
+
+
+def _unbilled(text: Text) -> Text:
+    """Leave out the line that tells Anthropic whom to bill."""
+    if not text.text.startswith(_BILLING):
+        return text
+    return Text(text.text.partition("\n")[2], _FIRST_LINE.sub(b'"', text.source, count=1))
+
+
+def _change_tools(block: Block, findings: Findings) -> None:
+    """Offer a tool from here on, or no longer."""
+    tool = needed(block.members, "tool", block.path)
+    members = tool.members()
+    match needed(members, "type", tool.path).value:
+        case "tool_reference":
+            name = needed(members, "name", tool.path).text().text
+            if block.kind == "tool_addition":
+                findings.tools.add(name)
+            else:
+                findings.tools.remove(name)
+        case "tool_definition" if block.kind == "tool_addition":
+            findings.tools.define(needed(members, "definition", tool.path))
+        case _:
+            findings.omit(block.kind)
+
+
+def _read_user(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
+    """Write the results of tools first, in their order, and then what the user says."""
+    said: list[Part] = []
+    has_results = False
+    for block in blocks:
+        if block.kind == "tool_result":
+            has_results = True
+            _read_result(history, block, findings)
+        else:
+            said += parts_of(block, findings)
+    if not has_results or any(not isinstance(part, Text) or part.text for part in said):
+        history.add_user(said)
+
+
+def _read_result(history: ForeignHistory, block: Block, findings: Findings) -> None:
+    inner = blocks_of(block.members.get("content"))
+    parts = [part for one in inner for part in parts_of(one, findings)]
+    is_error = "is_error" in block.members and block.members["is_error"].value is True
+    history.add_result(block.text("tool_use_id"), parts, is_error=is_error)
+
+
+def _read_assistant(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
+    said: list[Text] = []
+    thoughts: list[Text] = []
+    calls: list[Call] = []
+    for block in blocks:
+        if block.kind == "tool_use":
+            calls.append(_call(block))
+        elif block.kind == "thinking":
+            thoughts += _thought(block, findings)
+        else:
+            said += texts_of(block, findings)
+    history.add_assistant(said, thoughts, calls)
+
+
+def _call(block: Block) -> Call:
+    name = needed(block.members, "name", block.path).text()
+    return Call(block.text("id"), name, as_arguments(block.members.get("input")))
+
+
+def _thought(block: Block, findings: Findings) -> list[Text]:
+    thought = block.text("thinking") or own_text("")
+    signature = block.text("signature")
+    if is_replayed(thought.text, "" if signature is None else signature.text):
+        return [thought]
+    findings.omit("foreign_thinking")
+    return []
+
+
+_Reader = Callable[[ForeignHistory, list[Block], Findings], None]
+_READERS: Mapping[str, _Reader] = MappingProxyType(
+    {"system": _read_system, "user": _read_user, "assistant": _read_assistant}
+)

@@ -1,0 +1,98 @@
+"""What a Messages request looks like on the wire, for checking and for the OpenAPI document.
+
+Lax where clients are lax: null is absent, unknown members are welcome, and of content only the kind
+is checked: what is in a block is checked by whoever reads it.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, StrictBool, StrictStr, Tag
+
+from proxy.dialects.openai_chat.schema import (
+    Integer,
+    Number,
+    Schema,
+    TemperOptions,
+    Text,
+    TokenCount,
+    Unread,
+    WireObject,
+    one_of,
+)
+
+
+class Block(WireObject):
+    """A piece of content; what else it has depends on its type."""
+
+    type: StrictStr
+
+
+Blocks: TypeAlias = Annotated[list[Block], Field(fail_fast=True), Tag("<an array>")]
+Content: TypeAlias = Annotated[Text | Blocks, one_of("a string or an array of blocks")]
+
+
+class InputMessage(WireObject):
+    """One entry of the history."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content | None = None
+
+
+class OfferedTool(WireObject):
+    """A tool the model may use; `type` is absent for one that the client describes itself."""
+
+    type: StrictStr | None = None
+    name: StrictStr | None = None
+    description: StrictStr | None = None
+    input_schema: Schema | None = None
+    strict: StrictBool | None = None
+    defer_loading: StrictBool | None = None
+
+
+class Choice(WireObject):
+    """How the model may use tools."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: StrictStr | None = None
+    disable_parallel_tool_use: StrictBool | None = None
+
+
+class Thinking(WireObject):
+    """Whether the model thinks before it answers."""
+
+    type: StrictStr
+
+
+class AnswerFormat(WireObject):
+    """The form of the answer: JSON that satisfies a schema."""
+
+    type: Literal["json_schema"]
+    schema_: Schema | None = Field(default=None, alias="schema")
+
+
+class OutputConfig(WireObject):
+    """The form of the answer, and the effort that goes into it."""
+
+    format: AnswerFormat | None = None
+
+
+class MessagesRequest(WireObject):
+    """A Messages request. Members that are not listed have no effect."""
+
+    messages: Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)]
+    model: StrictStr | None = None
+    max_tokens: TokenCount | None = None
+    system: Content | None = None
+    stream: StrictBool | None = None
+    tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
+    tool_choice: Choice | None = None
+    stop_sequences: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: Integer | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: AnswerFormat | None = None
+    context_management: dict[str, Unread] | None = None
+    metadata: dict[str, Unread] | None = None
+    temper: TemperOptions | None = None

@@ -1,0 +1,136 @@
+"""Generated histories of the Messages language, and other ways to write the same ones."""
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.foreign_history import sign
+
+MARK: JsonObject = {"type": "ephemeral", "ttl": "5m"}
+BILLING = "x-anthropic-billing-header: cc_version=2.1.330.4c1; cc_entrypoint=cli; cch=00000;"
+PICTURE: JsonObject = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},
+}
+TOOLS: list[JsonValue] = [
+    {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},
+    {"name": "later", "input_schema": {"type": "object"}, "defer_loading": True},
+    {"name": "never", "input_schema": {"type": "object"}, "defer_loading": True},
+    {"name": "go", "input_schema": {"type": "object", "properties": {"x": {"type": "number"}}}},
+    {"name": "last", "input_schema": {"type": "object"}, "defer_loading": True},
+]
+
+words = st.text(min_size=1, max_size=12)
+_texts = st.builds(lambda text: _text(text), words)
+_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | words, st.lists, max_leaves=4
+)
+_inputs: st.SearchStrategy[JsonObject] = st.dictionaries(words, _values, max_size=3)
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _thought(text: str, signs: bool) -> JsonObject:
+    return {"type": "thinking", "thinking": text, "signature": sign(text) if signs else ""}
+
+
+_pictures: st.SearchStrategy[JsonObject] = st.just(PICTURE)
+_said = st.lists(_texts | _pictures, min_size=1, max_size=3)
+_thoughts = st.lists(st.builds(_thought, words, st.booleans()), max_size=2)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[JsonObject]:
+    """Make a history of the user's turns, each a loop of tools with an answer at its end."""
+    messages: list[JsonObject] = []
+    for turn in range(draw(st.integers(1, 3))):
+        messages.append({"role": "user", "content": [*draw(_said)]})
+        messages += draw(_remarks())
+        for step in range(draw(st.integers(0, 2))):
+            messages += draw(_rounds(f"t{turn}_{step}"))
+        answer: list[JsonValue] = [*draw(_thoughts), *draw(st.lists(_texts, max_size=2))]
+        messages.append({"role": "assistant", "content": answer})
+    return messages
+
+
+@st.composite
+def _remarks(draw: st.DrawFn) -> list[JsonObject]:
+    remarks = draw(st.lists(st.lists(_texts, min_size=1, max_size=2), max_size=2))
+    return [{"role": "system", "content": [*remark]} for remark in remarks]
+
+
+@st.composite
+def _rounds(draw: st.DrawFn, name: str) -> list[JsonObject]:
+    count = draw(st.integers(1, 2))
+    calls: list[JsonValue] = [
+        {
+            "type": "tool_use",
+            "id": f"{name}_{number}",
+            "name": draw(st.sampled_from(("look", "go"))),
+            "input": draw(_inputs),
+        }
+        for number in range(count)
+    ]
+    results: list[JsonValue] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": f"{name}_{number}",
+            "content": [*draw(_said), *draw(st.lists(_references(), max_size=1))],
+            "is_error": draw(st.booleans()),
+        }
+        for number in range(count)
+    ]
+    said: list[JsonValue] = [*draw(_thoughts), *draw(st.lists(_texts, max_size=1)), *calls]
+    answered: list[JsonValue] = [*results, *draw(st.lists(_texts, max_size=1))]
+    return [
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": draw(st.permutations(answered))},
+        *draw(_remarks()),
+    ]
+
+
+def _references() -> st.SearchStrategy[JsonObject]:
+    names = st.sampled_from(("later", "last", "gone"))
+    return st.builds(lambda name: {"type": "tool_reference", "tool_name": name}, names)
+
+
+def body(messages: list[JsonObject], **members: JsonValue) -> bytes:
+    """Write a request."""
+    history: list[JsonValue] = [*messages]
+    return json.dump({"model": "m", "max_tokens": 100, "messages": history, **members})
+
+
+Choose = Callable[[], bool]
+
+
+def rewritten(messages: list[JsonObject], choose: Choose) -> list[JsonObject]:
+    """Write the same history in another way: everything that may differ means nothing."""
+    return [{**message, "content": _content(message["content"], choose)} for message in messages]
+
+
+def _content(content: JsonValue, choose: Choose) -> JsonValue:
+    assert isinstance(content, list)
+    blocks = [_block(block, choose) for block in content if isinstance(block, dict)]
+    if len(blocks) == 1 and blocks[0]["type"] == "text" and choose():
+        return blocks[0]["text"]
+    empty: list[JsonValue] = [_text("")] if choose() else []
+    return [*empty, *blocks, *empty]
+
+
+def _block(block: JsonObject, choose: Choose) -> JsonObject:
+    written = dict(block)
+    if choose():
+        written["cache_control"] = MARK
+    if choose() and block["type"] == "text":
+        written["citations"] = None
+    if block["type"] == "tool_result":
+        written["content"] = _content(block["content"], choose)
+        if not block["is_error"] and choose():
+            del written["is_error"]
+    if block["type"] == "thinking" and not block["signature"] and choose():
+        del written["signature"]
+    return written

@@ -1,0 +1,297 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Question
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
+from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Fate
+from proxy.dialects.openai_chat.encode import encode_question
+from proxy.errors import InvalidRequest
+from tests.fakes.arrivals import is_linear
+from tests.unit.dialects.anthropic_messages.conversations import body
+
+CAPTURES = Path(__file__).parent / "captures"
+ROWS = ("messages", "tools")
+HI: JsonObject = {"role": "user", "content": "Hi"}
+LOOK: JsonObject = {"name": "look", "input_schema": {"type": "object"}}
+PLAIN: dict[str, JsonValue] = {"model": "m", "messages": [HI], "max_tokens": 100}
+
+
+def decoded(**members: JsonValue) -> DecodedMessages:
+    return decode_request(body([HI], **members))
+
+
+def fields(**members: JsonValue) -> dict[str, JsonValue]:
+    return {name: json.parse(raw) for name, raw in decoded(**members).request.fields.items()}
+
+
+def refused(document: bytes) -> str:
+    with pytest.raises(InvalidRequest) as raised:
+        decode_request(document)
+    return str(raised.value)
+
+
+def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
+    request = (
+        b'{"stream":true,"top_k":4,"top_p":0.50,"temperature":1.0,"stop_sequences":[ "\\u00e4" ],'
+        b'"tool_choice":{"type":"any","disable_parallel_tool_use":true},"thinking":{"type":'
+        b'"disabled"},"output_config":{"format":{"type":"json_schema","schema":{ "type":"object"}}}'
+        b',"tools":[{"name":"f"}],"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,'
+        b'"model":"\\u00e4"}'
+    )
+    read = decode_request(request).request
+    assert json.join_object({**read.fields}) == (
+        b'{"model":"\\u00e4","messages":[{"role":"user","content":"Hi"}],'
+        b'"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",'
+        b'"parallel_tool_calls":false,"max_tokens":9,"stop":[ "\\u00e4" ],"temperature":1.0,'
+        b'"top_p":0.50,"top_k":4,"response_format":{"type":"json_schema","json_schema":'
+        b'{"name":"answer","schema":{ "type":"object"}}},'
+        b'"chat_template_kwargs":{"enable_thinking":false},"stream":true}'
+    )
+    assert (read.model, read.stream, read.stop_strings) == ("ä", True, True)
+    assert read.answer_schema == {"type": "object"}
+
+
+def test_a_question_to_a_backend_is_made_of_it() -> None:
+    request = decoded(tools=[LOOK]).request
+    question = Question(request, request.messages, request.tools, request.tool_choice)
+    assert json.parse(encode_question(question, {})) == {
+        "model": "m",
+        "messages": [HI],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "look", "parameters": {"type": "object"}},
+            }
+        ],
+        "max_tokens": 100,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, fate in FIELDS.items() if fate is Fate.IGNORED] + ["brand_new"]
+)
+def test_what_is_ignored_leaves_no_trace(name: str) -> None:
+    plain = decoded()
+    members: dict[str, JsonValue] = {name: {"a": 1}}
+    ignored = decoded(**members)
+    assert ignored.request == plain.request
+    assert (
+        ignored.request.fields
+        == plain.request.fields
+        == {name: json.dump(value) for name, value in PLAIN.items()}
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, fate in FIELDS.items() if fate is Fate.REFUSED])
+def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str) -> None:
+    members: dict[str, JsonValue] = {name: {"a": 1}}
+    assert refused(body([HI], **members)) == f"{name}: {REMEDIES[name]}"
+    nothing: list[JsonValue] = [None, [], {}]
+    for one in nothing:
+        assert decoded(**{name: one}).request == decoded().request
+
+
+class TestTheLimit:
+    @pytest.mark.parametrize(
+        ("limit", "reserve"), [(1, None), (1_024, None), (1_025, 0), (32_000, 0), (128_000, 0)]
+    )
+    def test_of_a_long_answer_is_a_ceiling_that_takes_no_room(
+        self, limit: int, reserve: int | None
+    ) -> None:
+        request = decoded(max_tokens=limit).request
+        assert (request.max_tokens, request.answer_reserve) == (limit, reserve)
+        assert request.fields["max_tokens"] == json.dump(limit)
+
+    def test_of_nothing_lets_the_model_write_one_token_that_nobody_sees(self) -> None:
+        warm = decoded(max_tokens=0)
+        assert (warm.request.max_tokens, warm.request.fields["max_tokens"]) == (1, b"1")
+        assert warm.shows_nothing
+        assert not decoded(max_tokens=1).shows_nothing
+
+    def test_is_required_but_where_tokens_are_counted(self) -> None:
+        document = json.dump({"model": "m", "messages": [HI]})
+        assert refused(document) == "max_tokens: Field required"
+        counted = decode_request(document, is_count=True)
+        assert counted.request.max_tokens is counted.request.answer_reserve is None
+        assert counted.request.messages == decoded().request.messages
+        assert not counted.shows_nothing
+
+
+class TestThinking:
+    @pytest.mark.parametrize("kind", ["adaptive", "between_tools", "enabled", "brand_new"])
+    def test_is_what_the_model_does_anyway(self, kind: str) -> None:
+        assert fields(thinking={"type": kind, "budget_tokens": 1024}) == PLAIN
+
+    def test_is_switched_off_in_the_template(self) -> None:
+        disabled = fields(thinking={"type": "disabled"})
+        assert disabled == {**PLAIN, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+FORM: JsonObject = {"type": "json_schema", "schema": {"type": "array"}}
+
+
+class TestTheForm:
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"output_config": {"format": FORM, "effort": "high"}},
+            {"output_format": FORM},
+            {"output_config": {"format": FORM}, "output_format": {"type": "json_schema"}},
+            {"output_config": {"effort": "low"}, "output_format": FORM},
+        ],
+    )
+    def test_of_the_answer_has_an_old_and_a_new_name(self, members: dict[str, JsonValue]) -> None:
+        assert decoded(**members).request.answer_schema == {"type": "array"}
+        described = {"name": "answer", "schema": {"type": "array"}}
+        form = {"type": "json_schema", "json_schema": described}
+        assert fields(**members) == {**PLAIN, "response_format": form}
+
+    def test_without_a_schema_is_any_object(self) -> None:
+        members: dict[str, JsonValue] = {"output_format": {"type": "json_schema"}}
+        assert decoded(**members).request.answer_schema == {"type": "object"}
+        form = {"type": "json_schema", "json_schema": {"name": "answer"}}
+        assert fields(**members)["response_format"] == form
+
+    @pytest.mark.parametrize("config", [{"effort": "high"}, {"task_budget": {"total": 9}}, {}])
+    def test_is_free_where_only_the_effort_is_told(self, config: JsonObject) -> None:
+        assert fields(output_config=config) == PLAIN
+
+
+def test_rules_of_order_are_read_as_in_chat() -> None:
+    rules: JsonObject = {"workflow": {"required_steps": ["look"]}}
+    request = decoded(tools=[LOOK], temper=rules).request
+    assert request.workflow == Workflow(("look",))
+    assert "temper" not in request.fields
+
+
+def test_stop_sequences_may_be_none() -> None:
+    assert fields(stop_sequences=[]) == fields(stop_sequences=[""]) == PLAIN
+    assert fields(stop_sequences=["END"]) == {**PLAIN, "stop": ["END"]}
+
+
+def test_a_model_need_not_be_named() -> None:
+    request = decode_request(json.dump({"messages": [HI], "max_tokens": 9})).request
+    assert request.model == ""
+    assert "model" not in request.fields
+
+
+def test_edits_of_the_context_are_asked_for_by_their_field() -> None:
+    assert decoded(context_management={"edits": []}).asks_for_edits
+    assert not decoded().asks_for_edits
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (b"", "body: Expected a JSON object, got nothing."),
+        (b"[]", "body: Expected a JSON object, got an array."),
+        (b'{"max_tokens":1}', "messages: This member is required"),
+        (b'{"messages":[],"max_tokens":1}', "messages: Expected at least 1 element"),
+        (body([{"role": "tool"}]), "messages.0.role: Expected 'user', 'assistant' or 'system'"),
+        (body([{"role": "user", "content": 5}]), "messages.0.content: Expected a string or an ar"),
+        (body([{"role": "user", "content": [{}]}]), "messages.0.content.0.type: This member"),
+        (body([HI], max_tokens=-1), "max_tokens: Expected a number of at least 0"),
+        (body([HI], system=5), "system: Expected a string or an array of blocks"),
+        (body([HI], stream="yes"), "stream: Expected true or false"),
+        (body([HI], stop_sequences="a"), "stop_sequences: Expected an array"),
+        (body([HI], thinking={}), "thinking.type: This member is required"),
+        (body([HI], output_format={"type": "xml"}), "output_format.type: Expected 'json_schema'"),
+        (body([HI], temper={"x": 1}), "temper.x: There is no such option."),
+    ],
+)
+def test_what_is_wrong_is_named(document: bytes, problem: str) -> None:
+    assert refused(document).startswith(problem)
+
+
+class TestWhatClaudeCodeSends:
+    """Requests of version 2.1.330, shortened: two loops of tools, one of them a tour of them."""
+
+    @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
+    def test_is_written_as_it_always_was(self, name: str) -> None:
+        request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
+        stored = (CAPTURES / f"{name}.chat.json").read_bytes()
+        members = json.split_object(stored)
+        rows = {name: json.join_array(json.split_array(members.pop(name))) for name in ROWS}
+        assert request.fields == {**members, **rows}
+        assert [*request.fields] == [*json.split_object(stored)]
+
+    @pytest.mark.parametrize(
+        ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
+    )
+    def test_goes_on_where_it_stopped(self, earlier: str, later: str) -> None:
+        first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
+        second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
+        assert second.messages[: len(first.messages)] == first.messages
+        assert second.tools == first.tools
+
+
+ANYTHING: st.SearchStrategy[JsonValue] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-1, 9),
+    st.sampled_from(("", "text", "image", "document", "tool_use", "tool_result", "tool_reference")),
+    st.builds(list[JsonValue]),
+    st.builds(dict[str, JsonValue]),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Put something else in a place of a request that is sound, or leave it out."""
+    name = draw(st.sampled_from(("loop_1", "tour_2")))
+    request = json.parse((CAPTURES / f"{name}.json").read_bytes())
+    assert isinstance(request, dict)
+    places = [*places_in(request)]
+    holder, member = places[draw(st.integers(0, len(places) - 1))]
+    if draw(st.booleans()):
+        holder[member] = draw(ANYTHING)
+    else:
+        del holder[member]
+    return json.dump(request)
+
+
+def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from places_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield value, name
+            yield from places_in(one)
+
+
+@settings(max_examples=300)
+@given(mutated())
+def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+    try:
+        decode_request(document)
+    except InvalidRequest as refused:
+        assert refused.param  # noqa: PT017 - most of them are read
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_nonsense_is_refused_and_no_accident(document: bytes) -> None:
+    assert refused(document)
+
+
+def test_a_long_history_takes_linear_time() -> None:
+    def history(rounds: int) -> str:
+        call: JsonObject = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": "x" * 500}}
+        result: JsonObject = {"type": "tool_result", "tool_use_id": "c", "content": "word " * 300}
+        turn: list[JsonObject] = [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "system", "content": "Mind the gap."},
+        ]
+        return body([HI, *turn * rounds]).decode()
+
+    assert is_linear(lambda text: decode_request(text.encode()), history, 400)

@@ -1,0 +1,227 @@
+import pytest
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types.beta import BetaRawMessageDeltaEvent
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.anthropic_messages.encode import MESSAGE_STOP, PING, MessageStream
+from proxy.dialects.foreign_history import sign
+from proxy.dialects.front import Problem
+from tests.unit.dialects.anthropic_messages.streams import (
+    USAGE,
+    answers,
+    built,
+    chaos,
+    check,
+    member,
+    reasons,
+    terms,
+    told,
+    written,
+)
+
+EVENTS: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
+FAILURE = Problem(502, "server_error", "The backend is gone.", "backend_unavailable")
+
+
+def accumulated(payload: bytes) -> dict[str, object]:
+    snapshot, buffers = None, dict[int, bytes]()
+    for event in told(payload):
+        read = EVENTS.validate_python(event)
+        snapshot = accumulate_event(event=read, current_snapshot=snapshot, json_bufs=buffers)
+    assert snapshot is not None
+    return Message.model_validate(snapshot.to_dict()).to_dict(exclude_none=True)
+
+
+class TestAStream:
+    @given(answers(), st.data())
+    def test_is_sound_however_its_events_come_together(
+        self, events: list[ReplyEvent], data: st.DataObject
+    ) -> None:
+        stream = MessageStream(terms())
+        payload, left = stream.keep_alive(), events
+        while left:
+            count = data.draw(st.integers(1, len(left)))
+            payload += stream.encode_all(left[:count]) + stream.keep_alive()
+            left = left[count:]
+        payload += stream.comment("x-temper outcome=clean") + stream.end()
+        check(payload)
+        assert payload.endswith(b": x-temper outcome=clean\n\n" + MESSAGE_STOP)
+        assert payload.startswith(PING)
+
+    @given(chaos, reasons)
+    def test_is_sound_whatever_a_backend_writes(
+        self, events: list[ReplyEvent], reason: str
+    ) -> None:
+        check(written([*events, ReplyFinished(reason)], terms()))
+
+    @given(answers(), st.data())
+    def test_that_breaks_ends_with_an_error(
+        self, events: list[ReplyEvent], data: st.DataObject
+    ) -> None:
+        stream = MessageStream(terms())
+        before = events[: data.draw(st.integers(0, len(events) - 1))]
+        payload = stream.encode_all(before) + stream.fail(FAILURE)
+        check(payload, is_broken=True)
+        assert told(payload)[-1] == {
+            "type": "error",
+            "error": {"type": "api_error", "message": "The backend is gone."},
+            "request_id": "req_1",
+        }
+
+    def test_begins_with_the_first_event_and_says_how_long_the_prompt_is(self) -> None:
+        stream = MessageStream(terms())
+        assert stream.encode_all([]) == b""
+        assert stream.keep_alive() == b'event: ping\ndata: {"type":"ping"}\n\n'
+        (start,) = told(stream.encode_all([ReplyStarted(), PromptProgress(12, 4, 6)]))
+        assert start == {
+            "type": "message_start",
+            "message": {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "stop_details": None,
+                "usage": {
+                    "input_tokens": 8,
+                    "cache_creation_input_tokens": 0,
+                    "cache_read_input_tokens": 4,
+                    "cache_creation": {
+                        "ephemeral_5m_input_tokens": 0,
+                        "ephemeral_1h_input_tokens": 0,
+                    },
+                    "output_tokens": 0,
+                    "service_tier": "standard",
+                },
+            },
+        }
+        assert stream.encode_all([ReplyStarted(), PromptProgress(12, 4, 12)]) == b""
+
+    def test_writes_deltas_as_they_come(self) -> None:
+        stream = MessageStream(terms())
+        stream.encode_all([ReplyStarted(), TextDelta("a")])
+        assert stream.encode_all([TextDelta('"ü"')]) == (
+            b"event: content_block_delta\n"
+            b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
+            b'"text":"\\"\xc3\xbc\\""}}\n\n'
+        )
+
+    def test_tells_the_totals_at_its_end(self) -> None:
+        payload = written([UsageReported(USAGE), ReplyFinished("stop")], terms())
+        assert told(payload)[-2] == {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None, "stop_details": None},
+            "usage": {
+                "input_tokens": 8,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 4,
+                "output_tokens": 5,
+                "output_tokens_details": {"thinking_tokens": 2},
+            },
+        }
+
+
+class TestAWholeMessage:
+    @given(answers())
+    def test_is_what_the_sdk_accumulates_from_the_stream(self, events: list[ReplyEvent]) -> None:
+        whole = Message.model_validate(built(events, terms())).to_dict(exclude_none=True)
+        assert accumulated(written(events, terms())) == whole
+
+    def test_tells_that_the_context_was_not_edited_if_that_is_asked(self) -> None:
+        events: list[ReplyEvent] = [ReplyStarted(), TextDelta("a"), ReplyFinished("stop")]
+        whole = built(events, terms(reports_edits=True))
+        assert whole["context_management"] == {"applied_edits": []}
+        assert "context_management" not in built(events, terms())
+        (ended,) = told(written(events, terms(reports_edits=True)))[-2:-1]
+        read = BetaRawMessageDeltaEvent.model_validate(ended)
+        assert read.context_management is not None
+        assert read.context_management.applied_edits == []
+
+    def test_holds_thoughts_text_and_calls_in_their_order(self) -> None:
+        events: list[ReplyEvent] = [
+            ReasoningDelta("H"),
+            ReasoningDelta("m"),
+            TextDelta("Let's "),
+            TextDelta("see."),
+            ToolCallStarted(0, "c0", "f"),
+            ToolCallArgumentsDelta(0, '{"a"'),
+            ReasoningDelta("Again?"),
+            ToolCallArgumentsDelta(0, ":1.50}"),
+            ToolCalled(1, ToolCall("", "g", "")),
+            ReplyFinished("tool_calls"),
+        ]
+        whole = built(events, terms())
+        assert whole["content"] == [
+            {"type": "thinking", "thinking": "Hm", "signature": sign("Hm")},
+            {"type": "text", "text": "Let's see."},
+            {"type": "tool_use", "id": "c0", "name": "f", "input": {"a": 1.5}},
+            {"type": "thinking", "thinking": "Again?", "signature": sign("Again?")},
+            {"type": "tool_use", "id": "toolu_0", "name": "g", "input": {}},
+        ]
+        assert whole["stop_reason"] == "tool_use"
+
+    def test_may_be_empty(self) -> None:
+        whole = built([ReplyStarted(), TextDelta(""), ReplyFinished("stop")], terms())
+        assert (whole["content"], whole["stop_reason"]) == ([], "end_turn")
+
+    def test_keeps_arguments_that_nobody_can_read(self) -> None:
+        whole = built([ToolCalled(0, ToolCall("c", "f", "[1"))], terms())
+        call = {"type": "tool_use", "id": "c", "name": "f", "input": {"unparsable": "[1"}}
+        assert whole["content"] == [call]
+
+
+CALL = ToolCalled(0, ToolCall("c", "f", "{}"))
+HALF: list[ReplyEvent] = [ToolCallStarted(0, "c", "f"), ToolCallArgumentsDelta(0, '{"a":"b')]
+
+
+@pytest.mark.parametrize(
+    ("before", "finish", "reason"),
+    [
+        ([], "stop", "end_turn"),
+        ([], "brand_new", "end_turn"),
+        ([], "length", "max_tokens"),
+        ([], "content_filter", "refusal"),
+        ([CALL], "tool_calls", "tool_use"),
+        ([CALL], "stop", "tool_use"),
+        ([CALL], "length", "tool_use"),
+        (HALF, "length", "max_tokens"),
+        (HALF, "content_filter", "refusal"),
+        (HALF, "tool_calls", "tool_use"),
+        ([ToolCallStarted(0, "c", "f")], "length", "max_tokens"),
+    ],
+)
+def test_an_answer_tells_why_it_ended(before: list[ReplyEvent], finish: str, reason: str) -> None:
+    events = [*before, ReplyFinished(finish)]
+    assert built(events, terms())["stop_reason"] == reason
+    ended: JsonValue = told(written(events, terms()))[-2]["delta"]
+    assert member(ended, "stop_reason") == reason
+
+
+@given(answers())
+def test_an_answer_that_nobody_wants_to_see_shows_nothing(events: list[ReplyEvent]) -> None:
+    whole = built(events, terms(shows_nothing=True))
+    assert (whole["content"], whole["stop_reason"]) == ([], "max_tokens")
+    payload = written(events, terms(shows_nothing=True))
+    kinds = [event["type"] for event in told(payload)]
+    assert kinds == ["message_start", "message_delta", "message_stop"]
+    assert json.dump(member(told(payload)[1]["delta"], "stop_reason")) == b'"max_tokens"'

@@ -1,0 +1,290 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.backends.affinity import conversation_key
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.requests import Request
+from proxy.dialects.anthropic_messages.decode import decode_request
+from proxy.dialects.foreign_history import sign
+from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
+from proxy.guardrails.replay import replay_thoughts
+from proxy.guardrails.traits import Replay
+from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from tests.unit.dialects.anthropic_messages.conversations import (
+    BILLING,
+    MARK,
+    PICTURE,
+    TOOLS,
+    body,
+    histories,
+    rewritten,
+    words,
+)
+
+HI: JsonObject = {"role": "user", "content": "Hi"}
+
+
+def decoded(messages: list[JsonObject], **members: JsonValue) -> Request:
+    return decode_request(body(messages, **members)).request
+
+
+def converted(*messages: JsonObject, **members: JsonValue) -> list[JsonValue]:
+    return [json.parse(one.source) for one in decoded([*messages], **members).messages]
+
+
+def left_out(*messages: JsonObject) -> list[str]:
+    facts = decode_request(body([*messages])).facts
+    return [fact.what for fact in facts if isinstance(fact, Omitted)]
+
+
+def said(role: str, *blocks: JsonValue) -> JsonObject:
+    return {"role": role, "content": [*blocks]}
+
+
+def text(said: str) -> JsonObject:
+    return {"type": "text", "text": said}
+
+
+def result(call_id: str, **members: JsonValue) -> JsonObject:
+    return {"type": "tool_result", "tool_use_id": call_id, **members}
+
+
+class TestTheSameConversation:
+    @settings(max_examples=40)
+    @given(histories(), words, st.data())
+    def test_gives_the_same_bytes_however_it_is_written(
+        self, messages: list[JsonObject], system: str, data: st.DataObject
+    ) -> None:
+        def choose() -> bool:
+            return data.draw(st.booleans())
+
+        plain = decoded(messages, system=system, tools=TOOLS)
+        marked = [{**tool, "cache_control": MARK} for tool in TOOLS if isinstance(tool, dict)]
+        other: JsonObject = {
+            "system": [{**text(system), "cache_control": MARK}] if choose() else system,
+            "tools": [*marked] if choose() else TOOLS,
+        }
+        if choose():
+            other["cache_control"] = MARK
+        again = decoded(rewritten(messages, choose), **other)
+        assert again == plain
+        assert again.fields == plain.fields
+
+    @settings(max_examples=40)
+    @given(histories(), words)
+    def test_begins_with_the_same_messages_when_it_has_gone_on(
+        self, messages: list[JsonObject], system: str
+    ) -> None:
+        roles = [message["role"] for message in messages]
+        requests = [place for place, role in enumerate(roles) if role == "assistant"]
+        turns = [
+            place + 1 for place, (one, next_) in enumerate(pairwise(roles)) if one == "assistant"
+        ]
+        whole = decoded(messages, system=system, tools=TOOLS)
+        for cut in {*requests, *turns}:
+            part = decoded(messages[:cut], system=system, tools=TOOLS)
+            assert whole.messages[: len(part.messages)] == part.messages
+            assert whole.tools[: len(part.tools)] == part.tools
+
+    @pytest.mark.parametrize(
+        "system",
+        [
+            [text(BILLING), text("Be kind.")],
+            [text(f"{BILLING}\n"), text("Be kind.")],
+            [text(f"{BILLING}\nBe kind.")],
+            f"{BILLING}\nBe kind.",
+            [text("Be kind."), text(BILLING)],
+        ],
+    )
+    def test_has_no_line_that_tells_whom_to_bill(self, system: JsonValue) -> None:
+        assert decoded([HI], system=system) == decoded([HI], system="Be kind.")
+
+    @pytest.mark.parametrize(
+        ("written", "rest"),
+        [
+            (rb'" a\"\\n\t\u0041\nBe \u00e4"', rb'"Be \u00e4"'),
+            (rb'" a\u000ABe\n"', rb'"Be\n"'),
+        ],
+    )
+    def test_keeps_the_bytes_behind_that_line(self, written: bytes, rest: bytes) -> None:
+        line = b'"x-anthropic-billing-header:' + written[1:]
+        request = b'{"max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"system":%b}'
+        (system, _) = decode_request(request % line).request.messages
+        assert system.source == b'{"role":"system","content":' + rest + b"}"
+        assert system.text == json.parse(rest)
+
+    def test_that_consists_of_that_line_has_no_system_message(self) -> None:
+        assert converted(HI, system=BILLING) == converted(HI)
+
+
+class TestWhatTheSystemSays:
+    def test_is_one_message_at_the_start(self) -> None:
+        first: JsonObject = {"role": "system", "content": "And brief."}
+        system, user = converted(first, HI, system=[text("Be kind."), text(""), text("Be fair.")])
+        assert system == {"role": "system", "content": "Be kind.\nBe fair.\nAnd brief."}
+        assert user == HI
+
+    def test_is_folded_into_the_message_before_it_later(self) -> None:
+        note = said("system", text("One."), text("Two."))
+        call: JsonObject = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+        reminder = "<system-reminder>\nOne.\nTwo.\n</system-reminder>"
+        user, _, tool = converted(
+            HI, note, said("assistant", call), said("user", result("c")), note
+        )
+        assert user == {"role": "user", "content": f"Hi\n{reminder}"}
+        assert tool == {"role": "tool", "tool_call_id": "c", "content": reminder}
+
+    def test_behind_the_assistant_is_said_by_the_user(self) -> None:
+        _, _, last = converted(HI, said("assistant", text("Hi.")), said("system", text("Now.")))
+        reminder = "<system-reminder>\nNow.\n</system-reminder>"
+        assert last == {"role": "user", "content": reminder}
+
+    def test_may_be_nothing_but_settings(self) -> None:
+        assert converted(HI, {"role": "system", "output_config": {"effort": "low"}}) == [HI]
+
+    def test_shows_no_pictures(self) -> None:
+        assert converted(HI, said("system", PICTURE)) == [HI]
+        assert left_out(HI, said("system", PICTURE)) == ["misplaced_block"]
+
+    @settings(max_examples=25)
+    @given(histories())
+    def test_behind_a_result_changes_nothing_that_guardrails_see(
+        self, messages: list[JsonObject]
+    ) -> None:
+        def reminded(note: str) -> list[JsonObject]:
+            found: list[JsonObject] = []
+            for message in messages:
+                if message["role"] != "system":
+                    found.append(message)
+                content = message["content"]
+                if isinstance(content, list) and any(
+                    isinstance(one, dict) and one["type"] == "tool_result" for one in content
+                ):
+                    found.append(said("system", text(f"{note} {len(found)}")))
+            return found
+
+        with_notes, without = decoded(reminded("Left:")), decoded(reminded(""))
+        plain = decoded([message for message in messages if message["role"] != "system"])
+        assert conversation_key(with_notes, {}) == conversation_key(plain, {})
+        for noted in (with_notes, without):
+            assert rounds_since_user(noted.messages) == rounds_since_user(plain.messages)
+            assert _judged(noted.messages) == _judged(plain.messages)
+            assert _thinking(noted.messages) == _thinking(plain.messages)
+
+
+def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
+    return [(call.name, call.has_failed, call.turn) for call in completed_calls(messages)]
+
+
+def _thinking(messages: tuple[Message, ...]) -> list[bool]:
+    return [b"reasoning" in one.source for one in replay_thoughts(messages, Replay.LAST)]
+
+
+class TestResults:
+    def test_come_before_what_the_user_says(self) -> None:
+        messages = converted(
+            HI, said("user", text("And?"), result("a"), PICTURE, result("b", content="done"))
+        )
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+        assert messages[1:] == [
+            {"role": "tool", "tool_call_id": "a", "content": ""},
+            {"role": "tool", "tool_call_id": "b", "content": "done"},
+            {"role": "user", "content": [text("And?"), picture]},
+        ]
+
+    def test_keep_their_pictures(self) -> None:
+        (message,) = converted(said("user", result("a", content=[text("See:"), PICTURE])))
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+        assert message == {"role": "tool", "tool_call_id": "a", "content": [text("See:"), picture]}
+
+    @pytest.mark.parametrize(
+        ("content", "written"),
+        [
+            ("<tool_use_error>no</tool_use_error>", "Error: <tool_use_error>no</tool_use_error>"),
+            ("Error: gone", "Error: gone"),
+            (None, "Error: "),
+        ],
+    )
+    def test_of_failed_calls_say_so(self, content: JsonValue, written: str) -> None:
+        (message,) = converted(said("user", result("a", content=content, is_error=True)))
+        assert message == {"role": "tool", "tool_call_id": "a", "content": written}
+
+    def test_without_an_id_are_left_to_be_paired(self) -> None:
+        (message,) = decoded([said("user", {"type": "tool_result", "content": "x"})]).messages
+        assert message == Message("tool", "x", b'{"role":"tool","content":"x"}')
+
+
+class TestTheAssistant:
+    def test_thinks_says_and_calls(self) -> None:
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": sign("Hm.")}
+        request = (
+            b'{"max_tokens":9,"messages":[{"role":"assistant","content":[%b,{"type":"text",'
+            b'"text":"Well."},{"type":"tool_use","id":"c","name":"f","input":{ "a":1.0,'
+            b'"b":"\\u00e4"}},{"type":"tool_use","name":"g"}]}]}' % json.dump({**thought})
+        )
+        (message,) = decode_request(request).request.messages
+        assert message.source == (
+            b'{"role":"assistant","content":"Well.","reasoning_content":"Hm.","tool_calls":['
+            b'{"id":"c","type":"function","function":{"name":"f",'
+            b'"arguments":"{ \\"a\\":1.0,\\"b\\":\\"\\\\u00e4\\"}"}},'
+            b'{"type":"function","function":{"name":"g","arguments":"{}"}}]}'
+        )
+        assert [call.arguments for call in message.calls] == ['{ "a":1.0,"b":"\\u00e4"}', "{}"]
+
+    def test_may_say_nothing(self) -> None:
+        nothing = {"role": "assistant", "content": ""}
+        assert converted(HI, said("assistant")) == [HI, nothing]
+        assert converted(HI, said("assistant", {"type": "thinking"})) == [HI, nothing]
+
+    def test_forgets_the_thoughts_of_another_model(self) -> None:
+        foreign: JsonObject = {"type": "thinking", "thinking": "Hm.", "signature": "EqQBCgIYAhIM"}
+        redacted: JsonObject = {"type": "redacted_thinking", "data": "EqQBCgIYAhIM"}
+        message = said("assistant", foreign, redacted, text("Hi."))
+        assert converted(message) == [{"role": "assistant", "content": "Hi."}]
+        assert left_out(message) == ["foreign_thinking", "redacted_thinking"]
+
+    def test_shows_no_pictures(self) -> None:
+        message = said("assistant", PICTURE)
+        assert converted(message) == [{"role": "assistant", "content": ""}]
+        assert left_out(message) == ["misplaced_block"]
+
+
+class TestATurnOfTheUser:
+    def test_may_be_empty(self) -> None:
+        assert (
+            converted({"role": "user"}, said("user"), said("user", text("")))
+            == [{"role": "user", "content": ""}] * 3
+        )
+
+    def test_adds_nothing_behind_results_but_empty_text(self) -> None:
+        assert len(converted(said("user", result("a"), text("")))) == 1
+
+
+def test_a_change_of_tools_that_names_a_servers_is_left_out() -> None:
+    reference: JsonObject = {"type": "mcp_toolset_reference", "server_name": "s"}
+    message = said("system", {"type": "tool_addition", "tool": reference})
+    assert left_out(HI, message) == ["tool_addition"]
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (said("user", {"type": "text"}), "messages.0.content.0.text: Field required"),
+        (said("user", text("a"), {"type": "text", "text": 5}), "messages.0.content.1.text: Expec"),
+        (said("user", result("a", content=5)), "messages.0.content.0.content: Expected an array"),
+        (said("user", result("a", content=["b"])), "messages.0.content.0.content.0: Expected an o"),
+        (said("user", result("a", content=[{}])), "messages.0.content.0.content.0.type: Field"),
+        (said("assistant", {"type": "tool_use"}), "messages.0.content.0.name: Field required"),
+        (said("system", {"type": "tool_addition"}), "messages.0.content.0.tool: Field required"),
+    ],
+)
+def test_what_cannot_be_read_is_named(message: JsonObject, problem: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decoded([message])
+    assert str(refused.value).startswith(problem)
