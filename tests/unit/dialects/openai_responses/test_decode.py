@@ -1,4 +1,12 @@
+"""Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
@@ -7,6 +15,7 @@ from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
 from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
 from tests.fakes.arrivals import is_linear
 from tests.fakes.responses import (
     OWNER,
@@ -18,6 +27,10 @@ from tests.fakes.responses import (
     tool,
     user,
 )
+
+CAPTURES = Path(__file__).parent / "captures"
+LOOP = [f"codex_{number}" for number in (1, 2, 3, 4)]
+ROWS = ("messages", "tools")
 
 
 def fields(**asked: JsonValue) -> JsonObject:
@@ -250,6 +263,73 @@ def test_a_chain_gives_the_bytes_that_the_whole_input_gives() -> None:
     chained = decode(store, input=later, previous_response_id=answer["id"]).request
     assert chained.messages == decode(input=whole).request.messages
     assert chained.fields["messages"] == decode(input=whole).request.fields["messages"]
+
+
+def captured(name: str) -> Decoded:
+    return make_front().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
+
+
+def in_rows(fields: dict[str, bytes]) -> bytes:
+    """Write a request as `captures` have it: each message and tool on a line of its own."""
+    rows = {
+        name: b"[\n" + b",\n".join(json.split_array(raw)) + b"\n]" if name in ROWS else raw
+        for name, raw in fields.items()
+    }
+    return (
+        b"{\n" + b",\n".join(json.dump(name) + b":" + raw for name, raw in rows.items()) + b"\n}\n"
+    )
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_what_codex_sends_is_written_as_these_bytes(name: str) -> None:
+    written = in_rows({**captured(name).request.fields})
+    assert written == (CAPTURES / f"{name}.chat.json").read_bytes()
+
+
+def test_each_request_of_a_loop_begins_with_the_one_before() -> None:
+    """The loop runs a command, applies a patch, and finds tools, which are offered at the end."""
+    loop = [captured(name).request for name in LOOP]
+    for earlier, later in pairwise(loop):
+        assert later.messages[: len(earlier.messages)] == earlier.messages
+        assert later.tools[: len(earlier.tools)] == earlier.tools
+    assert len(loop[-1].tools) == len(loop[0].tools) + 2
+    assert all(captured(name).facts == (Omitted("web_search"),) for name in LOOP)
+
+
+ANYTHING: st.SearchStrategy[JsonValue] = st.sampled_from(
+    (None, True, 0, -1.5, "", "x", [], [None], {}, {"type": "x"}, [{"type": "input_text"}])
+)
+
+
+def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from places_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield value, name
+            yield from places_in(one)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Put something else in a place of a request that is sound, or leave it out."""
+    request = json.parse((CAPTURES / "codex_4.json").read_bytes())
+    holder, name = draw(st.sampled_from([*places_in(request)]))
+    if draw(st.booleans()):
+        holder[name] = draw(ANYTHING)
+    else:
+        del holder[name]
+    return json.dump(request)
+
+
+@settings(max_examples=300)
+@given(mutated())
+def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+    try:
+        make_front().decode(document, OWNER)
+    except InvalidRequest as refused:
+        assert refused.param  # noqa: PT017 - most of them are read
 
 
 def test_reading_takes_linear_time() -> None:
