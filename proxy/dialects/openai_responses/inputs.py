@@ -57,10 +57,10 @@ def _own_items(given: Node | None) -> list[Node]:
 
 def _resolved(node: Node, store: ResponseStore | None, owner: str) -> Node:
     """Replace a reference to an item by the item."""
-    members = node.members()
-    if "type" not in members or members["type"].value != "item_reference":
+    if not isinstance(node.value, dict) or node.value.get("type") != "item_reference":
         return node
-    item_id = members["id"].text().text if "id" in members else ""
+    told = node.value.get("id")
+    item_id = told if isinstance(told, str) else ""
     found = None if store is None else store.item(owner, item_id)
     if found is None:
         raise InvalidRequest(_UNKNOWN_ITEM.format(id=item_id), f"{node.path}.id")

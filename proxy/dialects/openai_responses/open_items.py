@@ -63,6 +63,10 @@ class OpenText:
         members: JsonObject = {**_FIRST_PART, "delta": text, "logprobs": fresh}
         return [("response.output_text.delta", members)]
 
+    def extend(self, text: str) -> None:
+        """Add some text of which nothing else is known; whoever does so tells of it."""
+        self._texts.append(text)
+
     def end(self) -> list[Event]:
         """Repeat the whole text."""
         part = self._part()

@@ -62,6 +62,18 @@ class Output:
             case _:
                 return []
 
+    def say_more(self, text: str) -> str | None:
+        """Add to the message that is open; returns its id, None where another event is due."""
+        if not isinstance(self._open, OpenText):
+            return None
+        self._open.extend(text)
+        return self._open.id
+
+    @property
+    def place(self) -> int:
+        """The number of the item that is open, or comes next."""
+        return len(self.done)
+
     def finish(self, status: str) -> list[Event]:
         """End what is open when the answer ends; `status` is that of the whole."""
         events = self._close_last(status)
@@ -142,7 +154,7 @@ class Output:
         return events
 
     def _place(self) -> JsonObject:
-        return {"output_index": len(self.done)}
+        return {"output_index": self.place}
 
     def _placed(self, item: OpenItem, events: list[Event]) -> list[Event]:
         place: JsonObject = {"item_id": item.id, **self._place()}

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from proxy.conversation import json
+from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.tools import Tool
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
@@ -15,6 +17,7 @@ from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
 _PARAGRAPH = own_text("\n\n")
+_TOOL = "tool"  # the place of a tool before it is known where in a request it stands
 
 
 class _Namespace(NamedTuple):
@@ -87,12 +90,32 @@ class ToolTable:
         self.origins[read.tool.name] = read.origin
 
     def _read(self, node: Node) -> list[_Read]:
-        kind = node.members().get("type")
-        if kind is None or not isinstance(kind.value, str) or not is_dropped(TOOLS, kind.value):
-            return [one.read() for one in _definitions_in(node)]
-        self._left_out.append(kind.value)
+        kind = node.object().get("type")
+        if not isinstance(kind, str) or not is_dropped(TOOLS, kind):
+            return _found_in(node)
+        self._left_out.append(kind)
         self._facts.append(Omitted("web_search"))
         return []
+
+
+def _found_in(node: Node) -> list[_Read]:
+    """Read a tool, or several in a namespace; clients send the same ones with every request."""
+    try:
+        found = _read_all(node.source)
+    except InvalidRequest as refused:
+        raise InvalidRequest(refused.problem, _placed(refused.param or _TOOL, node)) from None
+    return [read._replace(path=_placed(read.path, node)) for read in found]
+
+
+@DocumentCache
+def _read_all(source: bytes) -> list[_Read]:
+    definitions = _definitions_in(Node(json.parse(source), source, _TOOL))
+    return [one.read() for one in definitions]
+
+
+def _placed(path: str, node: Node) -> str:
+    """Return where something is in a request, from where it is in a tool."""
+    return node.path + path.removeprefix(_TOOL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,15 @@ def test_the_beginning_is_told_at_once_and_once() -> None:
     assert encoder.encode_all([ReplyStarted()]) == b""
 
 
+def test_more_text_is_written_as_all_events_are() -> None:
+    encoder = decode(stream=True).answering.begin(None)
+    encoder.encode_all([TextDelta("a")])
+    short = encoder.encode_all([TextDelta("b\u00e9\n")])
+    long = encoder.encode_all([TextDelta("b\u00e9\n", {"content": []})])
+    assert long == short.replace(b'"sequence_number":5', b'"sequence_number":6')
+    assert encoder.encode_all([TextDelta("")]) == b""
+
+
 def test_silence_before_anything_is_ended_by_the_beginning() -> None:
     encoder = decode(stream=True).answering.begin(None)
     assert [event["type"] for event in read_stream(encoder.keep_alive())] == [
