@@ -1,6 +1,6 @@
 """The Messages language of Anthropic, spoken by clients.
 
-In reading order: `table` lists every name of the language and its fate, `schema` says what a
+In reading order: `table` lists every name of the language and its handling, `schema` says what a
 request looks like on the wire, `decode` writes it in the language of backends, with the help of
 `history` (its messages), `blocks` (their content) and `tools`. `answer` cuts the events of an
 answer into blocks, `encode` writes them as a stream or as a whole, with `usage`. `errors` and

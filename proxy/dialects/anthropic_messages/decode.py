@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.blocks import Findings
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
-from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Fate
+from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
 from proxy.dialects.openai_chat.decode import read_object
 from proxy.dialects.openai_chat.schema import check
@@ -86,7 +86,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
 
 def _refuse(body: JsonObject) -> None:
     for name, value in body.items():
-        if FIELDS.get(name) is Fate.REFUSED and value:
+        if FIELDS.get(name) is Handling.REFUSED and value:
             raise InvalidRequest(REMEDIES[name], name)
 
 

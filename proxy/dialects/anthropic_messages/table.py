@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 
-class Fate(Enum):
+class Handling(Enum):
     """What happens to a part of a request; the value is the guide's word for it."""
 
     CARRIED = "carried"  # goes to the backend, in the language of chat completions
@@ -20,42 +20,42 @@ class Fate(Enum):
     REFUSED = "refused"  # 400, with a remedy
 
 
-FIELDS: Mapping[str, Fate] = MappingProxyType(
+FIELDS: Mapping[str, Handling] = MappingProxyType(
     {
-        "model": Fate.CARRIED,
-        "messages": Fate.CARRIED,
-        "max_tokens": Fate.CARRIED,
-        "system": Fate.CARRIED,
-        "stream": Fate.ENFORCED,
-        "tools": Fate.CARRIED,
-        "tool_choice": Fate.ENFORCED,
-        "stop_sequences": Fate.CARRIED,
-        "temperature": Fate.CARRIED,
-        "top_p": Fate.CARRIED,
-        "top_k": Fate.CARRIED,
-        "thinking": Fate.CARRIED,
-        "output_config": Fate.ENFORCED,
-        "output_format": Fate.ENFORCED,
-        "temper": Fate.ENFORCED,
-        "metadata": Fate.IGNORED,
-        "context_management": Fate.IGNORED,
-        "compaction": Fate.IGNORED,
-        "cache_control": Fate.IGNORED,
-        "service_tier": Fate.IGNORED,
-        "speed": Fate.IGNORED,
-        "inference_geo": Fate.IGNORED,
-        "diagnostics": Fate.IGNORED,
-        "user_profile_id": Fate.IGNORED,
-        "workspace_id": Fate.IGNORED,
-        "billing_policy": Fate.IGNORED,
-        "fallbacks": Fate.IGNORED,
-        "fallback_credit_token": Fate.IGNORED,
-        "betas": Fate.IGNORED,
-        "tags": Fate.IGNORED,
-        "safeguards": Fate.REFUSED,
-        "mcp_servers": Fate.REFUSED,
-        "container": Fate.REFUSED,
-        "thread": Fate.REFUSED,
+        "model": Handling.CARRIED,
+        "messages": Handling.CARRIED,
+        "max_tokens": Handling.CARRIED,
+        "system": Handling.CARRIED,
+        "stream": Handling.ENFORCED,
+        "tools": Handling.CARRIED,
+        "tool_choice": Handling.ENFORCED,
+        "stop_sequences": Handling.CARRIED,
+        "temperature": Handling.CARRIED,
+        "top_p": Handling.CARRIED,
+        "top_k": Handling.CARRIED,
+        "thinking": Handling.CARRIED,
+        "output_config": Handling.ENFORCED,
+        "output_format": Handling.ENFORCED,
+        "temper": Handling.ENFORCED,
+        "metadata": Handling.IGNORED,
+        "context_management": Handling.IGNORED,
+        "compaction": Handling.IGNORED,
+        "cache_control": Handling.IGNORED,
+        "service_tier": Handling.IGNORED,
+        "speed": Handling.IGNORED,
+        "inference_geo": Handling.IGNORED,
+        "diagnostics": Handling.IGNORED,
+        "user_profile_id": Handling.IGNORED,
+        "workspace_id": Handling.IGNORED,
+        "billing_policy": Handling.IGNORED,
+        "fallbacks": Handling.IGNORED,
+        "fallback_credit_token": Handling.IGNORED,
+        "betas": Handling.IGNORED,
+        "tags": Handling.IGNORED,
+        "safeguards": Handling.REFUSED,
+        "mcp_servers": Handling.REFUSED,
+        "container": Handling.REFUSED,
+        "thread": Handling.REFUSED,
     }
 )
 
@@ -69,54 +69,54 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-BLOCKS: Mapping[str, Fate] = MappingProxyType(
+BLOCKS: Mapping[str, Handling] = MappingProxyType(
     {
-        "text": Fate.CARRIED,
-        "image": Fate.CARRIED,
-        "document": Fate.CARRIED,
-        "search_result": Fate.CARRIED,
-        "tool_use": Fate.CARRIED,
-        "tool_result": Fate.CARRIED,
-        "tool_reference": Fate.CARRIED,
-        "thinking": Fate.CARRIED,
-        "compaction": Fate.CARRIED,
-        "tool_addition": Fate.ENFORCED,
-        "tool_removal": Fate.ENFORCED,
-        "redacted_thinking": Fate.DROPPED,
-        "server_tool_use": Fate.DROPPED,
-        "web_search_tool_result": Fate.DROPPED,
-        "web_fetch_tool_result": Fate.DROPPED,
-        "code_execution_tool_result": Fate.DROPPED,
-        "bash_code_execution_tool_result": Fate.DROPPED,
-        "text_editor_code_execution_tool_result": Fate.DROPPED,
-        "tool_search_tool_result": Fate.DROPPED,
-        "advisor_tool_result": Fate.DROPPED,
-        "mcp_tool_use": Fate.DROPPED,
-        "mcp_tool_result": Fate.DROPPED,
-        "mcp_tool_listing": Fate.DROPPED,
-        "container_upload": Fate.DROPPED,
-        "browser_state": Fate.DROPPED,
-        "fallback": Fate.DROPPED,
+        "text": Handling.CARRIED,
+        "image": Handling.CARRIED,
+        "document": Handling.CARRIED,
+        "search_result": Handling.CARRIED,
+        "tool_use": Handling.CARRIED,
+        "tool_result": Handling.CARRIED,
+        "tool_reference": Handling.CARRIED,
+        "thinking": Handling.CARRIED,
+        "compaction": Handling.CARRIED,
+        "tool_addition": Handling.ENFORCED,
+        "tool_removal": Handling.ENFORCED,
+        "redacted_thinking": Handling.DROPPED,
+        "server_tool_use": Handling.DROPPED,
+        "web_search_tool_result": Handling.DROPPED,
+        "web_fetch_tool_result": Handling.DROPPED,
+        "code_execution_tool_result": Handling.DROPPED,
+        "bash_code_execution_tool_result": Handling.DROPPED,
+        "text_editor_code_execution_tool_result": Handling.DROPPED,
+        "tool_search_tool_result": Handling.DROPPED,
+        "advisor_tool_result": Handling.DROPPED,
+        "mcp_tool_use": Handling.DROPPED,
+        "mcp_tool_result": Handling.DROPPED,
+        "mcp_tool_listing": Handling.DROPPED,
+        "container_upload": Handling.DROPPED,
+        "browser_state": Handling.DROPPED,
+        "fallback": Handling.DROPPED,
     }
 )
 
 # by family: the name of a typed tool without its date
-TOOLS: Mapping[str, Fate] = MappingProxyType(
+TOOLS: Mapping[str, Handling] = MappingProxyType(
     {
-        "custom": Fate.CARRIED,
-        "tool_search_tool_bm25": Fate.DROPPED,
-        "tool_search_tool_regex": Fate.DROPPED,
-        "bash": Fate.REFUSED,
-        "text_editor": Fate.REFUSED,
-        "memory": Fate.REFUSED,
-        "computer": Fate.REFUSED,
-        "computer_toolset": Fate.REFUSED,
-        "browser_toolset": Fate.REFUSED,
-        "web_search": Fate.REFUSED,
-        "web_fetch": Fate.REFUSED,
-        "code_execution": Fate.REFUSED,
-        "mcp_toolset": Fate.REFUSED,
-        "advisor": Fate.REFUSED,
+        "custom": Handling.CARRIED,
+        "tool_search_tool_bm25": Handling.DROPPED,
+        "tool_search_tool_regex": Handling.DROPPED,
+        "bash": Handling.REFUSED,
+        "text_editor": Handling.REFUSED,
+        "memory": Handling.REFUSED,
+        "computer": Handling.REFUSED,
+        "computer_toolset": Handling.REFUSED,
+        "browser_toolset": Handling.REFUSED,
+        "web_search": Handling.REFUSED,
+        "web_fetch": Handling.REFUSED,
+        "code_execution": Handling.REFUSED,
+        "mcp_toolset": Handling.REFUSED,
+        "advisor": Handling.REFUSED,
     }
 )
 RUN_BY_CLIENTS = frozenset(
@@ -126,50 +126,50 @@ RUN_BY_CLIENTS = frozenset(
 _IGNORED_TOOL_MEMBERS = (
     "cache_control", "input_examples", "allowed_callers", "eager_input_streaming"
 )  # fmt: skip
-TOOL_MEMBERS: Mapping[str, Fate] = MappingProxyType(
+TOOL_MEMBERS: Mapping[str, Handling] = MappingProxyType(
     {
-        "type": Fate.ENFORCED,
-        "name": Fate.CARRIED,
-        "description": Fate.CARRIED,
-        "input_schema": Fate.CARRIED,
-        "strict": Fate.CARRIED,
-        "defer_loading": Fate.ENFORCED,
-        **dict.fromkeys(_IGNORED_TOOL_MEMBERS, Fate.IGNORED),
+        "type": Handling.ENFORCED,
+        "name": Handling.CARRIED,
+        "description": Handling.CARRIED,
+        "input_schema": Handling.CARRIED,
+        "strict": Handling.CARRIED,
+        "defer_loading": Handling.ENFORCED,
+        **dict.fromkeys(_IGNORED_TOOL_MEMBERS, Handling.IGNORED),
     }
 )
 
-CHOICES: Mapping[str, Fate] = MappingProxyType(
-    dict.fromkeys(("auto", "any", "tool", "none"), Fate.ENFORCED)
+CHOICES: Mapping[str, Handling] = MappingProxyType(
+    dict.fromkeys(("auto", "any", "tool", "none"), Handling.ENFORCED)
 )
 
 # what a stream may hold: carried is what answers are made of, ignored what they never need
-EVENTS: Mapping[str, Fate] = MappingProxyType(
+EVENTS: Mapping[str, Handling] = MappingProxyType(
     {
-        "message_start": Fate.CARRIED,
-        "content_block_start": Fate.CARRIED,
-        "content_block_delta": Fate.CARRIED,
-        "content_block_stop": Fate.CARRIED,
-        "message_delta": Fate.CARRIED,
-        "message_stop": Fate.CARRIED,
-        "text_delta": Fate.CARRIED,
-        "thinking_delta": Fate.CARRIED,
-        "signature_delta": Fate.CARRIED,
-        "input_json_delta": Fate.CARRIED,
-        "citations_delta": Fate.IGNORED,
-        "compaction_delta": Fate.IGNORED,
+        "message_start": Handling.CARRIED,
+        "content_block_start": Handling.CARRIED,
+        "content_block_delta": Handling.CARRIED,
+        "content_block_stop": Handling.CARRIED,
+        "message_delta": Handling.CARRIED,
+        "message_stop": Handling.CARRIED,
+        "text_delta": Handling.CARRIED,
+        "thinking_delta": Handling.CARRIED,
+        "signature_delta": Handling.CARRIED,
+        "input_json_delta": Handling.CARRIED,
+        "citations_delta": Handling.IGNORED,
+        "compaction_delta": Handling.IGNORED,
     }
 )
 
-STOP_REASONS: Mapping[str, Fate] = MappingProxyType(
+STOP_REASONS: Mapping[str, Handling] = MappingProxyType(
     {
-        "end_turn": Fate.CARRIED,
-        "tool_use": Fate.CARRIED,
-        "max_tokens": Fate.CARRIED,
-        "refusal": Fate.CARRIED,
-        "stop_sequence": Fate.IGNORED,
-        "model_context_window_exceeded": Fate.IGNORED,
-        "pause_turn": Fate.IGNORED,
-        "compaction": Fate.IGNORED,
+        "end_turn": Handling.CARRIED,
+        "tool_use": Handling.CARRIED,
+        "max_tokens": Handling.CARRIED,
+        "refusal": Handling.CARRIED,
+        "stop_sequence": Handling.IGNORED,
+        "model_context_window_exceeded": Handling.IGNORED,
+        "pause_turn": Handling.IGNORED,
+        "compaction": Handling.IGNORED,
     }
 )
 

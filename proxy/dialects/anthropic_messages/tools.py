@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.dialects.anthropic_messages.schema import Choice, MessagesRequest
-from proxy.dialects.anthropic_messages.table import RUN_BY_CLIENTS, TOOLS, Fate, family_of
+from proxy.dialects.anthropic_messages.table import RUN_BY_CLIENTS, TOOLS, Handling, family_of
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import check_name
 from proxy.dialects.raw_json import Node, needed
@@ -72,7 +72,7 @@ class ToolSet:
 
 def _is_search(members: Mapping[str, Node]) -> bool:
     """Tell whether a tool is the search for tools that Anthropic's servers run."""
-    return TOOLS.get(family_of(_type_of(members))) is Fate.DROPPED
+    return TOOLS.get(family_of(_type_of(members))) is Handling.DROPPED
 
 
 def _type_of(members: Mapping[str, Node]) -> str:
@@ -81,7 +81,7 @@ def _type_of(members: Mapping[str, Node]) -> str:
 
 def _read_tool(node: Node, members: Mapping[str, Node]) -> Tool:
     tool_type = _type_of(members)
-    if TOOLS.get(family_of(tool_type)) is not Fate.CARRIED:
+    if TOOLS.get(family_of(tool_type)) is not Handling.CARRIED:
         raise InvalidRequest(_remedy(tool_type), f"{node.path}.type")
     name = needed(members, "name", node.path).text()
     check_name(name.text, f"{node.path}.name")

@@ -47,13 +47,13 @@ class Refused:
     harmless: tuple[JsonValue, ...] = ()
 
 
-Fate: TypeAlias = Written | Option | Member | Enforced | Needless | Refused
+Handling: TypeAlias = Written | Option | Member | Enforced | Needless | Refused
 
 UNKNOWN = Refused(
     "Ollama knows no such field. Leave it out; its own parameters go under `options`."
 )
 
-FIELDS: Mapping[str, Fate] = MappingProxyType(
+FIELDS: Mapping[str, Handling] = MappingProxyType(
     {
         # what OpenAI's clients send
         "model": Written(),

@@ -10,7 +10,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
-from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Fate
+from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
 from tests.fakes.arrivals import is_linear
@@ -77,7 +77,8 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, fate in FIELDS.items() if fate is Fate.IGNORED] + ["brand_new"]
+    "name",
+    [name for name, handling in FIELDS.items() if handling is Handling.IGNORED] + ["brand_new"],
 )
 def test_what_is_ignored_leaves_no_trace(name: str) -> None:
     plain = decoded()
@@ -91,7 +92,9 @@ def test_what_is_ignored_leaves_no_trace(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name, fate in FIELDS.items() if fate is Fate.REFUSED])
+@pytest.mark.parametrize(
+    "name", [name for name, handling in FIELDS.items() if handling is Handling.REFUSED]
+)
 def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str) -> None:
     members: dict[str, JsonValue] = {name: {"a": 1}}
     assert refused(body([HI], **members)) == f"{name}: {REMEDIES[name]}"

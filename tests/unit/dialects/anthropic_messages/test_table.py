@@ -22,7 +22,7 @@ from proxy.dialects.anthropic_messages.table import (
     STOP_REASONS,
     TOOL_MEMBERS,
     TOOLS,
-    Fate,
+    Handling,
     family_of,
 )
 
@@ -100,8 +100,10 @@ def test_every_event_of_the_sdk_has_its_row() -> None:
 
 
 def test_what_is_refused_has_a_remedy() -> None:
-    assert {name for name, fate in FIELDS.items() if fate is Fate.REFUSED} == REMEDIES.keys()
-    refused = {name for name, fate in TOOLS.items() if fate is Fate.REFUSED}
+    assert {
+        name for name, handling in FIELDS.items() if handling is Handling.REFUSED
+    } == REMEDIES.keys()
+    refused = {name for name, handling in TOOLS.items() if handling is Handling.REFUSED}
     assert refused > RUN_BY_CLIENTS
 
 
@@ -123,8 +125,8 @@ def test_a_tool_belongs_to_a_family_whatever_its_date(name: str, family: str) ->
         ("Choices", CHOICES),
     ],
 )
-def test_the_guide_tells_what_happens_to_each(title: str, table: dict[str, Fate]) -> None:
+def test_the_guide_tells_what_happens_to_each(title: str, table: dict[str, Handling]) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
-    told = {name: fate for names, fate in rows for name in re.findall(r"`([^`]+)`", names)}
-    assert told == {name: fate.value for name, fate in table.items()}
+    told = {name: handling for names, handling in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert told == {name: handling.value for name, handling in table.items()}
