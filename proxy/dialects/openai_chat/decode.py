@@ -21,17 +21,15 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
+from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.calls import CallsInProgress
+from proxy.dialects.openai_chat.choice import read_choice
 from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
-    ChatCompletionRequest,
     ChatMessage,
-    ChosenTool,
     MadeCall,
     OfferedTool,
     ResponseFormat,
-    SeveralTools,
     kind,
     validate,
 )
@@ -43,15 +41,13 @@ _MOST_FIELDS = 1_000  # of a request: each is an object of its own on the way, k
 _MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
-_Choice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
-
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
-    choice, allowed = _tool_choice(checked, tools)
+    choice, allowed = read_choice(checked.tool_choice, tools)
     if allowed is not None:  # few backends know the form, and the rest of it is enforced here
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
@@ -133,34 +129,6 @@ def check_name(name: str, param: str) -> None:
         raise InvalidRequest("Expected the name of the function, got an empty string.", param)
     if not name.isprintable():
         raise InvalidRequest("A name must not contain control or invisible characters.", param)
-
-
-def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> _Choice:
-    """Return how the model may use tools, and the only ones it may call, where it says so."""
-    choice = checked.tool_choice or "auto"
-    if not tools and choice not in ("auto", "none"):
-        raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
-    match choice:
-        case ChosenTool():
-            return NamedTool(_chosen(choice, tools, "tool_choice")), None
-        case SeveralTools(allowed_tools=wanted):
-            param = "tool_choice.allowed_tools.tools"
-            named = (
-                _chosen(one, tools, f"{param}.{place}") for place, one in enumerate(wanted.tools)
-            )
-            return ToolUse(wanted.mode), frozenset(named)
-        case _:
-            return ToolUse(choice), None
-
-
-def _chosen(choice: ChosenTool, tools: tuple[Tool, ...], param: str) -> str:
-    name = choice.function.name
-    names = [tool.name for tool in tools]
-    if name not in names:
-        known = ", ".join(names)
-        problem = f"There is no tool {name!r} among the offered ones: {known}."
-        raise InvalidRequest(problem, f"{param}.function.name")
-    return name
 
 
 def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:
