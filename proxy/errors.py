@@ -7,6 +7,7 @@ TemperError
 ├── InvalidRequest              the client's
 │   ├── ContextOverflow
 │   ├── UnknownModel
+│   ├── PreviousResponseUnknown
 │   ├── RequestTooLarge
 │   ├── RequestTimedOut
 │   ├── NotJson
@@ -82,6 +83,15 @@ class UnknownModel(InvalidRequest):
         listed = ", ".join(known) or "none"
         problem = f"The model {model!r} does not exist. Available: {listed}."
         super().__init__(f"{problem} {remedy}".strip(), "model")
+
+
+class PreviousResponseUnknown(InvalidRequest):
+    """The response to go on from is not kept, or not any more, or belongs to somebody else."""
+
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
+        problem = f"Previous response with id {response_id!r} not found. Send the whole `input`."
+        super().__init__(problem, "previous_response_id")
 
 
 class RequestTooLarge(InvalidRequest):

@@ -25,6 +25,7 @@ from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
 from proxy.api.routes.properties import properties_router
 from proxy.api.routes.relay import Relay
+from proxy.api.routes.responses import responses_router
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
@@ -83,6 +84,7 @@ def create_app(
     app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
     app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
+    app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))

@@ -43,6 +43,7 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
         errors.NotJson: _Terms(415, "unsupported_media_type"),
         errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
         errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
+        errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
         errors.KeyReused: _Terms(422, "idempotency_key_reused"),
         errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
     }

@@ -10,6 +10,8 @@ from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_chat.models import ChatCatalogue
+from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.openai_responses.store import ResponseStore
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
@@ -48,6 +50,12 @@ class Fronts:
                 return route.front
         return self._routes[0].front
 
+    @property
+    def store(self) -> ResponseStore | None:
+        """Where responses are kept; None where nothing is."""
+        fronts = (route.front for route in self._routes)
+        return next((one.store for one in fronts if isinstance(one, ResponsesFront)), None)
+
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
         for route in self._routes:
@@ -56,8 +64,8 @@ class Fronts:
         return _CATALOGUE
 
 
-def all_fronts() -> Fronts:
-    """Return every language there is."""
+def all_fronts(store: ResponseStore | None = None) -> Fronts:
+    """Return every language there is; without a `store` no response is kept."""
     chat = ("/v1/chat/completions", "/chat/completions")
     return Fronts(
         FrontRoute(CHAT, chat, "/v1/chat/completions/input_tokens"),
@@ -68,4 +76,5 @@ def all_fronts() -> Fronts:
             "anthropic-version",
             MessagesCatalogue(),
         ),
+        FrontRoute(ResponsesFront(STAMP, store), ("/v1/responses",), "/v1/responses/input_tokens"),
     )

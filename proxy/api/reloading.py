@@ -36,6 +36,7 @@ _SECTIONS = (
     "metrics",
     "tracing",
     "recording",
+    "responses",
 )
 _FIELDS = {
     "server": (

@@ -14,8 +14,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.api.app import create_app
-from proxy.api.assembly import serving_of
+from proxy.api.assembly import response_store, serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
+from proxy.api.fronts import all_fronts
 from proxy.api.observing import observing
 from proxy.api.reloading import (
     LoadedConfiguration,
@@ -78,7 +79,8 @@ async def serve_on(
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers:
-            app = ReplaceableApp(create_app(services, served, observers))
+            fronts = all_fronts(response_store(settings))
+            app = ReplaceableApp(create_app(services, served, observers, fronts))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
@@ -87,7 +89,7 @@ async def serve_on(
                     configure_logging(logs.format, logs.level)
                     terms = serving_of(loaded.serving)
                     again = reloaded(services, loaded.serving, terms)
-                    app.replace(create_app(again, terms, observers))
+                    app.replace(create_app(again, terms, observers, fronts))
 
             address = Address(url_of(listening), services.name)
             async with serving(app, listening, own.grace_seconds, limits) as server:

@@ -23,7 +23,8 @@ class Request(msgspec.Struct, frozen=True):
     `max_tokens` counts tokens; `stop_strings` tells whether the client set any. `answer_schema` is
     the JSON schema that an answer has to satisfy, None where any text will do. `answer_reserve` is
     what of the window is kept free for the answer where that is not `max_tokens`, because this is a
-    ceiling and no wish: in tokens, 0 for the usual share.
+    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
+    that may be called; None for all.
     """
 
     model: str
@@ -39,6 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     answer_schema: JsonSchema | None = None
     workflow: Workflow = NO_RULES
     answer_reserve: int | None = None
+    allowed_tools: frozenset[str] | None = None
 
     @property
     def reserved(self) -> int | None:

@@ -82,7 +82,7 @@ def unknown_tool(name: str, offer: Offer) -> str:
 
 
 def wrong_tool(name: str, offer: Offer) -> str:
-    """Describe a call of an offered tool other than the one the client demands."""
+    """Describe a call of an offered tool that the client does not let the model call now."""
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
@@ -211,7 +211,8 @@ def _names(offer: Offer, tools: Sequence[Tool] | None = None) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
     shown = offer.tools if offer.has_final_form else offer.everything
-    names = [tool.name for tool in (shown if tools is None else tools)]
+    named = [tool.name for tool in (shown if tools is None else tools)]
+    names = [name for name in named if offer.may_call(name)]
     listed = ", ".join(names[:_MOST_NAMES])
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
 

@@ -49,7 +49,8 @@ class Offer(msgspec.Struct, frozen=True):
     to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
     `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
     `after_result` tells whether it ends in a result at all.
-    `aliases` lead from names that this model writes to the tools it may mean by them.
+    `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
+    names the only tools of the client that may be called, where it says so.
     """
 
     tools: tuple[Tool, ...]
@@ -66,6 +67,7 @@ class Offer(msgspec.Struct, frozen=True):
     loop: Loop | None = None
     after_result: bool = False
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allowed: frozenset[str] | None = None
 
     @property
     def everything(self) -> tuple[Tool, ...]:
@@ -98,13 +100,19 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def due(self) -> tuple[Tool, ...]:
-        """The tools that may be called next: all, unless one is named or steps are missing."""
+        """The tools that may be called next: all, unless the client or missing steps say less."""
+        permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
+        if isinstance(self.choice, NamedTool) or not self.missing_steps:
+            return permitted
+        later = self.workflow.terminal_tools
+        kept = (tool for tool in permitted if tool.name not in later)
+        return tuple(tool for tool in kept if not self.is_respond(tool.name))
+
+    def may_call(self, name: str) -> bool:
+        """Tell whether the client lets the model call this tool; the synthetic one is no call."""
         if isinstance(self.choice, NamedTool):
-            return tuple(tool for tool in self.tools if tool.name == self.choice.name)
-        if not self.missing_steps:
-            return self.everything
-        terminal = self.workflow.terminal_tools
-        return tuple(tool for tool in self.tools if tool.name not in terminal)
+            return name == self.choice.name
+        return self.allowed is None or name in self.allowed or self.is_respond(name)
 
     def tool_named(self, written: str) -> Tool | None:
         """Find the client's tool that a written name means, if it can only mean one."""

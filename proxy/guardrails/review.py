@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
+from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Renamed
 from proxy.guardrails import nudges
 from proxy.guardrails.announcement import announces
@@ -149,7 +149,7 @@ def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _B
     if tool is None:
         problem = nudges.unknown_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.UNKNOWN_TOOL, problem)
-    if isinstance(offer.choice, NamedTool) and tool.name != offer.choice.name:
+    if not offer.may_call(tool.name):
         problem = nudges.wrong_tool(written.name, offer)
         return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)

@@ -6,7 +6,7 @@ first doubt on, everything waits for the verdict on the whole reply.
 """
 
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
-from proxy.conversation.tools import NamedTool, Tool
+from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.order import is_free
 from proxy.guardrails.schemas import arguments
@@ -60,9 +60,8 @@ class CallsRelease:
         tool = offer.tool_named(name)
         if tool is None or not is_free(tool.name, offer):
             return None
-        is_wrong = isinstance(offer.choice, NamedTool) and tool.name != offer.choice.name
         is_surplus = not offer.parallel and self._release is not None
-        return None if is_wrong or is_surplus else tool
+        return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _settle(self) -> list[ReplyEvent] | None:
         """End the call before, if there is one; None where it has to wait for the verdict."""

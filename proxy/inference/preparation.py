@@ -184,6 +184,7 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
         loop_at_end(completed, policy.most_repeats),
         bool(history) and history[-1].role == "tool",
         policy.traits.aliases,
+        request.allowed_tools,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.traits) if is_none else offer

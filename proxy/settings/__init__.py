@@ -32,6 +32,7 @@ from proxy.settings.sections import (
     Ollama,
     Profile,
     Recording,
+    Responses,
     Server,
     Tracing,
 )
@@ -59,6 +60,7 @@ class Settings(BaseSettings):
     model: Model = Model()
     swapping: Swapping = Swapping()
     guardrails: Guardrails = Guardrails()
+    responses: Responses = Responses()
     context: Context = Context()
     profile: Profile = Profile()
     logging: Logging = Logging()

@@ -237,6 +237,21 @@ class Guardrails(Section):
     )
 
 
+class Responses(Section):
+    """Responses that are kept, so that clients may go on from one (`previous_response_id`)."""
+
+    store: Literal["memory", "off"] = Field(
+        default="memory", description="where they are kept; with several workers nowhere"
+    )
+    store_seconds: Seconds = Field(
+        default=3600.0, description="how long one is kept after it was used last, in seconds"
+    )
+    store_bytes: Count = Field(
+        default=64 * 2**20, ge=2**20, description="how much is kept, in bytes"
+    )
+    store_responses: Count = Field(default=1000, ge=1, description="how many are kept")
+
+
 class Context(Section):
     """How a conversation that grows is kept inside the window of the model."""
 

@@ -20,13 +20,12 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
+from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.calls import CallsInProgress
+from proxy.dialects.openai_chat.choice import read_choice
 from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, fragment_in
 from proxy.dialects.openai_chat.schema import (
-    ChatCompletionRequest,
     ChatMessage,
-    ChosenTool,
     MadeCall,
     OfferedTool,
     ResponseFormat,
@@ -45,6 +44,9 @@ def decode_request(body: bytes) -> Request:
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
+    choice, allowed = read_choice(checked.tool_choice, tools)
+    if allowed is not None:  # few backends know the form, and the rest of it is enforced here
+        fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     limit = checked.max_completion_tokens
     return Request(
@@ -52,7 +54,7 @@ def decode_request(body: bytes) -> Request:
         messages=messages,
         fields=fields,
         tools=tools,
-        tool_choice=_tool_choice(checked, tools),
+        tool_choice=choice,
         parallel_tool_calls=checked.parallel_tool_calls is not False,
         stream=bool(checked.stream),
         include_usage=bool(checked.stream_options and checked.stream_options.include_usage),
@@ -60,6 +62,7 @@ def decode_request(body: bytes) -> Request:
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
         workflow=workflow_in(checked.temper, messages, tools),
+        allowed_tools=allowed,
     )
 
 
@@ -101,21 +104,6 @@ def check_name(name: str, param: str) -> None:
         raise InvalidRequest("Expected the name of the function, got an empty string.", param)
     if not name.isprintable():
         raise InvalidRequest("A name must not contain control or invisible characters.", param)
-
-
-def _tool_choice(checked: ChatCompletionRequest, tools: tuple[Tool, ...]) -> ToolChoice:
-    choice = checked.tool_choice or "auto"
-    if not tools and (choice == "required" or isinstance(choice, ChosenTool)):
-        raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
-    if not isinstance(choice, ChosenTool):
-        return ToolUse(choice)
-    name = choice.function.name
-    names = [tool.name for tool in tools]
-    if name not in names:
-        known = ", ".join(names)
-        problem = f"There is no tool {name!r} among the offered ones: {known}."
-        raise InvalidRequest(problem, "tool_choice.function.name")
-    return NamedTool(name)
 
 
 def _answer_schema(wanted: ResponseFormat | None) -> JsonSchema | None:

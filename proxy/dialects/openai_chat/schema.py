@@ -42,6 +42,7 @@ _EXPECTED = {
     "string_type": "a string",
 }
 _LONGEST_QUOTE = 40
+_EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'
 
 # what the validators beside them demand, for the OpenAPI document
 _DATA_URL = {"type": "string", "pattern": "^[Dd][Aa][Tt][Aa]:"}
@@ -88,13 +89,9 @@ def _offered_as_tools(functions: list[JsonValue]) -> list[JsonValue]:
     return functions
 
 
-def _known_choice(value: object) -> object:
-    if value == "allowed_tools":
-        raise PydanticCustomError(
-            "unsupported",
-            '"allowed_tools" is not supported. Offer fewer `tools` and use "auto" or "required".',
-        )
-    return value
+def _choice_tag(value: object) -> str:
+    is_several = isinstance(value, dict) and value.get("type") == "allowed_tools"
+    return "<several tools>" if is_several else _tag(value)
 
 
 Number: TypeAlias = Annotated[FiniteFloat, Strict()]
@@ -198,8 +195,22 @@ class ChosenFunction(WireObject):
 class ChosenTool(WireObject):
     """The tool that must be called."""
 
-    type: Annotated[Literal["function"], BeforeValidator(_known_choice)]
+    type: Literal["function"]
     function: ChosenFunction
+
+
+class AllowedTools(WireObject):
+    """The only tools that may be called, of all that are offered."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ChosenTool], Field(min_length=1, fail_fast=True)]
+
+
+class SeveralTools(WireObject):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
 
 
 class StreamOptions(WireObject):
@@ -223,8 +234,10 @@ class ResponseFormat(AnswerSchema):
 
 ChoiceWord: TypeAlias = Annotated[Literal["auto", "none", "required"], Tag("<a string>")]
 Choice: TypeAlias = Annotated[
-    ChoiceWord | Annotated[ChosenTool, Tag("<an object>")],
-    one_of('"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'),
+    ChoiceWord
+    | Annotated[ChosenTool, Tag("<an object>")]
+    | Annotated[SeveralTools, Tag("<several tools>")],
+    Discriminator(_choice_tag, custom_error_type="expected", custom_error_message=_EXPECTED_CHOICE),
 ]
 StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("<an array>")]
 

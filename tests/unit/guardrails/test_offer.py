@@ -1,6 +1,7 @@
 from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool
+from proxy.conversation.workflows import Workflow
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
@@ -23,6 +24,19 @@ def test_without_it_only_the_clients_tools_are_offered() -> None:
 
 def test_a_named_choice_leaves_one_name() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
+
+
+def test_only_what_the_client_allows_may_be_called_and_is_due() -> None:
+    offer = replace(OFFER, allowed=frozenset(("get_time",)))
+    assert offer.due == (CLOCK, OWN)
+    assert offer.everything == (WEATHER, CLOCK, OWN)
+    assert [offer.may_call(tool.name) for tool in offer.everything] == [False, True, True]
+
+
+def test_the_synthetic_tool_is_not_due_while_a_tool_is_named_or_a_step_is_missing() -> None:
+    assert replace(OFFER, choice=NamedTool("get_time")).due == (CLOCK,)
+    workflow = Workflow(("get_time",), (), ("get_weather",))
+    assert replace(OFFER, workflow=workflow).due == (CLOCK,)
 
 
 def test_json_that_was_asked_for_is_not_read_as_a_call() -> None:

@@ -118,6 +118,15 @@ def test_a_tool_other_than_the_demanded_one_is_rejected() -> None:
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
+def test_a_tool_that_is_not_among_the_allowed_ones_is_rejected() -> None:
+    offer = replace(RESPOND, allowed=frozenset(("get_weather",)))
+    verdict = rejected(ReadReply(calls=(TIME,)), offer)
+    assert verdict.defect is Defect.WRONG_TOOL
+    assert "get_time" not in verdict.nudge[-1].text.partition("Call ")[2]
+    call = WrittenCall("get_weather", {"city": "Paris"})
+    assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
+
+
 def test_only_the_first_call_counts_where_calls_must_not_be_parallel() -> None:
     offer = replace(RESPOND, parallel=False)
     verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id="b"))), offer)

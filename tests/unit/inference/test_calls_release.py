@@ -50,6 +50,7 @@ def test_an_alias_is_a_name_too() -> None:
     [
         replace(OFFER, tools=(CLOCK,)),
         replace(OFFER, choice=NamedTool("get_time")),
+        replace(OFFER, allowed=frozenset(("get_time",))),
         replace(OFFER, loop=Loop("get_weather", {}, 3)),
         replace(OFFER, workflow=Workflow((), (Prerequisite("get_weather", "get_time"),))),
         replace(OFFER, workflow=Workflow(("get_time",), (), ("get_weather",))),

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation.replies import (
     PromptProgress,
@@ -179,6 +180,22 @@ def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None
     book.ask()
     assert book.question is not None
     assert "get_weather" not in str(book.question.schema)
+    write(book, '{"name": "get_time", "arguments": {}}')
+    book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
+    book.end()
+
+
+def test_a_tool_that_the_client_does_not_allow_is_answered_and_not_handed_out() -> None:
+    request = replace(make_request(), allowed_tools=frozenset(("get_time",)))
+    book = Playbook.of(request, ACCEPT).ask()
+    call(book, "get_weather", PARIS)
+    book.ask()
+    assert book.question is not None
+    assert "must not be called now. Call get_time." in book.question.messages[-1].text
+    assert book.question.tools == request.tools  # all stay in the prompt
+    call(book, "get_weather", PARIS)
+    book.ask()
+    assert "get_weather" not in str(book.schema())
     write(book, '{"name": "get_time", "arguments": {}}')
     book << ToolCalled(0, ToolCall("made_1", "get_time", "{}")) << ReplyFinished("tool_calls")
     book.end()

@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
+from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.decode import (
     ChunkDecoder,
     ReplyPart,
@@ -124,17 +124,14 @@ class TestARequest:
             Tool("d", parameters=False, source=json.dump(offered[3])),
         )
 
-    @pytest.mark.parametrize(
-        ("choice", "read"),
-        [
-            ("auto", ToolUse.AUTO),
-            ("none", ToolUse.NONE),
-            ("required", ToolUse.REQUIRED),
-            ({"type": "function", "function": {"name": "f"}}, NamedTool("f")),
-        ],
-    )
-    def test_reads_the_tool_choice(self, choice: JsonValue, read: object) -> None:
-        assert request(tools=[tool("f")], tool_choice=choice).tool_choice == read
+    @pytest.mark.parametrize("mode", ["auto", "required"])
+    def test_reads_which_of_the_tools_may_be_called(self, mode: str) -> None:
+        some: JsonObject = {"mode": mode, "tools": [tool("g"), tool("f")]}
+        choice: JsonObject = {"type": "allowed_tools", "allowed_tools": some}
+        read = request(tools=[tool("f"), tool("g"), tool("h")], tool_choice=choice)
+        assert (read.tool_choice, read.allowed_tools) == (ToolUse(mode), frozenset("fg"))
+        assert read.fields["tool_choice"] == json.dump(mode)
+        assert [one.name for one in read.tools] == ["f", "g", "h"]
 
     def test_reads_how_to_answer(self) -> None:
         read = request(

@@ -141,8 +141,16 @@ def test_null_is_the_same_as_absent(name: str) -> None:
         ),
         (
             {"tool_choice": {"type": "allowed_tools", "allowed_tools": {}}},
-            'tool_choice.type: "allowed_tools" is not supported. Offer fewer `tools` and use '
-            '"auto" or "required".',
+            "tool_choice.allowed_tools.mode: This member is required, and it is missing.",
+        ),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "allowed_tools": {"mode": "auto", "tools": []},
+                }
+            },
+            "tool_choice.allowed_tools.tools: Expected at least 1 element, got an empty array.",
         ),
         ({"n": 2}, "n: One answer per request is all there is. Leave `n` out or send 1."),
         ({"n": True}, "n: Expected a whole number, got true."),

@@ -1,0 +1,89 @@
+"""What stands beside `POST /v1/responses`: responses that are kept, and what is not offered.
+
+The answers themselves are made by the dialect; here are the paths, and whose request it is.
+"""
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from proxy.api.errors import error_response
+from proxy.api.request_reader import sender_of
+from proxy.dialects.front import Problem
+from proxy.dialects.openai_responses import retrieval
+from proxy.dialects.openai_responses.store import ResponseStore
+
+_ONE = "/v1/responses/{response_id}"
+_NOT_OFFERED = ("/v1/responses/compact", "/v1/conversations")
+_UPGRADE = Problem(
+    426,
+    "invalid_request_error",
+    "Responses are streamed over HTTP here: send POST with `stream: true`.",
+    "upgrade_required",
+    headers={"upgrade": "HTTP/1.1"},
+)
+_POST_ONLY = Problem(
+    405,
+    "invalid_request_error",
+    "/v1/responses does not take GET. Use POST.",
+    "method_not_allowed",
+    headers={"allow": "POST"},
+)
+
+
+def responses_router(store: ResponseStore | None) -> APIRouter:
+    """Make the routes; without a store nothing is found."""
+    routes = _Responses(store)
+    router = APIRouter(tags=["responses"])
+    router.add_api_route("/v1/responses", routes.probe, methods=["GET"], include_in_schema=False)
+    for path in _NOT_OFFERED:
+        router.add_api_route(path, routes.refuse, methods=["POST"], include_in_schema=False)
+    router.add_api_route(_ONE, routes.show, methods=["GET"])
+    router.add_api_route(_ONE, routes.delete, methods=["DELETE"])
+    router.add_api_route(f"{_ONE}/input_items", routes.list_inputs, methods=["GET"])
+    router.add_api_route(f"{_ONE}/cancel", routes.cancel, methods=["POST"])
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class _Responses:
+    """The endpoints; a response belongs to the key that asked for it."""
+
+    store: ResponseStore | None
+
+    async def show(self, request: Request, response_id: str) -> Response:
+        """Show a response that was kept."""
+        owner = sender_of(request).owner
+        found = retrieval.retrieve(self.store, owner, response_id, request.query_params)
+        return _answer(found, request)
+
+    async def delete(self, request: Request, response_id: str) -> Response:
+        """Forget a response."""
+        owner = sender_of(request).owner
+        return _answer(retrieval.delete(self.store, owner, response_id), request)
+
+    async def list_inputs(self, request: Request, response_id: str) -> Response:
+        """List the items that a response was made from, with those of all before it."""
+        owner = sender_of(request).owner
+        found = retrieval.list_inputs(self.store, owner, response_id, request.query_params)
+        return _answer(found, request)
+
+    async def cancel(self, request: Request, response_id: str) -> Response:
+        """Say why nothing can be cancelled."""
+        return _answer(retrieval.cancel(response_id), request)
+
+    async def refuse(self, request: Request) -> Response:
+        """Say what to use instead of what is not offered."""
+        return _answer(retrieval.not_offered(request.scope["path"]), request)
+
+    async def probe(self, request: Request) -> Response:
+        """Tell a client that asks for a web socket, once and for all, to stay with HTTP."""
+        wants_socket = request.headers.get("upgrade", "").lower() == "websocket"
+        return _answer(_UPGRADE if wants_socket else _POST_ONLY, request)
+
+
+def _answer(found: bytes | Problem, request: Request) -> Response:
+    if isinstance(found, Problem):
+        return error_response(found, request.scope)
+    return Response(found, 200, media_type="application/json")

@@ -1,0 +1,89 @@
+"""The content of messages and of results: texts, pictures, sounds, and files that are text."""
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote_to_bytes
+
+from proxy.conversation import json
+from proxy.dialects.foreign_history import Medium, Part, write_picture
+from proxy.dialects.raw_json import Node, Text, needed, own_text
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact, Omitted
+
+_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_NO_FETCHING = 'Temper never fetches addresses or files. Send the content itself as a "data:" URL.'
+_NO_TEXT = "Only files that are text can be read. Send what it says as text."
+_CONTROLS = frozenset(map(chr, range(32))) - frozenset("\t\n\f\r")
+
+
+def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
+    """Read a string, or parts; what nobody knows and has no text is left out, and reported."""
+    if content is None:
+        return []
+    if content.is_text:
+        return [content.text()]
+    parts: list[Part] = []
+    for node in content.elements():
+        found = _read_part(node)
+        if found is None:
+            facts.append(Omitted("content_part"))
+        else:
+            parts.append(found)
+    return parts
+
+
+def texts_in(content: Node | None, facts: list[Fact]) -> list[Text]:
+    """Read the texts of a content, and nothing else of it."""
+    return [part for part in read_content(content, facts) if isinstance(part, Text)]
+
+
+def _read_part(node: Node) -> Part | None:
+    members = node.members()
+    kind = members["type"].value if "type" in members else None
+    if kind in _TEXTS:
+        return needed(members, "text", node.path).text()
+    match kind:
+        case "refusal":
+            return needed(members, "refusal", node.path).text()
+        case "input_image":
+            return _picture(members, node.path)
+        case "input_file":
+            return _file(members, node.path)
+        case "input_audio":
+            source = needed(members, "input_audio", node.path).source
+            return Medium(json.join_object({"type": b'"input_audio"', "input_audio": source}))
+        case _:
+            return members["text"].text() if "text" in members else None
+
+
+def _picture(members: Mapping[str, Node], path: str) -> Medium:
+    if "image_url" not in members:
+        raise InvalidRequest(_NO_FETCHING, f"{path}.file_id")
+    url = members["image_url"].text()
+    if url.text[:5].lower() != "data:":
+        raise InvalidRequest(_NO_FETCHING, f"{path}.image_url")
+    return write_picture(url.source)
+
+
+def _file(members: Mapping[str, Node], path: str) -> Text:
+    """Read a file that came with the request, under its name."""
+    if "file_data" not in members:
+        raise InvalidRequest(_NO_FETCHING, f"{path}.file_data")
+    text = _text_of(members["file_data"].text().text)
+    if text is None:
+        raise InvalidRequest(_NO_TEXT, f"{path}.file_data")
+    name = members["filename"].text().text if "filename" in members else "File"
+    return own_text(f"{name}:\n{text}")
+
+
+def _text_of(data: str) -> str | None:
+    """Return what a file says, from a `data:` URL or from its bytes in base 64."""
+    decode: Callable[[str], bytes] = b64decode
+    if data[:5].lower() == "data:":
+        described, _, data = data.partition(",")
+        decode = b64decode if described.endswith(";base64") else unquote_to_bytes
+    try:
+        text = decode(data).decode()
+    except ValueError:
+        return None
+    return None if text.startswith("%PDF") or not _CONTROLS.isdisjoint(text) else text

@@ -1,0 +1,94 @@
+"""Responses as a front end: `POST /v1/responses`, and the store that goes with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
+from proxy.dialects.openai_chat.encode import error_object
+from proxy.dialects.openai_responses.decode import Read, decode_request
+from proxy.dialects.openai_responses.inputs import identified
+from proxy.dialects.openai_responses.openapi import responses_schemas
+from proxy.dialects.openai_responses.response import Identity
+from proxy.dialects.openai_responses.retrieval import input_tokens
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
+from proxy.dialects.openai_responses.stream import (
+    Answer,
+    ResponseBuilder,
+    ResponseEncoder,
+    is_good_end,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesFront:
+    """Speaks the Responses language; without a `store` every request has to bring everything."""
+
+    stamp: Stamp
+    store: ResponseStore | None = None
+    name: str = "responses"
+    id_header: str = "x-request-id"
+
+    def schemas(self) -> Schemas:
+        """Describe requests, answers, counts and errors."""
+        return responses_schemas()
+
+    def decode(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request; raises `InvalidRequest`."""
+        read = decode_request(body, sender, self.store)
+        answering = ResponseAnswering(read, self.stamp, self.store, sender.owner)
+        return Decoded(read.request, answering, read.facts, read.accepts_prose, read.compaction)
+
+    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+        """Read a request as if it were to be answered."""
+        return self.decode(body, sender)
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the body that tells how many tokens a request has."""
+        return input_tokens(tokens)
+
+    def error(self, problem: Problem, _: str) -> ErrorReply:
+        """Write an error, which looks as in chat completions."""
+        return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
+
+    def is_complete(self, end: bytes) -> bool:
+        """Tell whether a stream ended with a response."""
+        return is_good_end(end)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseAnswering:
+    """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
+
+    read: Read
+    stamp: Stamp
+    store: ResponseStore | None
+    owner: str
+
+    def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
+        """Begin a stream."""
+        return ResponseEncoder(self._answer(first))
+
+    def builder(self, first: ReplyEvent | None) -> ResponseBuilder:
+        """Begin a whole answer."""
+        return ResponseBuilder(self._answer(first))
+
+    def new_call_id(self) -> str:
+        """Make the id of a tool call."""
+        return f"call_{self.stamp.token()}"
+
+    def _answer(self, first: ReplyEvent | None) -> Answer:
+        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
+        model = self.read.request.model or started.model or ""
+        identity = Identity(f"resp_{self.stamp.token()}", int(self.stamp.now()), model)
+        return Answer(self.read.terms, identity, self.stamp, partial(self._keep, identity.id))
+
+    def _keep(self, response_id: str, output: Sequence[bytes], whole: bytes) -> None:
+        terms = self.read.terms
+        if self.store is None or not terms.is_stored:
+            return
+        inputs = identified(self.read.inputs, response_id)
+        kept = StoredResponse(response_id, inputs, output, whole, terms.previous_id)
+        self.store.keep(self.owner, kept)

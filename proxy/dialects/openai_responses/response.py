@@ -1,0 +1,172 @@
+"""The object of an answer: what was asked for, said again, and what has come of it so far."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.front import Problem
+from proxy.dialects.openai_responses.calls import Kind, Origin
+
+IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
+
+# What is said of each field of a request; a client that left it out gets this instead.
+_ECHOED: Mapping[str, bytes] = {
+    "instructions": b"null",
+    "tools": b"[]",
+    "tool_choice": b'"auto"',
+    "parallel_tool_calls": b"true",
+    "temperature": b"null",
+    "top_p": b"null",
+    "max_output_tokens": b"null",
+    "max_tool_calls": b"null",
+    "previous_response_id": b"null",
+    "reasoning": b'{"effort":null,"summary":null}',
+    "text": b'{"format":{"type":"text"}}',
+    "truncation": b'"disabled"',
+    "metadata": b"{}",
+    "user": b"null",
+    "prompt_cache_key": b"null",
+    "safety_identifier": b"null",
+    "top_logprobs": b"0",
+}
+_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")
+_FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
+_NOTHING = b"null"
+_RATE_LIMIT = 429
+_CONTEXT = "context_length_exceeded"
+
+
+class AnswerTerms(msgspec.Struct, frozen=True):
+    """What an answer has to know of its request.
+
+    `echo` holds the members that it repeats, `origins` tell which tools of the client functions
+    stand for. Thoughts are shown as a summary if the client asked for one (`summarizes`), and are
+    signed if it takes them for encrypted (`signs`).
+    """
+
+    model: str
+    echo: Mapping[str, bytes]
+    origins: Mapping[str, Origin]
+    is_stored: bool = False
+    summarizes: bool = False
+    signs: bool = False
+
+    def origin_of(self, name: str) -> Origin:
+        """Return which tool of the client a call is about, by the name the model knows it by."""
+        return self.origins.get(name, Origin(Kind.FUNCTION, name))
+
+    @property
+    def previous_id(self) -> str | None:
+        """The response that this one goes on from."""
+        found = json.parse(self.echo["previous_response_id"])
+        return found if isinstance(found, str) else None
+
+
+def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what an answer repeats of the fields of a request, on one line each."""
+    echo = {
+        name: _on_one_line(fields.get(name, _NOTHING), usual) for name, usual in _ECHOED.items()
+    }
+    for name in _ECHOED_IF_SENT:
+        if name in fields:
+            echo[name] = _on_one_line(fields[name], _NOTHING)
+    return {**echo, **_FIXED}
+
+
+def _on_one_line(raw: bytes, usual: bytes) -> bytes:
+    """Take line ends out of JSON, where they can only be space, as they end lines of an event."""
+    return usual if raw == _NOTHING else raw.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What never changes about one answer; `created` is a Unix time in seconds."""
+
+    id: str
+    created: int
+    model: str
+
+
+class State(msgspec.Struct, frozen=True):
+    """How far an answer is; `output` are whole items. `completed` is a Unix time in seconds."""
+
+    status: str = IN_PROGRESS
+    output: Sequence[bytes] = ()
+    usage: JsonObject | None = None
+    completed: int | None = None
+    incomplete_reason: str | None = None
+    error: JsonObject | None = None
+
+
+def response_object(identity: Identity, terms: AnswerTerms, state: State) -> bytes:
+    """Write the object."""
+    details: JsonValue = None
+    if state.incomplete_reason is not None:
+        details = {"reason": state.incomplete_reason}
+    members: dict[str, bytes] = {
+        "id": json.dump(identity.id),
+        "object": b'"response"',
+        "created_at": json.dump(identity.created),
+        "completed_at": json.dump(state.completed),
+        "status": json.dump(state.status),
+        "error": json.dump(state.error),
+        "incomplete_details": json.dump(details),
+        "model": json.dump(identity.model),
+        "output": json.join_array([*state.output]),
+        "usage": json.dump(state.usage),
+        "store": json.dump(terms.is_stored),
+    }
+    return json.join_object({**members, **terms.echo})
+
+
+def usage_of(reported: JsonObject | None) -> JsonObject:
+    """Translate a backend's account of its reply; what it does not tell is 0."""
+    told = reported or {}
+    read, written = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens"))
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {
+            "cached_tokens": _detail(told.get("prompt_tokens_details"), "cached_tokens"),
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": written,
+        "output_tokens_details": {
+            "reasoning_tokens": _detail(told.get("completion_tokens_details"), "reasoning_tokens")
+        },
+        "total_tokens": _count(told.get("total_tokens")) or read + written,
+    }
+
+
+def _detail(details: JsonValue, name: str) -> int:
+    return _count(details.get(name)) if isinstance(details, dict) else 0
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def ending_of(reason: str) -> tuple[str, str | None]:
+    """Return the status that a finish reason means, and why an answer is incomplete, if it is."""
+    match reason:
+        case "length" | "cut_off":
+            return INCOMPLETE, "max_output_tokens"
+        case "content_filter":
+            return INCOMPLETE, "content_filter"
+        case _:
+            return COMPLETED, None
+
+
+def stream_error(problem: Problem) -> JsonObject:
+    """Word an error that ends a stream: by its code, clients tell whether to repeat the request.
+
+    Codex waits for as long as the message says, and gives up on the codes for an overloaded server
+    and for an invalid prompt, so these never stand here.
+    """
+    if problem.code == _CONTEXT:
+        return {"code": _CONTEXT, "message": problem.message}
+    if problem.status == _RATE_LIMIT:
+        wait = problem.headers.get("retry-after")
+        hint = "" if wait is None else f" Please try again in {wait}s."
+        return {"code": "rate_limit_exceeded", "message": f"{problem.message}{hint}"}
+    return {"code": "server_error", "message": problem.message}

@@ -1,0 +1,71 @@
+"""What the fields of a request look like on the wire; items and tools are read elsewhere.
+
+Lax where clients are lax: null is absent, unknown members are welcome.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, StrictStr
+
+from proxy.conversation.json import JsonObject
+from proxy.dialects.openai_chat.schema import (
+    Integer,
+    Number,
+    Schema,
+    TemperOptions,
+    TokenCount,
+    Unread,
+    WireObject,
+    check,
+)
+
+
+class Reasoning(WireObject):
+    """How much is thought, and how thoughts are shown."""
+
+    effort: StrictStr | None = None
+    summary: StrictStr | None = None
+    generate_summary: StrictStr | None = None  # its older name
+
+
+class TextFormat(WireObject):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: StrictStr | None = None
+    schema_: Schema | None = Field(default=None, alias="schema")
+
+
+class TextOptions(WireObject):
+    """What is said of the answer's text."""
+
+    format: TextFormat | None = None
+
+
+class ResponseRequest(WireObject):
+    """A request for a response."""
+
+    input: Unread = None
+    instructions: StrictStr | None = None
+    model: StrictStr | None = None
+    stream: StrictBool | None = None
+    store: StrictBool | None = None
+    background: StrictBool | None = None
+    previous_response_id: StrictStr | None = None
+    parallel_tool_calls: StrictBool | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_logprobs: Integer | None = None
+    max_output_tokens: TokenCount | None = None
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+    include: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    prompt_cache_key: StrictStr | None = None
+    metadata: dict[str, object] | None = None
+    temper: TemperOptions | None = None
+
+
+def validate(body: JsonObject) -> ResponseRequest:
+    """Check the fields; raises `InvalidRequest` that names the first one that is wrong."""
+    return check(ResponseRequest, body)

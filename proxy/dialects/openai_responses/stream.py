@@ -1,0 +1,176 @@
+"""The events of one answer as server-sent events, and the same answer whole.
+
+The stream begins with `response.created` and `response.in_progress`, then come the items, and one
+event that holds everything ends it. Every event is numbered and carries its type twice, and nothing
+follows the last one, not even `[DONE]`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    UsageReported,
+)
+from proxy.dialects import sse
+from proxy.dialects.front import Problem, Stamp
+from proxy.dialects.openai_responses.open_items import Event
+from proxy.dialects.openai_responses.output import Output
+from proxy.dialects.openai_responses.response import (
+    COMPLETED,
+    FAILED,
+    AnswerTerms,
+    Identity,
+    State,
+    ending_of,
+    response_object,
+    stream_error,
+    usage_of,
+)
+
+# Takes an answer that ended well: its items and the whole object.
+Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
+
+_ENDS = (b"\nevent: response.completed\n", b"\nevent: response.incomplete\n")
+_PROGRESS = "response.in_progress"
+_TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
+
+
+def is_good_end(end: bytes) -> bool:
+    """Tell whether the last bytes of a stream hold the end of a good answer."""
+    # no line of an event's data begins like that, as line ends in strings are escaped
+    return any(mark in b"\n" + end for mark in _ENDS)
+
+
+class Answer:
+    """One answer while it is made, whichever way it is written in the end."""
+
+    def __init__(self, terms: AnswerTerms, identity: Identity, stamp: Stamp, keep: Keep) -> None:
+        self.output = Output(terms, stamp.token)
+        self._terms = terms
+        self._identity = identity
+        self._now = stamp.now
+        self._keep = keep
+        self._usage: JsonObject | None = None
+        self._status = COMPLETED
+        self._why: str | None = None
+
+    def take(self, event: ReplyEvent) -> list[Event]:
+        """Return what an event means for the items."""
+        match event:
+            case UsageReported(usage):
+                self._usage = usage
+                return []
+            case ReplyFinished(reason):
+                self._status, self._why = ending_of(reason)
+                return self.output.finish(self._status)
+            case _:
+                return self.output.take(event)
+
+    def begun(self) -> bytes:
+        """Return the object as it is at the start."""
+        return self._object(State())
+
+    def ended(self) -> tuple[str, bytes]:
+        """Return the status and the object of an answer that ended well, and keep them."""
+        completed = int(self._now()) if self._status == COMPLETED else None
+        usage = usage_of(self._usage)
+        state = State(self._status, self.output.done, usage, completed, self._why)
+        whole = self._object(state)
+        self._keep(tuple(self.output.done), whole)
+        return self._status, whole
+
+    def failed(self, problem: Problem) -> bytes:
+        """Return the object of an answer that broke off."""
+        error = stream_error(problem)
+        usage = None if self._usage is None else usage_of(self._usage)
+        return self._object(State(FAILED, self.output.done, usage, error=error))
+
+    def _object(self, state: State) -> bytes:
+        return response_object(self._identity, self._terms, state)
+
+
+class ResponseEncoder:
+    """Writes one answer as a stream."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._number = 0
+
+    def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
+        """Return what events that follow each other are worth on the wire."""
+        written = [self._begin()]
+        for event in events:
+            if type(event) is TextDelta and (more := self._more_text(event)):
+                written.append(more)
+            else:
+                written += map(self._item_event, self._answer.take(event))
+        return b"".join(written)
+
+    def keep_alive(self) -> bytes:
+        """Return an event that says nothing new: Codex does not count comments as life."""
+        return self._begin() or self._lifecycle(_PROGRESS, self._answer.begun())
+
+    def comment(self, text: str) -> bytes:
+        """Return a comment."""
+        return sse.encode_comment(text)
+
+    def end(self) -> bytes:
+        """Return the last event of an answer that ended well."""
+        begun = self._begin()
+        status, whole = self._answer.ended()
+        return begun + self._lifecycle(f"response.{status}", whole)
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the last event of an answer that broke off."""
+        return self._begin() + self._lifecycle("response.failed", self._answer.failed(problem))
+
+    def _more_text(self, delta: TextDelta) -> bytes:
+        """Write what most events are, more of a text that is open, at a third of the cost."""
+        if delta.logprobs is not None or not delta.text:
+            return b""
+        item_id = self._answer.output.say_more(delta.text)
+        if item_id is None:
+            return b""
+        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.place)
+        text = json.dump(delta.text)
+        return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
+
+    def _begin(self) -> bytes:
+        if self._number:
+            return b""
+        begun = self._answer.begun()
+        return self._lifecycle("response.created", begun) + self._lifecycle(_PROGRESS, begun)
+
+    def _lifecycle(self, kind: str, response: bytes) -> bytes:
+        return self._event(kind, b',"response":' + response + b"}")
+
+    def _item_event(self, event: Event) -> bytes:
+        kind, members = event
+        return self._event(kind, b"," + json.dump(members)[1:])
+
+    def _event(self, kind: str, rest: bytes) -> bytes:
+        name = kind.encode()
+        number = self._number
+        self._number += 1
+        head = b'{"type":"%b","sequence_number":%d' % (name, number)
+        return b"event: %b\ndata: %b%b\n\n" % (name, head, rest)
+
+
+class ResponseBuilder:
+    """Adds up the events of one answer to a whole one."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def add(self, event: ReplyEvent, /) -> None:
+        """Take note of one event."""
+        self._answer.take(event)
+
+    def build(self) -> bytes:
+        """Return the whole answer."""
+        return self._answer.ended()[1]

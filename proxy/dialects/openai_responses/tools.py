@@ -1,0 +1,197 @@
+"""The tools of a request: what the model is offered, and what each is to the client."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy.conversation import json
+from proxy.conversation.document_cache import DocumentCache
+from proxy.conversation.tools import Tool
+from proxy.dialects.foreign_history import write_tool
+from proxy.dialects.openai_chat.decode import check_name
+from proxy.dialects.openai_responses import client_tools
+from proxy.dialects.openai_responses.calls import KINDS, Kind, Origin, flat_name
+from proxy.dialects.openai_responses.client_tools import Shown
+from proxy.dialects.openai_responses.coverage import TOOLS, is_dropped, refusal
+from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact, Omitted
+
+_PARAGRAPH = own_text("\n\n")
+_TOOL = "tool"  # the place of a tool before it is known where in a request it stands
+
+
+class _Namespace(NamedTuple):
+    """What its members have in common."""
+
+    name: str
+    description: Text | None
+
+
+class _Read(NamedTuple):
+    """A tool as it was read; one that `waits` is offered once somebody has found it."""
+
+    tool: Tool
+    origin: Origin
+    path: str
+    waits: bool
+
+
+class ToolTable:
+    """Takes tools in the order in which they are named; `facts` tell which were left out."""
+
+    def __init__(self, facts: list[Fact]) -> None:
+        self.origins: dict[str, Origin] = {}
+        self._facts = facts
+        self._offered: dict[str, Tool] = {}
+        self._waiting: dict[str, _Read] = {}
+        self._left_out: list[str] = []
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools that are offered: those found later stand behind the others."""
+        return tuple(self._offered.values())
+
+    def offer(self, tools: Node | None) -> None:
+        """Take the tools of the request."""
+        for node in [] if tools is None else tools.elements():
+            for read in self._read(node):
+                name = read.tool.name
+                if name in self._offered or name in self._waiting:
+                    raise InvalidRequest(f"Two tools are named {name!r}. Rename one.", read.path)
+                if read.waits:
+                    self._waiting[name] = read
+                else:
+                    self._add(read)
+
+    def find(self, tools: Node | None) -> list[str]:
+        """Take tools that were found, or added, amid the conversation; returns their names."""
+        names: list[str] = []
+        for node in [] if tools is None else tools.elements():
+            for read in self._read(node):
+                name = read.tool.name
+                names.append(name)
+                if name not in self._offered:
+                    self._add(self._waiting.pop(name, read))
+        return names
+
+    def check(self, path: str = "tools") -> None:
+        """Raise `InvalidRequest` if nothing is left of the tools but what nobody here can run."""
+        if self._left_out and not self._offered and not self._waiting:
+            kind = self._left_out[0]
+            problem = f"A tool of the type {kind!r} is of no use alone: nothing here runs it."
+            raise InvalidRequest(f"{problem} Offer a function that you run yourself.", path)
+
+    def is_left_out(self, kind: str) -> bool:
+        """Tell whether a tool of this type was offered and left out."""
+        return kind in self._left_out
+
+    def _add(self, read: _Read) -> None:
+        self._offered[read.tool.name] = read.tool
+        self.origins[read.tool.name] = read.origin
+
+    def _read(self, node: Node) -> list[_Read]:
+        kind = node.object().get("type")
+        if not isinstance(kind, str) or not is_dropped(TOOLS, kind):
+            return _found_in(node)
+        self._left_out.append(kind)
+        self._facts.append(Omitted("web_search"))
+        return []
+
+
+def _found_in(node: Node) -> list[_Read]:
+    """Read a tool, or several in a namespace; clients send the same ones with every request."""
+    try:
+        found = _read_all(node.source)
+    except InvalidRequest as refused:
+        raise InvalidRequest(refused.problem, _placed(refused.param or _TOOL, node)) from None
+    return [read._replace(path=_placed(read.path, node)) for read in found]
+
+
+@DocumentCache
+def _read_all(source: bytes) -> list[_Read]:
+    definitions = _definitions_in(Node(json.parse(source), source, _TOOL))
+    return [one.read() for one in definitions]
+
+
+def _placed(path: str, node: Node) -> str:
+    """Return where something is in a request, from where it is in a tool."""
+    return node.path + path.removeprefix(_TOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """A tool as the client wrote it, alone or in a namespace."""
+
+    kind: Kind
+    members: dict[str, Node]
+    path: str
+    namespace: _Namespace | None = None
+
+    def read(self) -> _Read:
+        """Return it as a function; raises `InvalidRequest`."""
+        origin = self._origin()
+        name = flat_name(origin.namespace, origin.name)
+        shown, strict = self._shown(), self.members.get("strict")
+        source = write_tool(
+            own_text(name),
+            description=self._described(shown.description),
+            parameters=shown.parameters,
+            strict=None if strict is None or self.kind is not Kind.FUNCTION else strict.source,
+        )
+        waits = "defer_loading" in self.members and self.members["defer_loading"].value is True
+        return _Read(Tool(name, shown.checked, source), origin, self.path, waits)
+
+    def _origin(self) -> Origin:
+        if self.kind not in (Kind.FUNCTION, Kind.CUSTOM):
+            return Origin(self.kind, self.kind.value)
+        name = needed(self.members, "name", self.path).text().text
+        check_name(name, f"{self.path}.name")
+        return Origin(self.kind, name, None if self.namespace is None else self.namespace.name)
+
+    def _shown(self) -> Shown:
+        match self.kind:
+            case Kind.FUNCTION:
+                return client_tools.function(self.members)
+            case Kind.CUSTOM:
+                return client_tools.custom(self.members)
+            case Kind.SEARCH:
+                return client_tools.search(self.members, self.path)
+            case _:
+                return client_tools.built_in(self.kind, self.members, self.path)
+
+    def _described(self, description: Text | None) -> Text | None:
+        """Put what is said of the namespace before what is said of its member."""
+        common = None if self.namespace is None else self.namespace.description
+        if common is None or description is None:
+            return description or common
+        return concatenate(common, _PARAGRAPH, description)
+
+
+def _definitions_in(node: Node) -> list[_Definition]:
+    members = node.members()
+    kind = needed(members, "type", node.path).text().text
+    if kind != "namespace":
+        return [_Definition(_kind_of(kind, node.path), members, node.path)]
+    name = needed(members, "name", node.path).text().text
+    namespace = _Namespace(
+        name, members["description"].text() if "description" in members else None
+    )
+    inner = needed(members, "tools", node.path).elements()
+    return [_member_of(namespace, one) for one in inner]
+
+
+def _member_of(namespace: _Namespace, node: Node) -> _Definition:
+    members = node.members()
+    kind = needed(members, "type", node.path).text().text
+    if kind not in ("function", "custom"):
+        problem = "A namespace holds functions and custom tools only."
+        raise InvalidRequest(problem, f"{node.path}.type")
+    return _Definition(Kind(kind), members, node.path, namespace)
+
+
+def _kind_of(word: str, path: str) -> Kind:
+    if (remedy := refusal(TOOLS, word)) is not None:
+        raise InvalidRequest(f"Tools of the type {word!r} are not supported. {remedy}", path)
+    if word not in KINDS:
+        raise InvalidRequest(f"No type of tools is called {word!r}.", f"{path}.type")
+    return Kind(word)

@@ -1,0 +1,65 @@
+"""Whatever a turn shows in however many attempts: as a stream of the Responses API it is sound."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import ReplyEvent
+from proxy.dialects.front import Problem
+from proxy.errors import CallBrokeOff
+from proxy.inference.preparation import Policy
+from proxy.inference.turn import Turn
+from tests.fakes.playbook import CountedIds, make_request, prepare
+from tests.fakes.responses import StreamJudge, decode, member, objects, read_stream, whole
+from tests.playbooks.test_messages_stream import thoughtful
+from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client
+
+BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
+
+
+def show(turn: Turn, answers: list[list[ReplyEvent]]) -> tuple[list[ReplyEvent], bytes, bool]:
+    """Return what a turn shows, how it is written, and whether it broke off."""
+    encoder = decode().answering.begin(None)
+    events: list[ReplyEvent] = []
+    payload = encoder.keep_alive()
+    for answer in answers:
+        if turn.next_question() is None:
+            break
+        for event in answer:
+            try:
+                batch = turn.receive(event)
+            except CallBrokeOff:
+                return events, payload + encoder.fail(BROKEN), True
+            events += batch
+            payload += encoder.encode_all(batch)
+    return events, payload + encoder.end(), False
+
+
+def texts(output: JsonValue, kind: str) -> str:
+    items = [item for item in objects(output) if item["type"] == kind]
+    return "".join(f"{part['text']}" for item in items for part in objects(item["content"]))
+
+
+@given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
+def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
+    answers: list[list[ReplyEvent]], policy: Policy
+) -> None:
+    turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
+    events, payload, is_broken = show(turn, answers)
+    read = read_stream(payload)
+    StreamJudge().judge(read)
+    client = Client()
+    client.see(events)
+    if is_broken:
+        assert read[-1]["type"] == "response.failed"
+        return
+    said = client.whole.finish(client.reason or "")
+    answer = whole(decode(), events)
+    assert member(read[-1]["response"], "output") == answer["output"]
+    assert texts(answer["output"], "message") == said.text
+    if answer["status"] != "completed":
+        return
+    assert texts(answer["output"], "reasoning") == said.reasoning
+    calls = [item for item in objects(answer["output"]) if item["type"] == "function_call"]
+    made = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
+    assert made == [(call.name, call.arguments, call.id) for call in said.calls]

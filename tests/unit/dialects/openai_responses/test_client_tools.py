@@ -1,0 +1,109 @@
+import jsonschema
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.openai_responses import client_tools
+from proxy.dialects.openai_responses.calls import Kind
+from proxy.dialects.raw_json import Node, nodes_in
+from proxy.errors import InvalidRequest
+
+
+def members(value: JsonObject) -> dict[str, Node]:
+    return nodes_in(value, json.dump(value), "tools.0")
+
+
+def is_valid(value: JsonValue, shown: client_tools.Shown) -> bool:
+    return jsonschema.Draft202012Validator(shown.checked).is_valid(value)
+
+
+def test_a_function_is_shown_as_it_is() -> None:
+    shown = client_tools.function(members({"description": "d", "parameters": {"type": "object"}}))
+    assert shown.description is not None
+    assert (shown.description.text, shown.parameters) == ("d", b'{"type":"object"}')
+    assert shown.checked == {"type": "object"}
+    assert client_tools.function(members({"parameters": True})).checked is True
+
+
+def test_a_function_without_parameters_takes_none() -> None:
+    shown = client_tools.function(members({"parameters": None}))
+    assert json.parse(shown.parameters) == shown.checked == {"type": "object", "properties": {}}
+    assert shown.description is None
+
+
+def test_parameters_that_are_no_schema_are_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        client_tools.function(members({"parameters": [1]}))
+    assert caught.value.param == "tools.0.parameters"
+
+
+def test_a_search_is_a_function_if_the_client_runs_it() -> None:
+    shown = client_tools.search(members({"execution": "client", "description": "find"}), "tools.0")
+    assert shown.description is not None
+    for hosted in ({}, {"execution": "server"}):
+        with pytest.raises(InvalidRequest, match='Send it with `execution: "client"`'):
+            client_tools.search(members({**hosted}), "tools.0")
+
+
+@pytest.mark.parametrize("kind", [Kind.SHELL, Kind.LOCAL_SHELL, Kind.PATCH])
+def test_a_built_in_tool_gets_a_description_and_a_schema(kind: Kind) -> None:
+    shown = client_tools.built_in(kind, {}, "tools.0")
+    assert shown.description is not None
+    jsonschema.Draft202012Validator.check_schema(shown.checked)
+    assert not is_valid({}, shown)
+
+
+def test_only_a_local_shell_is_one_that_the_client_runs() -> None:
+    local = members({"environment": {"type": "local"}})
+    client_tools.built_in(Kind.SHELL, local, "tools.0")
+    hosted = members({"environment": {"type": "container_auto"}})
+    with pytest.raises(InvalidRequest) as caught:
+        client_tools.built_in(Kind.SHELL, hosted, "tools.0")
+    assert caught.value.param == "tools.0.environment"
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ({"type": "delete_file", "path": "a"}, True),
+        ({"type": "update_file", "path": "a", "diff": "+x"}, True),
+        ({"type": "update_file", "path": "a"}, False),
+        ({"type": "rename_file", "path": "a"}, False),
+    ],
+)
+def test_a_patch_needs_a_diff_unless_it_deletes(operation: JsonObject, expected: bool) -> None:
+    assert is_valid(operation, client_tools.built_in(Kind.PATCH, {}, "tools.0")) is expected
+
+
+def custom(form: JsonValue, **others: JsonValue) -> client_tools.Shown:
+    return client_tools.custom(members({"format": form, **others}))
+
+
+def test_a_custom_tool_is_a_function_of_one_text() -> None:
+    shown = custom(None, description="Run it.")
+    assert is_valid({"input": "x"}, shown)
+    assert not is_valid({}, shown)
+    assert shown.description is not None
+    assert shown.description.text == "Run it."
+    assert custom({"type": "text"}).description is None
+
+
+def test_a_regex_is_told_and_checked_but_not_sent_as_a_schema() -> None:
+    form: JsonObject = {"type": "grammar", "syntax": "regex", "definition": "a+|b"}
+    shown = custom(form, description="Run it.")
+    assert [is_valid({"input": text}, shown) for text in ("aa", "b", "ab")] == [True, True, False]
+    assert b"pattern" not in shown.parameters
+    assert shown.description is not None
+    assert shown.description.text.startswith("Run it.\n\n")
+    assert shown.description.text.endswith("\na+|b")
+
+
+def test_another_grammar_is_told_alone() -> None:
+    form: JsonObject = {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}
+    shown = custom(form)
+    assert is_valid({"input": "anything"}, shown)
+    assert shown.description is not None
+    assert 'lark grammar:\nstart: "x"' in shown.description.text
+    unnamed = custom({"definition": "x"}).description
+    assert unnamed is not None
+    assert "given grammar" in unnamed.text

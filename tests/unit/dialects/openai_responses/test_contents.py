@@ -1,0 +1,104 @@
+from base64 import b64encode
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.foreign_history import Medium, Part
+from proxy.dialects.openai_responses.contents import read_content, texts_in
+from proxy.dialects.raw_json import Node, Text, own_text
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact, Omitted
+
+PICTURE = "data:image/png;base64,AAAA"
+
+
+def node(value: JsonValue) -> Node:
+    return Node(value, json.dump(value), "input.0.content")
+
+
+def read(value: JsonValue) -> list[Part]:
+    facts: list[Fact] = []
+    parts = read_content(node(value), facts)
+    assert facts == []
+    return parts
+
+
+def test_a_content_is_a_string_or_parts_or_nothing() -> None:
+    assert read("a") == [Text("a", b'"a"')]
+    assert read([]) == []
+    assert read_content(None, []) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}},
+        {"type": "output_text", "text": "a", "annotations": []},
+        {"type": "refusal", "refusal": "a"},
+        {"type": "brand_new", "text": "a"},
+    ],
+)
+def test_texts_are_texts_whatever_they_are_called(part: JsonObject) -> None:
+    assert read([part]) == [own_text("a")]
+
+
+def test_a_picture_travels_with_its_bytes() -> None:
+    (part,) = read([{"type": "input_image", "image_url": PICTURE, "detail": "auto"}])
+    assert isinstance(part, Medium)
+    assert json.parse(part.source) == {"type": "image_url", "image_url": {"url": PICTURE}}
+
+
+def test_a_sound_travels_as_it_is() -> None:
+    sound: JsonObject = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+    assert read([sound]) == [Medium(json.dump(sound))]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("data:text/plain;base64," + b64encode(b"caf\xc3\xa9").decode(), "notes.txt:\ncafé"),
+        ("data:text/plain,a%20b", "notes.txt:\na b"),
+        (b64encode(b"a,b\n1,2\n").decode(), "notes.txt:\na,b\n1,2\n"),
+    ],
+)
+def test_a_file_that_is_text_is_text_under_its_name(data: str, text: str) -> None:
+    part: JsonObject = {"type": "input_file", "file_data": data, "filename": "notes.txt"}
+    assert read([part]) == [own_text(text)]
+    assert read([{"type": "input_file", "file_data": data}]) == [
+        own_text(text.replace("notes.txt", "File"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "member"),
+    [
+        ({"type": "input_image", "image_url": "https://a/b.png"}, "image_url"),
+        ({"type": "input_image", "file_id": "f"}, "file_id"),
+        ({"type": "input_file", "file_url": "https://a/b.txt"}, "file_data"),
+        ({"type": "input_file", "file_data": b64encode(b"%PDF-1.7 x").decode()}, "file_data"),
+        ({"type": "input_file", "file_data": b64encode(b"a\x00b").decode()}, "file_data"),
+        ({"type": "input_file", "file_data": b64encode(b"\xff\xfe").decode()}, "file_data"),
+        ({"type": "input_file", "file_data": "A"}, "file_data"),
+        ({"type": "input_text"}, "text"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_place(part: JsonObject, member: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read([{"type": "input_text", "text": "a"}, part])
+    assert caught.value.param == f"input.0.content.1.{member}"
+
+
+@pytest.mark.parametrize("part", [{"type": "hologram"}, {}])
+def test_what_nobody_knows_is_left_out_and_reported(part: JsonObject) -> None:
+    facts: list[Fact] = []
+    assert read_content(node([part, {"type": "input_text", "text": "a"}]), facts) == [own_text("a")]
+    assert facts == [Omitted("content_part")]
+
+
+def test_the_texts_alone_can_be_read() -> None:
+    parts: JsonValue = [
+        {"type": "input_image", "image_url": PICTURE},
+        {"type": "input_text", "text": "a"},
+    ]
+    assert texts_in(node(parts), []) == [own_text("a")]

@@ -1,0 +1,342 @@
+"""Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.front import Decoded, Sender
+from proxy.dialects.openai_chat.decode import decode_request as decode_chat
+from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
+from tests.fakes.arrivals import is_linear
+from tests.fakes.responses import (
+    OWNER,
+    call,
+    decode,
+    make_front,
+    make_store,
+    result,
+    tool,
+    user,
+)
+
+CAPTURES = Path(__file__).parent / "captures"
+LOOP = [f"codex_{number}" for number in (1, 2, 3, 4)]
+ROWS = ("messages", "tools")
+
+
+def fields(**asked: JsonValue) -> JsonObject:
+    return {name: json.parse(raw) for name, raw in decode(**asked).request.fields.items()}
+
+
+def refusal_of(**asked: JsonValue) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        decode(**asked)
+    return caught.value
+
+
+def test_a_request_is_written_in_the_language_of_chat_completions() -> None:
+    asked: JsonObject = {
+        "instructions": "Be brief.",
+        "stream": True,
+        "temperature": 0.5,
+        "top_p": 1,
+        "max_output_tokens": 99,
+        "parallel_tool_calls": False,
+        "prompt_cache_key": "k",
+        "tools": [tool("f")],
+        "tool_choice": {"type": "function", "name": "f"},
+        "metadata": {"a": "b"},
+        "user": "u",
+        "service_tier": "auto",
+        "brand_new": 1,
+    }
+    function: JsonObject = {"name": "f", "parameters": {"type": "object"}}
+    assert fields(**asked) == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+        ],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "top_p": 1,
+        "prompt_cache_key": "k",
+        "stream": True,
+        "max_tokens": 99,
+    }
+
+
+def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
+    items: JsonValue = [user("Hi"), call("f", "1", '{"a": 1}'), result("r", "1"), user("And?")]
+    form: JsonObject = {"type": "json_schema", "name": "n", "schema": {"type": "array"}}
+    read = decode(
+        input=items,
+        tools=[tool("f")],
+        tool_choice="required",
+        text={"format": form},
+        stream=True,
+        max_output_tokens=7,
+    ).request
+    chat = decode_chat(json.join_object(dict(read.fields)))
+    assert chat.messages == read.messages
+    assert chat.tools == read.tools
+    for name in ("model", "tool_choice", "stream", "max_tokens", "answer_schema"):
+        assert getattr(chat, name) == getattr(read, name)
+
+
+def test_typed_views_agree_with_the_fields() -> None:
+    request = decode(
+        tools=[tool("f")],
+        tool_choice={"type": "function", "name": "f"},
+        parallel_tool_calls=False,
+        stream=True,
+        max_output_tokens=5,
+    ).request
+    assert (request.model, request.stream, request.max_tokens) == ("m", True, 5)
+    assert request.tool_choice == NamedTool("f")
+    assert not request.parallel_tool_calls
+    assert request.allowed_tools is None
+    bare = decode(model="absent").request
+    assert (bare.model, bare.stream, bare.parallel_tool_calls) == ("", False, True)
+    assert (bare.tool_choice, bare.max_tokens) == (ToolUse.AUTO, None)
+
+
+def test_some_of_the_tools_may_be_allowed() -> None:
+    some: JsonValue = [{"type": "function", "name": "g"}]
+    request = decode(
+        tools=[tool("f"), tool("g")],
+        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some},
+    ).request
+    assert request.allowed_tools == frozenset("g")
+    assert request.fields["tool_choice"] == b'"auto"'
+    assert len(request.tools) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "written", "schema"),
+    [
+        (None, None, None),
+        ({"type": "text"}, None, None),
+        ({"type": "json_object"}, {"type": "json_object"}, {"type": "object"}),
+        (
+            {"type": "json_schema", "name": "n", "strict": True, "schema": {"const": 1}},
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {"const": 1}, "strict": True},
+            },
+            {"const": 1},
+        ),
+        (
+            {"type": "json_schema", "name": "n"},
+            {"type": "json_schema", "json_schema": {"name": "n"}},
+            {"type": "object"},
+        ),
+    ],
+)
+def test_the_form_of_the_answer_is_carried_and_enforced(
+    form: JsonValue, written: JsonValue, schema: JsonSchema | None
+) -> None:
+    text: JsonObject = {"format": form, "verbosity": "low"}
+    assert fields(text=text).get("response_format") == written
+    assert decode(text=text).request.answer_schema == schema
+
+
+@pytest.mark.parametrize(
+    ("effort", "written"),
+    [
+        ("none", {"chat_template_kwargs": {"enable_thinking": False}}),
+        ("minimal", {"chat_template_kwargs": {"enable_thinking": False}}),
+        ("low", {"reasoning_effort": "low"}),
+        ("high", {"reasoning_effort": "high"}),
+        ("xhigh", {"reasoning_effort": "high"}),
+        ("brand_new", {}),
+        (None, {}),
+    ],
+)
+def test_the_effort_is_told_as_backends_know_it(effort: JsonValue, written: JsonObject) -> None:
+    usual = fields()
+    assert fields(reasoning={"effort": effort}) == {**usual, **written}
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"top_logprobs": 3}, 3),
+        ({"include": ["message.output_text.logprobs"]}, 0),
+        ({"top_logprobs": 2, "include": ["message.output_text.logprobs"]}, 2),
+    ],
+)
+def test_probabilities_are_asked_for_by_either_field(asked: JsonObject, count: int) -> None:
+    written = fields(**asked)
+    assert (written["logprobs"], written["top_logprobs"]) == (True, count)
+    assert "logprobs" not in fields(top_logprobs=0)
+
+
+@pytest.mark.parametrize(
+    ("truncation", "compaction"),
+    [("absent", None), (None, None), ("auto", True), ("disabled", False)],
+)
+def test_truncation_says_whether_a_history_may_be_shortened(
+    truncation: JsonValue, compaction: bool | None
+) -> None:
+    assert decode(truncation=truncation).compaction is compaction
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("background", True), ("conversation", "conv_1"), ("prompt", {"id": "pmpt_1"})],
+)
+def test_what_cannot_be_done_is_refused_by_name(name: str, value: JsonValue) -> None:
+    assert refusal_of(**{name: value}).param == name
+    decode(**{name: None})
+
+
+def test_a_request_may_say_that_it_is_not_for_the_background() -> None:
+    decode(background=False)
+
+
+def test_rules_of_order_are_read_as_in_chat_completions() -> None:
+    rules: JsonObject = {"required_steps": ["f"]}
+    request = decode(tools=[tool("f")], temper={"workflow": rules}).request
+    assert request.workflow == Workflow(("f",))
+    assert json.parse(request.fields["temper"]) == {"workflow": rules}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"input": [{"type": "configuration_update"}]}, "input"),
+        ({"input": 3}, "input"),
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"stream": 1}, "stream"),
+    ],
+)
+def test_what_is_wrong_is_named(asked: JsonObject, param: str) -> None:
+    assert refusal_of(**asked).param == param
+
+
+def decoded_with(headers: dict[str, str]) -> Decoded:
+    body = json.dump({"input": "Hi", "tools": [tool("f")]})
+    return make_front().decode(body, Sender(headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ('{"request_kind": "compaction"}', True),
+        ('{"request_kind": "turn"}', False),
+        ("[1]", False),
+        ("{broken", False),
+    ],
+)
+def test_a_request_for_a_summary_wants_prose(told: str, expected: bool) -> None:
+    assert decoded_with({"x-codex-turn-metadata": told}).accepts_prose is expected
+    assert decoded_with({}).accepts_prose is False
+    assert decode().accepts_prose
+
+
+def test_a_chain_gives_the_bytes_that_the_whole_input_gives() -> None:
+    store = make_store()
+    front = make_front(store)
+    first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
+    builder = first.answering.builder(None)
+    answer = json.parse(builder.build())
+    assert isinstance(answer, dict)
+    later: list[JsonValue] = [user("And?")]
+    output = answer["output"]
+    assert isinstance(output, list)
+    whole: list[JsonValue] = [user("Hi"), *output, *later]
+    chained = decode(store, input=later, previous_response_id=answer["id"]).request
+    assert chained.messages == decode(input=whole).request.messages
+    assert chained.fields["messages"] == decode(input=whole).request.fields["messages"]
+
+
+def captured(name: str) -> Decoded:
+    return make_front().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
+
+
+def in_rows(fields: dict[str, bytes]) -> bytes:
+    """Write a request as `captures` have it: each message and tool on a line of its own."""
+    rows = {
+        name: b"[\n" + b",\n".join(json.split_array(raw)) + b"\n]" if name in ROWS else raw
+        for name, raw in fields.items()
+    }
+    return (
+        b"{\n" + b",\n".join(json.dump(name) + b":" + raw for name, raw in rows.items()) + b"\n}\n"
+    )
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_what_codex_sends_is_written_as_these_bytes(name: str) -> None:
+    written = in_rows({**captured(name).request.fields})
+    assert written == (CAPTURES / f"{name}.chat.json").read_bytes()
+
+
+def test_each_request_of_a_loop_begins_with_the_one_before() -> None:
+    """The loop runs a command, applies a patch, and finds tools, which are offered at the end."""
+    loop = [captured(name).request for name in LOOP]
+    for earlier, later in pairwise(loop):
+        assert later.messages[: len(earlier.messages)] == earlier.messages
+        assert later.tools[: len(earlier.tools)] == earlier.tools
+    assert len(loop[-1].tools) == len(loop[0].tools) + 2
+    assert all(captured(name).facts == (Omitted("web_search"),) for name in LOOP)
+
+
+ANYTHING: st.SearchStrategy[JsonValue] = st.sampled_from(
+    (None, True, 0, -1.5, "", "x", [], [None], {}, {"type": "x"}, [{"type": "input_text"}])
+)
+
+
+def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from places_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield value, name
+            yield from places_in(one)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Put something else in a place of a request that is sound, or leave it out."""
+    request = json.parse((CAPTURES / "codex_4.json").read_bytes())
+    holder, name = draw(st.sampled_from([*places_in(request)]))
+    if draw(st.booleans()):
+        holder[name] = draw(ANYTHING)
+    else:
+        del holder[name]
+    return json.dump(request)
+
+
+@settings(max_examples=300)
+@given(mutated())
+def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+    try:
+        make_front().decode(document, OWNER)
+    except InvalidRequest as refused:
+        assert refused.param  # noqa: PT017 - most of them are read
+
+
+def test_reading_takes_linear_time() -> None:
+    def body(count: int) -> str:
+        items: list[JsonValue] = [user("Hi " * 50)]
+        for number in range(count):
+            items += [call("f", f"{number}", '{"a": 1}'), result("r" * 200, f"{number}")]
+        return json.dump_text({"input": items, "tools": [tool("f")]})
+
+    assert is_linear(lambda text: make_front().decode(text.encode(), OWNER), body, 500)

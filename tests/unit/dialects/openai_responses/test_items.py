@@ -1,0 +1,346 @@
+"""Items become messages: case by case, and by what must hold for every history."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.dialects.foreign_history import sign
+from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
+from proxy.guardrails.replay import replay_thoughts
+from proxy.guardrails.traits import Replay
+from proxy.guardrails.transcript import rounds_since_user
+from tests.fakes.responses import (
+    assistant,
+    call,
+    decode,
+    member,
+    objects,
+    result,
+    tool,
+    user,
+    written,
+)
+
+
+def thought(text: str, **members: JsonValue) -> JsonObject:
+    summary: JsonValue = [{"type": "summary_text", "text": text}]
+    return {"type": "reasoning", "id": "rs_1", "summary": summary, **members}
+
+
+def made_call(name: str, arguments: str = "{}", call_id: str = "c") -> JsonObject:
+    function: JsonObject = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def test_a_string_is_a_message_of_the_user() -> None:
+    assert written("Hi") == [{"role": "user", "content": "Hi"}]
+
+
+def test_instructions_come_first_and_leading_messages_of_the_system_stay() -> None:
+    items: JsonValue = [
+        {"role": "developer", "content": "D"},
+        {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "S"}]},
+        user("Hi"),
+    ]
+    assert written(items, instructions="I") == [
+        {"role": "system", "content": "I"},
+        {"role": "developer", "content": "D"},
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Hi"},
+    ]
+
+
+def test_thoughts_a_message_and_calls_in_a_row_are_one_message() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        thought("Hm."),
+        assistant([{"type": "output_text", "text": "Let me see."}]),
+        call("f", "1", '{"a":  1}'),
+        call("g", "2"),
+        result("one", "1"),
+        result([{"type": "input_text", "text": "two"}], "2"),
+        thought("Now."),
+        call("f", "3"),
+    ]
+    assert written(items)[1:] == [
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "reasoning_content": "Hm.",
+            "tool_calls": [made_call("f", '{"a":  1}', "1"), made_call("g", call_id="2")],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "one"},
+        {"role": "tool", "tool_call_id": "2", "content": "two"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning_content": "Now.",
+            "tool_calls": [made_call("f", call_id="3")],
+        },
+    ]
+
+
+def test_a_message_or_thoughts_behind_a_message_or_a_call_begin_the_next_one() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        assistant("a"),
+        assistant("b"),
+        call("f"),
+        thought("x"),
+        thought("y"),
+        call("g"),
+        assistant("c"),
+    ]
+    said = [(one["content"], one.get("reasoning_content")) for one in objects(written(items))]
+    assert said[1:] == [("a", None), ("b", None), ("", "x\ny"), ("c", None)]
+
+
+def test_thoughts_in_either_shape_are_replayed_if_they_are_ours_or_nobodys() -> None:
+    content: JsonValue = [{"type": "reasoning_text", "text": "Hm."}]
+    for items in (
+        [thought("Hm.")],
+        [thought("Hm.", content=None, encrypted_content=None)],
+        [thought("no", content=content)],
+        [thought("Hm.", encrypted_content=sign("Hm."))],
+    ):
+        assert member(written([user("a"), *items])[1], "reasoning_content") == "Hm."
+
+
+def test_thoughts_that_another_model_signed_leave_no_trace() -> None:
+    foreign = thought("Hm.", encrypted_content="gAAAA")
+    assert written([user("a"), foreign, assistant("b")]) == written([user("a"), assistant("b")])
+
+
+def test_calls_of_every_kind_go_out_under_the_names_they_were_offered_by() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        {**call("spawn"), "namespace": "agents"},
+        {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "x"},
+        {"type": "tool_search_call", "call_id": "c", "arguments": {"q": "x"}},
+        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+        {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
+        {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+    ]
+    calls = objects(member(written(items)[1], "tool_calls"))
+    assert [member(one, "function") for one in calls] == [
+        {"name": "agents__spawn", "arguments": "{}"},
+        {"name": "run", "arguments": '{"input":"x"}'},
+        {"name": "tool_search", "arguments": '{"q":"x"}'},
+        {"name": "shell", "arguments": '{"commands":["ls"]}'},
+        {"name": "local_shell", "arguments": '{"command":["ls"]}'},
+        {"name": "apply_patch", "arguments": '{"type":"delete_file","path":"a"}'},
+    ]
+    assert "id" not in calls[-1]  # and is healed as in chat completions
+
+
+def test_results_of_every_kind_are_messages_of_the_tool() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        {"type": "custom_tool_call_output", "call_id": "1", "output": "a"},
+        {"type": "local_shell_call_output", "id": "2", "output": "b"},
+        {
+            "type": "apply_patch_call_output",
+            "call_id": "3",
+            "status": "failed",
+            "output": "no file",
+        },
+        {"type": "shell_call_output", "call_id": "4", "output": [{"stdout": "d"}]},
+        {"type": "function_call_output", "output": None},
+    ]
+    assert [(one.get("tool_call_id"), one["content"]) for one in objects(written(items)[1:])] == [
+        ("1", "a"),
+        ("2", "b"),
+        ("3", "Error: no file"),
+        ("4", "d"),
+        (None, ""),
+    ]
+
+
+def test_a_search_tells_what_it_has_found_and_its_tools_are_offered() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        {"type": "tool_search_call", "call_id": "c", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "c", "tools": [tool("late")]},
+        {"type": "tool_search_call", "call_id": "d", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "d", "tools": []},
+        {"type": "tool_search_output", "call_id": None, "tools": [tool("later")]},
+        {"type": "additional_tools", "role": "developer", "tools": [tool("latest")]},
+    ]
+    search: JsonObject = {"type": "tool_search", "execution": "client"}
+    read = decode(input=items, tools=[search, tool("late", defer_loading=True)]).request
+    assert [one.name for one in read.tools] == ["tool_search", "late", "later", "latest"]
+    results = [message.text for message in read.messages if message.role == "tool"]
+    assert results == ["Available now: late.", "No tools were found."]
+    assert len(read.messages) == 5
+
+
+def test_what_hosted_tools_did_is_left_out_and_reported_but_for_what_is_said_in_the_open() -> None:
+    items: JsonValue = [
+        user("Hi"),
+        {"type": "web_search_call", "id": "ws_1", "action": {"query": "x"}},
+        {"type": "mcp_call", "id": "mcp_1", "output": "found", "arguments": "{}"},
+        {"type": "hologram"},
+        {"type": "configuration_update"},
+        {"type": "compaction", "encrypted_content": "gAAA"},
+    ]
+    decoded = decode(input=items)
+    assert [message.text for message in decoded.request.messages] == ["Hi", "[mcp_call]\nfound"]
+    assert decoded.facts == tuple(
+        map(Omitted, ("web_search_call", "mcp_call", "unknown_item", "compaction"))
+    )
+
+
+def test_an_assistant_that_said_and_did_nothing_leaves_no_trace() -> None:
+    items: JsonValue = [user("a"), {"type": "reasoning", "summary": []}, user("b")]
+    assert len(written(items)) == 2
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"type": "compaction_trigger"}, "input.1"),
+        ({"role": "critic", "content": "a"}, "input.1.role"),
+        ({"content": "a"}, "input.1.role"),
+        ({"type": "function_call"}, "input.1.name"),
+        ({"type": 3}, "input.1.type"),
+        ("text", "input.1"),
+        ({"type": "reasoning", "encrypted_content": 1}, "input.1.encrypted_content"),
+    ],
+)
+def test_an_item_that_cannot_be_read_is_refused_by_its_place(item: JsonValue, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        written([user("a"), item])
+    assert caught.value.param == param
+
+
+class Style(NamedTuple):
+    """In how many ways clients write the same."""
+
+    as_blocks: bool = False
+    has_types: bool = True
+    has_ids: bool = False
+    has_marks: bool = False
+    has_empty_texts: bool = False
+    shows_content: bool = False
+
+
+class Turn(NamedTuple):
+    """What is said until the model is asked, and what it does then; each call gets its result."""
+
+    user: str
+    remark: str | None
+    rounds: tuple[tuple[str | None, str | None, int], ...]
+    answer: str
+
+
+TEXT = st.text(st.sampled_from('ab" \\\n\u00e9<'), min_size=1, max_size=8)
+ROUND = st.tuples(st.none() | TEXT, st.none() | TEXT, st.integers(1, 3))
+TURNS = st.lists(
+    st.builds(Turn, TEXT, st.none() | TEXT, st.lists(ROUND, max_size=3).map(tuple), TEXT),
+    min_size=1,
+    max_size=4,
+)
+STYLES = st.builds(Style, *[st.booleans()] * 6)
+
+
+class Client:
+    """Writes turns as items; `cuts` are the places at which the model was asked."""
+
+    def __init__(self, style: Style) -> None:
+        self.items: list[JsonValue] = []
+        self.cuts: list[int] = []
+        self._style = style
+
+    def write(self, turns: list[Turn]) -> "Client":
+        for turn in turns:
+            self._message("user", turn.user, "input_text")
+            if turn.remark is not None:
+                self._message("developer", turn.remark, "input_text")
+            for thought_, said, calls in turn.rounds:
+                self._round(thought_, said, calls)
+            self._ask()
+            self._message("assistant", turn.answer, "output_text")
+        return self
+
+    def _round(self, thought_: str | None, said: str | None, calls: int) -> None:
+        self._ask()
+        if thought_ is not None:
+            kind = "content" if self._style.shows_content else "summary"
+            part = "reasoning_text" if self._style.shows_content else "summary_text"
+            shape: JsonObject = {"summary": [], "content": None}
+            shape[kind] = [{"type": part, "text": thought_}]
+            self._add({"type": "reasoning", **shape, "encrypted_content": sign(thought_)})
+        if said is not None:
+            self._message("assistant", said, "output_text")
+        ids = [f"c{len(self.items)}_{number}" for number in range(calls)]
+        for call_id in ids:
+            self._add(call("f", call_id, '{"a": 1.0}'))
+        for call_id in ids:
+            self._add({**result("r", call_id), "output": self._content("r", "input_text")})
+
+    def _ask(self) -> None:
+        self.cuts.append(len(self.items))
+
+    def _message(self, role: str, text: str, kind: str) -> None:
+        typed: JsonObject = {"type": "message"} if self._style.has_types else {}
+        self._add({**typed, "role": role, "content": self._content(text, kind)})
+
+    def _content(self, text: str, kind: str) -> JsonValue:
+        if not self._style.as_blocks:
+            return text
+        marks: JsonObject = {}
+        if self._style.has_marks:
+            marks = {"annotations": [], "prompt_cache_breakpoint": {"mode": "explicit"}}
+        parts: list[JsonValue] = [{"type": kind, "text": text, **marks}]
+        if self._style.has_empty_texts:
+            parts.append({"type": kind, "text": ""})
+        return parts
+
+    def _add(self, item: JsonObject) -> None:
+        marks: JsonObject = {}
+        if self._style.has_ids:
+            marks |= {"id": f"item_{len(self.items)}", "status": "completed"}
+        if self._style.has_marks:
+            marks |= {"phase": "commentary"}
+        self.items.append({**item, **marks})
+
+
+def sources(items: list[JsonValue]) -> list[bytes]:
+    return [message.source for message in decode(input=items).request.messages]
+
+
+@given(TURNS, STYLES, STYLES)
+def test_the_same_history_gives_the_same_bytes_however_it_is_written(
+    turns: list[Turn], one: Style, other: Style
+) -> None:
+    assert sources(Client(one).write(turns).items) == sources(Client(other).write(turns).items)
+
+
+@given(TURNS, STYLES)
+def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
+    turns: list[Turn], style: Style
+) -> None:
+    client = Client(style).write(turns)
+    everything = sources(client.items)
+    for cut in client.cuts:
+        shorter = sources(client.items[:cut])
+        assert everything[: len(shorter)] == shorter
+
+
+@given(TURNS)
+def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn]) -> None:
+    def of(remark: str | None) -> tuple[Message, ...]:
+        spoken = [turn._replace(remark=remark) for turn in turns]
+        return decode(input=Client(Style()).write(spoken).items).request.messages
+
+    plain, reminded = of(None), of("Be brief.")
+    assert [message.role for message in plain] == [message.role for message in reminded]
+    assert rounds_since_user(plain) == rounds_since_user(reminded)
+    last = [replay_thoughts(messages, Replay.LAST) for messages in (plain, reminded)]
+    kept = [[b"reasoning_content" in message.source for message in messages] for messages in last]
+    assert kept[0] == kept[1]

@@ -1,0 +1,145 @@
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.openai_responses.open_items import Event
+from proxy.dialects.openai_responses.output import Output
+from proxy.dialects.openai_responses.response import AnswerTerms
+from tests.fakes.responses import make_token, member
+
+
+def make() -> Output:
+    return Output(AnswerTerms("m", {}, {}), make_token())
+
+
+def taken(output: Output, *events: ReplyEvent) -> list[Event]:
+    return [event for one in events for event in output.take(one)]
+
+
+def told(events: list[Event]) -> list[tuple[str, JsonValue]]:
+    """Return the news about items: which were added and which are done, by their types."""
+    return [
+        (kind.rpartition(".")[2], member(members["item"], "type"))
+        for kind, members in events
+        if "output_item" in kind
+    ]
+
+
+def items(output: Output) -> list[JsonValue]:
+    return [json.parse(item) for item in output.done]
+
+
+START, BEGINNING, REST = (
+    ToolCallStarted(0, "c", "f"),
+    ToolCallArgumentsDelta(0, '{"a"'),
+    ToolCallArgumentsDelta(0, ": 1}"),
+)
+
+
+def test_another_kind_of_thing_ends_the_item_before_and_begins_its_own() -> None:
+    output = make()
+    events = taken(
+        output,
+        ReasoningDelta("a"),
+        ReasoningDelta("b"),
+        TextDelta("c"),
+        TextDelta("d"),
+        ReasoningDelta("e"),
+        ToolCalled(0, ToolCall("c", "f", "{}")),
+        TextDelta("g"),
+    )
+    events += output.finish("completed")
+    kinds = ["reasoning", "message", "reasoning", "function_call", "message"]
+    assert told(events) == [(what, kind) for kind in kinds for what in ("added", "done")]
+    assert [member(item, "type") for item in items(output)] == kinds
+
+
+def test_what_says_nothing_begins_nothing() -> None:
+    silent = (TextDelta(""), ReasoningDelta(""), PromptProgress(1, 0, 1), BEGINNING)
+    assert taken(make(), *silent) == []
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    output = make()
+    taken(output, ToolCallStarted(0, None, "f"), ToolCallArgumentsDelta(0, "{}"))
+    output.finish("completed")
+    assert f"{member(items(output)[0], 'call_id')}".startswith("call_")
+
+
+def test_what_comes_while_a_call_is_half_written_waits_for_its_end() -> None:
+    output = make()
+    events = taken(
+        output,
+        START,
+        BEGINNING,
+        ReasoningDelta("Hm."),
+        ToolCallStarted(1, "d", "g"),
+        ToolCallStarted(2, "e", "h"),
+        ToolCallArgumentsDelta(1, '{"b"'),
+        ToolCallArgumentsDelta(2, "{}"),
+        REST,
+        ToolCallArgumentsDelta(1, ": 2}"),
+    )
+    assert told(events) == [("added", "function_call")]
+    events += output.finish("completed")
+    assert [kind for what, kind in told(events) if what == "done"] == [
+        "function_call",
+        "reasoning",
+        "function_call",
+        "function_call",
+    ]
+    arguments = [
+        item["arguments"]
+        for item in items(output)
+        if isinstance(item, dict) and "arguments" in item
+    ]
+    assert arguments == ['{"a": 1}', '{"b": 2}', "{}"]
+
+
+def test_a_call_that_was_cut_off_is_never_done() -> None:
+    output = make()
+    events = taken(output, TextDelta("a"), START, BEGINNING, ToolCallStarted(1, "d", "g"))
+    events += output.finish("incomplete")
+    assert told(events) == [("added", "message"), ("done", "message"), ("added", "function_call")]
+    assert [member(item, "status") for item in items(output)] == ["completed"]
+
+
+def test_a_call_that_is_whole_when_the_answer_is_cut_off_is_done() -> None:
+    output = make()
+    taken(output, START, BEGINNING, REST)
+    output.finish("incomplete")
+    assert member(items(output)[0], "status") == "completed"
+
+
+def test_a_text_that_was_cut_off_says_so() -> None:
+    output = make()
+    taken(output, TextDelta("a"))
+    output.finish("incomplete")
+    assert member(items(output)[0], "status") == "incomplete"
+
+
+def test_without_guardrails_a_broken_call_is_passed_on_as_the_model_wrote_it() -> None:
+    output = make()
+    taken(output, START, BEGINNING)
+    output.finish("completed")
+    assert member(items(output)[0], "arguments") == '{"a"'
+
+
+def test_arguments_of_a_call_that_is_done_are_too_late() -> None:
+    output = make()
+    taken(output, ToolCalled(0, ToolCall("c", "f", "{}")), ToolCalled(1, ToolCall("d", "g", "{}")))
+    assert taken(output, ToolCallArgumentsDelta(0, " ")) == []
+
+
+def test_an_answer_may_be_empty() -> None:
+    output = make()
+    assert output.finish("completed") == []
+    assert output.done == []

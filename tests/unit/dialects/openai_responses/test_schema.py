@@ -1,0 +1,31 @@
+import pytest
+
+from proxy.conversation.json import JsonValue
+from proxy.dialects.openai_responses.schema import validate
+from proxy.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("stream", "yes", "stream"),
+        ("model", 3, "model"),
+        ("max_output_tokens", -1, "max_output_tokens"),
+        ("truncation", "sometimes", "truncation"),
+        ("text", {"format": {"type": "grammar"}}, "text.format.type"),
+        ("text", {"format": {"type": "json_schema", "schema": 1}}, "text.format.schema"),
+        ("include", [1], "include.0"),
+        ("reasoning", {"effort": 1}, "reasoning.effort"),
+    ],
+)
+def test_the_field_that_is_wrong_is_named(field: str, value: JsonValue, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate({field: value})
+    assert caught.value.param == param
+
+
+def test_what_nobody_knows_and_what_is_null_is_no_error() -> None:
+    checked = validate({"model": None, "brand_new": {"a": 1}, "text": {"verbosity": "low"}})
+    assert checked.model is None
+    assert checked.text is not None
+    assert checked.text.format is None

@@ -1,0 +1,148 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.openai_responses.calls import Kind, Origin
+from proxy.dialects.openai_responses.tools import ToolTable
+from proxy.dialects.raw_json import Node
+from proxy.errors import InvalidRequest
+from proxy.facts import Fact, Omitted
+from tests.fakes.responses import member, tool
+
+AGENTS: JsonObject = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Other agents.",
+    "tools": [
+        tool("spawn", description="Start one."),
+        {"type": "custom", "name": "ask"},
+    ],
+}
+
+
+def node(tools: JsonValue, path: str = "tools") -> Node:
+    return Node(tools, json.dump(tools), path)
+
+
+def table_of(*tools: JsonObject, facts: list[Fact] | None = None) -> ToolTable:
+    table = ToolTable([] if facts is None else facts)
+    table.offer(node([*tools]))
+    return table
+
+
+def names(table: ToolTable) -> list[str]:
+    return [one.name for one in table.tools]
+
+
+def refusal_of(*tools: JsonObject) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        table_of(*tools)
+    return caught.value
+
+
+def test_a_function_goes_out_with_the_bytes_of_its_schema() -> None:
+    source = (
+        b'{"type":"function","name":"f","parameters":{"a" : 1.0},"strict":false,"description":"d"}'
+    )
+    value = json.parse(source)
+    table = ToolTable([])
+    table.offer(Node([value], b"[" + source + b"]", "tools"))
+    (read,) = table.tools
+    assert read.parameters == {"a": 1.0}
+    assert read.source == (
+        b'{"type":"function","function":{"name":"f","description":"d",'
+        b'"parameters":{"a" : 1.0},"strict":false}}'
+    )
+    assert table.origins == {"f": Origin(Kind.FUNCTION, "f")}
+
+
+def test_no_tools_are_no_tools() -> None:
+    table = ToolTable([])
+    table.offer(None)
+    assert table.find(None) == []
+    table.check()
+    assert table.tools == ()
+
+
+def test_the_members_of_a_namespace_are_functions_that_lead_back_to_it() -> None:
+    table = table_of(AGENTS)
+    assert names(table) == ["agents__spawn", "agents__ask"]
+    assert table.origins["agents__spawn"] == Origin(Kind.FUNCTION, "spawn", "agents")
+    assert table.origins["agents__ask"] == Origin(Kind.CUSTOM, "ask", "agents")
+    described = [member(json.parse(one.source), "function", "description") for one in table.tools]
+    assert described == ["Other agents.\n\nStart one.", "Other agents."]
+    bare = table_of({"type": "namespace", "name": "n", "tools": [tool("f")]})
+    assert b"description" not in bare.tools[0].source
+
+
+def test_every_tool_that_a_client_runs_can_be_offered() -> None:
+    table = table_of(
+        {"type": "custom", "name": "run"},
+        {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}},
+        {"type": "shell"},
+        {"type": "local_shell"},
+        {"type": "apply_patch"},
+    )
+    assert names(table) == ["run", "tool_search", "shell", "local_shell", "apply_patch"]
+    assert [table.origins[name].kind for name in names(table)] == [
+        Kind.CUSTOM,
+        Kind.SEARCH,
+        Kind.SHELL,
+        Kind.LOCAL_SHELL,
+        Kind.PATCH,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "param", "said"),
+    [
+        ([{"type": "file_search"}], "tools.0", "'file_search' are not supported. Nothing here"),
+        ([{"type": "hologram"}], "tools.0.type", "'hologram'"),
+        ([{"name": "f"}], "tools.0.type", "required"),
+        ([{"type": "function"}], "tools.0.name", "required"),
+        ([tool(" ")], "tools.0.name", "empty"),
+        ([tool("a\x00")], "tools.0.name", "control"),
+        ([tool("f"), tool("f")], "tools.1", "Two tools are named 'f'"),
+        ([tool("f"), tool("f", defer_loading=True)], "tools.1", "Two tools"),
+        ([tool("agents__spawn"), AGENTS], "tools.1.tools.0", "Two tools"),
+        (
+            [{"type": "namespace", "name": "n", "tools": [{"type": "shell"}]}],
+            "tools.0.tools.0.type",
+            "functions and custom tools only",
+        ),
+    ],
+)
+def test_what_cannot_be_offered_is_refused_by_its_place(
+    tools: list[JsonObject], param: str, said: str
+) -> None:
+    refused = refusal_of(*tools)
+    assert refused.param == param
+    assert said.lower() in refused.problem.lower()
+
+
+def test_a_search_of_the_web_is_left_out_and_reported() -> None:
+    facts: list[Fact] = []
+    table = table_of(tool("f"), {"type": "web_search_preview"}, facts=facts)
+    table.check()
+    assert names(table) == ["f"]
+    assert facts == [Omitted("web_search")]
+    assert table.is_left_out("web_search_preview")
+    assert not table.is_left_out("function")
+
+
+def test_a_search_of_the_web_alone_is_refused() -> None:
+    table = table_of({"type": "web_search"})
+    with pytest.raises(InvalidRequest) as caught:
+        table.check()
+    assert caught.value.param == "tools"
+
+
+def test_a_deferred_tool_is_offered_behind_the_others_once_it_is_found() -> None:
+    table = table_of(tool("a", defer_loading=True), tool("b"), tool("c", defer_loading=True))
+    assert names(table) == ["b"]
+    assert table.find(node([tool("c", description="other")], "input.3.tools")) == ["c"]
+    assert names(table) == ["b", "c"]
+    assert b"other" not in table.tools[1].source  # as it was described first
+    table.find(node([tool("d", defer_loading=True), tool("b")], "input.5.tools"))
+    assert names(table) == ["b", "c", "d"]
+    table.check()
