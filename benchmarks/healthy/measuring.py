@@ -32,8 +32,7 @@ _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
 _PATIENCE_SECONDS = 60.0
-# A server that has just begun still prepares itself.
-_WARMING_UP, _WARMING_UP_SECONDS = 4, 1.0
+_WARMING_UP = 4  # replies of each kind
 
 
 async def measure(
@@ -69,10 +68,9 @@ class _Stage:
     through: Target
 
     async def warm_up(self) -> None:
-        """Ask for a few replies of each kind, and wait until everything is at rest."""
+        """Ask for a few replies of each kind."""
         for kind in KINDS:
             await self.ask(Wish(kind), _WARMING_UP)
-        await asyncio.sleep(_WARMING_UP_SECONDS)
 
     async def ask(self, wish: Wish, replies: int) -> Batch:
         """Ask both for the same replies, several at a time."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,6 +90,7 @@ class _Stage:
                         yield from self._round(started)
             return
         with self._started(self._names()) as started:
+            time.sleep(self.plan.size.rest_seconds)
             for _ in range(1 if self.scenario.is_single else self.plan.rounds):
                 yield from self._round(started)
 

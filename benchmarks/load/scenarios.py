@@ -25,7 +25,10 @@ _MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of each scenario is run; `quick` is for a look, not for figures to report."""
+    """How much of each scenario is run; `quick` is for a look, not for figures to report.
+
+    Servers that have begun are left alone for `rest_seconds`: Temper still prepares itself.
+    """
 
     seconds: float = 3.0
     streams: int = 3
@@ -35,6 +38,7 @@ class Size:
     argument_tokens: int = 10_000
     soak_minutes: float = 10.0
     healthy_replies: int = 200
+    rest_seconds: float = 1.5
 
 
 FULL = Size()

@@ -22,6 +22,7 @@ TINY = Size(
     slow_tokens=5,
     argument_tokens=50,
     healthy_replies=1,
+    rest_seconds=0,
 )
 
 
