@@ -23,6 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 asyncio.set_event_loop_policy(SteadyPolicy())
 
+# hand-written models are tiny, and threads that spin for each other starve on a busy machine
+os.environ.setdefault("LLAMA_ARG_THREADS", "1")
+
 
 @pytest.fixture(autouse=True)
 def nobody_else_is_told_to_stop() -> Iterator[None]:
