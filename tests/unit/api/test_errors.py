@@ -60,7 +60,8 @@ def test_no_kind_of_error_is_forgotten() -> None:
     described = {
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
-        "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut", "BackendRefused",
+        "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
+        "BackendRefused",
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip
