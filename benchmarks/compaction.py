@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from proxy.context.budget import Window
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_rough_tokens
 from proxy.context.replay import Rules
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.context.weights import countable
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.transcript import has_failed
@@ -53,7 +53,7 @@ def counted(messages: Sequence[Message]) -> TokenBook:
 def count_all(messages: Sequence[Message], book: TokenBook) -> None:
     """Count messages as a backend does, with a token for each piece."""
     for message in messages:
-        book.learn(message, count_pieces(countable(message)))
+        book.learn(message, count_rough_tokens(countable(message)))
 
 
 def fastest(work: Callable[[], object], times: int) -> float:
@@ -70,7 +70,7 @@ def measure(size: int, window: int, seed: int, times: int) -> tuple[float, float
     """Return what a later and the first turn take, in ms."""
     messages = history(size, seed)
     book, rules = counted(messages), Rules(has_failed)
-    known = Tiered(book, Window(window), rules, Written())
+    known = Tiered(book, Window(window), rules, TextCache())
     is_settled = False
     while not is_settled:  # what is counted may move the cuts, which then write something else
         with book.noting() as guessed:
@@ -79,7 +79,7 @@ def measure(size: int, window: int, seed: int, times: int) -> tuple[float, float
         is_settled = not guessed
 
     def first() -> None:
-        Tiered(book, Window(window), rules, Written()).fit(messages, (), _ANSWER_TOKENS)
+        Tiered(book, Window(window), rules, TextCache()).fit(messages, (), _ANSWER_TOKENS)
 
     later = fastest(lambda: known.fit(messages, (), _ANSWER_TOKENS), times)
     return later, fastest(first, times)

@@ -53,7 +53,7 @@ class Counts(Protocol):
         """Count a prompt as exactly as it is known; for telling, not for deciding."""
 
 
-class Whole(msgspec.Struct, frozen=True):
+class Unchanged(msgspec.Struct, frozen=True):
     """What every strategy does to a prompt of so many tokens that is far from its limit."""
 
     size: int
@@ -66,7 +66,7 @@ class Whole(msgspec.Struct, frozen=True):
         return Fitted(messages, compacted=Compacted(0, 0, 0, 0, self.size, self.size, self.window))
 
 
-class Done(msgspec.Struct, frozen=True):
+class AlreadyFitted(msgspec.Struct, frozen=True):
     """What a strategy has already made of the conversation."""
 
     fitted: Fitted

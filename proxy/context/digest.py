@@ -14,7 +14,7 @@ from proxy.context.pieces import ELLIPSIS, clip
 from proxy.context.salience import on_one_line
 from proxy.context.shortening import gist
 from proxy.context.units import Unit
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, user_message
 
 _INTRODUCTION = "[Note: earlier steps of this conversation, shortened. They are done.]"
@@ -40,7 +40,7 @@ class Digest:
     """
 
     counts: Counts
-    written: Written
+    texts: TextCache
     has_failed: Callable[[str], bool]
     room: int
     left_out: int = 0
@@ -57,7 +57,7 @@ class Digest:
 
     def copy(self) -> "Digest":
         """Return another one that tells of the same."""
-        settings = self.counts, self.written, self.has_failed, self.room
+        settings = self.counts, self.texts, self.has_failed, self.room
         sizes = self.left_out, self.head, self.lines, self.values
         return Digest(*settings, *sizes, self.told.copy(), self.kept.copy())
 
@@ -65,7 +65,7 @@ class Digest:
         """Tell of one more unit."""
         self.head = self.head or self.counts.of(_HEAD)
         sources = [result.message.source for result in unit.results]
-        line = self.written.get(
+        line = self.texts.get(
             hash((unit.message.source, *sources)),
             lambda: user_message(_line(unit, self.has_failed)),
         )
@@ -83,7 +83,7 @@ class Digest:
         """Keep nothing of the oldest unit that is told of but the values in its outcome."""
         place, line, price = self.told.popleft()
         self.lines -= price
-        short = self.written.get(hash((line.source, _NOTHING)), lambda: _values_in(line))
+        short = self.texts.get(hash((line.source, _NOTHING)), lambda: _values_in(line))
         if short.text != _NOTHING:
             price = self._price(short)
             self.kept.append((place, short, price))
@@ -103,7 +103,7 @@ class Digest:
             before = [_LEFT_OUT.format(count=self.left_out)] if self.left_out else []
             return user_message("\n".join([_INTRODUCTION, *before, *lines]))
 
-        return self.written.get(hash((self.left_out, *lines)), write)
+        return self.texts.get(hash((self.left_out, *lines)), write)
 
 
 def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:

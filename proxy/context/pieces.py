@@ -14,7 +14,7 @@ _PIECE = re.compile(_ONE)
 _SLICE = 4_096  # pieces that are counted in one go, in less than a millisecond
 
 
-def count_pieces(text: str) -> int:
+def count_rough_tokens(text: str) -> int:
     """Count the tokens of a text, roughly and on the safe side."""
     return len(_PIECE.findall(text))
 
@@ -60,7 +60,7 @@ def clip_start(text: str, limit: int) -> str:
     """Return the end of a text: at most `limit` tokens."""
     # No piece is longer than seven characters but runs of blanks, which may be cut.
     nearby = text[-8 * limit :] if limit > 0 else ""
-    surplus = count_pieces(nearby) - limit
+    surplus = count_rough_tokens(nearby) - limit
     if surplus <= 0:
         return nearby
     starts = [piece.start() for piece in _PIECE.finditer(nearby)]

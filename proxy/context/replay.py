@@ -31,7 +31,7 @@ from proxy.context.compaction import Counts
 from proxy.context.digest import Digest
 from proxy.context.shortening import head_and_tail, with_content
 from proxy.context.units import Grouping, Result, Unit
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message
 
 _DIGEST_SHARE = 0.16
@@ -79,15 +79,15 @@ class Replay:
     """Walks one history in a `room` of tokens, of which `fixed` are not for messages."""
 
     def __init__(
-        self, rules: Rules, counts: Counts, room: int, fixed: int, *, written: Written
+        self, rules: Rules, counts: Counts, room: int, fixed: int, *, texts: TextCache
     ) -> None:
         most_digest = min(int(_DIGEST_SHARE * (room - fixed)), _MOST_DIGEST)
-        self.cuts = Cuts(Digest(counts, written, rules.has_failed, most_digest))
+        self.cuts = Cuts(Digest(counts, texts, rules.has_failed, most_digest))
         self.size = fixed
         self.client = fixed
         self._rules = rules
         self._counts = counts
-        self._written = written
+        self._texts = texts
         self._high = int(rules.high * room)
         self._low = int(rules.low * room)
         self._tokens: list[int] = []
@@ -153,12 +153,12 @@ class Replay:
 
     def _clear(self, result: Result) -> bool:
         """Let a stub take the place of a result, unless it is hardly shorter."""
-        written = self._written.stub(result)
-        price = self._counts.of(written)
+        stub = self._texts.stub(result)
+        price = self._counts.of(stub)
         if price > _WORTHWHILE * self._tokens[result.place]:
             return False
         self._resize(result.place, price)
-        self.cuts.stubs[result.place] = written
+        self.cuts.stubs[result.place] = stub
         self.cuts.trims.pop(result.place, None)
         return True
 

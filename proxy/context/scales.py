@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from proxy.context.weights import Weight, weighing, weight, weight_of_tools
+from proxy.context.weights import RoughSize, rough_size_of_tools, weighing, weight
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -17,15 +17,15 @@ _LONG = 65_536  # bytes, which take a few milliseconds
 CAPACITY = 16_384  # messages, 184 bytes for each: the histories of a hundred long sessions
 
 
-class Scales:
+class MessageSizes:
     """Remembers the weights of the latest messages, and of the latest sets of tools."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._messages: OrderedDict[int, Weight] = OrderedDict()
+        self._messages: OrderedDict[int, RoughSize] = OrderedDict()
         self._tools: OrderedDict[int, int] = OrderedDict()
 
-    def weigh(self, message: Message) -> Weight:
+    def weigh(self, message: Message) -> RoughSize:
         """Weigh a message."""
         key = hash(message.source)
         known = self._messages.get(key)
@@ -45,7 +45,7 @@ class Scales:
         key = key_of_tools(tools)
         known = self._tools.get(key)
         if known is None:
-            return self._kept(self._tools, key, weight_of_tools(tools))
+            return self._kept(self._tools, key, rough_size_of_tools(tools))
         self._tools.move_to_end(key)
         return known
 

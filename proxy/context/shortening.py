@@ -6,7 +6,7 @@ Limits are in pieces, so that the words do not depend on a model; what they cost
 
 import re
 
-from proxy.context.pieces import clip, clip_start, count_pieces, is_within
+from proxy.context.pieces import clip, clip_start, count_rough_tokens, is_within
 from proxy.context.salience import on_one_line, salient_lines
 from proxy.conversation import json
 from proxy.conversation.messages import Message
@@ -29,7 +29,7 @@ def stub(call: ToolCall, text: str) -> str:
     arguments = clip(on_one_line(call.arguments).strip("{}"), _ARGUMENTS)
     size = f"[cut, {len(text)} chars]"
     start = clip(f"{size} {call.name} {arguments}", limit - 1) + ":"
-    return f"{start} {gist(text, limit - count_pieces(start))}".rstrip()
+    return f"{start} {gist(text, limit - count_rough_tokens(start))}".rstrip()
 
 
 def gist(text: str, limit: int) -> str:
@@ -41,7 +41,7 @@ def gist(text: str, limit: int) -> str:
         if share < _LEAST_PER_LINE:
             break
         kept[place] = _clip_around(line, share)
-        left -= count_pieces(kept[place]) + 1
+        left -= count_rough_tokens(kept[place]) + 1
     return _BETWEEN.join(kept[place] for place in sorted(kept) if kept[place])
 
 
@@ -51,11 +51,11 @@ def _clip_around(line: str, limit: int) -> str:
         return line
     found = _VALUE.search(line)
     start = found.start() if found else 0
-    if count_pieces(line[:start]) > limit // 3:
+    if count_rough_tokens(line[:start]) > limit // 3:
         start = line.find(" ", max(0, start - _BEFORE), start) + 1 or start
     else:
         start = 0
-    if found and count_pieces(line[start : found.end()]) >= limit:
+    if found and count_rough_tokens(line[start : found.end()]) >= limit:
         start = found.start()
     return clip(line[start:], limit)
 
@@ -63,7 +63,7 @@ def _clip_around(line: str, limit: int) -> str:
 def head_and_tail(text: str, limit: int, share: float) -> str:
     """Keep both ends of a text: at most `limit` pieces, and that `share` of its characters."""
     note = f"\n[… the middle of {len(text)} characters is left out …]\n"
-    left = limit - count_pieces(note)
+    left = limit - count_rough_tokens(note)
     characters = int(len(text) * share) - len(note)
     if left <= 0 or characters <= 0:
         return note.strip()

@@ -6,7 +6,7 @@ from proxy.context.budget import Window
 from proxy.context.compaction import Counts, Fitted
 from proxy.context.overflow import check_size
 from proxy.context.replay import Cuts, Replay, Rules
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
@@ -14,12 +14,12 @@ from proxy.facts import Compacted
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """Fits conversations into a window by the rules; `written` spares writing things again."""
+    """Fits conversations into a window by the rules; `texts` spares writing things again."""
 
     counts: Counts
     window: Window
     rules: Rules
-    written: Written = field(default_factory=Written)
+    texts: TextCache = field(default_factory=TextCache)
 
     def fit(
         self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
@@ -30,7 +30,7 @@ class Tiered:
         """
         budget = self.window.budget(max_tokens)
         fixed = self.counts.fixed(tools)
-        replay = Replay(self.rules, self.counts, budget.room, fixed, written=self.written)
+        replay = Replay(self.rules, self.counts, budget.room, fixed, texts=self.texts)
         for message in messages:
             replay.add(message)
         is_new = replay.settle()

@@ -13,8 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Doubt, Growth, Rate
-from proxy.context.scales import Scales, key_of_tools
-from proxy.context.totals import Totals
+from proxy.context.scales import MessageSizes, key_of_tools
+from proxy.context.totals import KnownPromptTotals
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -44,14 +44,14 @@ class TokenBook:
     near as it can be: the exact total of the prompt that this one goes on from, and what is new.
     """
 
-    def __init__(self, capacity: int = CAPACITY, scales: Scales | None = None) -> None:
+    def __init__(self, capacity: int = CAPACITY, scales: MessageSizes | None = None) -> None:
         self._capacity = capacity
-        self._scales = scales or Scales()
+        self._scales = scales or MessageSizes()
         self._learnt: OrderedDict[int, int] = OrderedDict()
         self._rate = Rate()
         self._counted = (0, 0)  # pieces and tokens of all that was learnt
         self._constants = Constants()
-        self._totals = Totals()
+        self._totals = KnownPromptTotals()
         self._growth = Growth()
         self._doubt = Doubt()
         self._guessed: list[Message] | None = None

@@ -1,4 +1,4 @@
-"""Totals of prompts that are known exactly, found again when a prompt goes on from one of them."""
+"""KnownPromptTotals of prompts that are known exactly, found again when a prompt goes on from one of them."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from proxy.conversation.messages import Message
 CAPACITY = 4_096  # prompts
 
 
-class Totals:
+class KnownPromptTotals:
     """Remembers the totals of the latest prompts; `tools` is the key of their tools."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:

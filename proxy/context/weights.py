@@ -7,7 +7,7 @@ tables, and by less than a tenth per piece.
 from collections.abc import Generator
 from typing import NamedTuple
 
-from proxy.context.pieces import count_pieces, counting
+from proxy.context.pieces import count_rough_tokens, counting
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
@@ -19,7 +19,7 @@ _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
 
 
-class Weight(NamedTuple):
+class RoughSize(NamedTuple):
     """The pieces of a message; many templates leave `thoughts` out. `media` is in tokens."""
 
     words: int
@@ -38,30 +38,30 @@ def countable(message: Message) -> str:
     return "\n".join(part for part in (_thoughts(message), message.text, *calls) if part)
 
 
-def weight(message: Message) -> Weight:
+def weight(message: Message) -> RoughSize:
     """Weigh the words, names and arguments of a message, its thoughts, and what it shows."""
     parts = weighing(message)
     while True:
         try:
             next(parts)
         except StopIteration as end:
-            found: Weight = end.value
+            found: RoughSize = end.value
             return found
 
 
-def weighing(message: Message) -> Generator[None, None, Weight]:
+def weighing(message: Message) -> Generator[None, None, RoughSize]:
     """Weigh a message of any size, and yield wherever somebody else may run."""
     words = yield from counting(message.text)
     for call in message.calls:
         words += yield from counting(call.name)
         words += yield from counting(call.arguments)
     thoughts = yield from counting(_thoughts(message))
-    return Weight(words, thoughts, _media(message))
+    return RoughSize(words, thoughts, _media(message))
 
 
-def weight_of_tools(tools: tuple[Tool, ...]) -> int:
+def rough_size_of_tools(tools: tuple[Tool, ...]) -> int:
     """Weigh tools."""
-    return sum(count_pieces(tool.source.decode(errors="replace")) for tool in tools)
+    return sum(count_rough_tokens(tool.source.decode(errors="replace")) for tool in tools)
 
 
 def _media(message: Message) -> int:

@@ -13,7 +13,7 @@ from proxy.conversation.messages import Message
 CAPACITY = 16_384  # short messages
 
 
-class Written:
+class TextCache:
     """Remembers short messages; keys are hashes, because what they stand for may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:

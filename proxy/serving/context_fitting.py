@@ -19,15 +19,15 @@ from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
-from proxy.context.compaction import Compaction, Done, NoCompaction, Reported, Whole
+from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
 from proxy.context.prefix import PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.scales import Scales
+from proxy.context.scales import MessageSizes
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.context.weights import countable
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
@@ -84,7 +84,7 @@ class ContextPolicy:
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = BudgetMode.BACKEND
-    written: Written = field(default_factory=Written, compare=False, repr=False)
+    texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Tell how much is used of a slot of so many tokens."""
@@ -95,11 +95,11 @@ class ContextPolicy:
         """Make the strategy for a window."""
         match self.strategy:
             case Strategy.TIERED:
-                return Tiered(book, window, self.rules, self.written)
+                return Tiered(book, window, self.rules, self.texts)
             case Strategy.SLIDING:
                 return Sliding(book, window)
             case Strategy.NONE:
-                return Reported(Tiered(book, window, self.rules, self.written))
+                return Reported(Tiered(book, window, self.rules, self.texts))
 
 
 class Fitting:
@@ -108,39 +108,39 @@ class Fitting:
     def __init__(self, backend: Backend, policy: ContextPolicy) -> None:
         self._backend = backend
         self._policy = policy
-        self._scales = Scales()
+        self._scales = MessageSizes()
         self._books: OrderedDict[str, TokenBook] = OrderedDict()
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
     async def compaction(
-        self, written: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
+        self, plan: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
     ) -> Compaction:
         """Choose what is done to a conversation; nothing where no window is known."""
-        await self._weigh(written.messages)
+        await self._weigh(plan.messages)
         mode = mode or self._policy.mode
         if mode is FittingMode.OFF or known.window is None:
             return NoCompaction()
         book = self._book(known.model)
         window = self._policy.window(known.window, book.doubt)
-        room = window.budget(written.request.reserved).room
-        asked = written.question()
+        room = window.budget(plan.request.reserved).room
+        asked = plan.question()
         await self._weigh(asked.messages)
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         is_sure = expected.guessed <= guessable
         if is_far and is_sure:
-            return Whole(expected.tokens, window.size)
-        await self._count(book, written, headers)
+            return Unchanged(expected.tokens, window.size)
+        await self._count(book, plan, headers)
         if is_far:
-            return Whole(book.estimate(asked.messages, asked.tools), window.size)
+            return Unchanged(book.estimate(asked.messages, asked.tools), window.size)
         chosen = self._policy.compaction(book, window)
-        if mode is FittingMode.REPORT or written.is_untouchable:
+        if mode is FittingMode.REPORT or plan.is_untouchable:
             return Reported(chosen)
-        return await self._counted(chosen, written, book, headers)
+        return await self._counted(chosen, plan, book, headers)
 
     async def _counted(
-        self, chosen: Compaction, written: Draft, book: TokenBook, headers: Headers
+        self, chosen: Compaction, plan: Draft, book: TokenBook, headers: Headers
     ) -> Compaction:
         """Have everything counted that a cut depends on: what it has written too.
 
@@ -148,8 +148,8 @@ class Fitting:
         """
         for _ in range(_MOST_ROUNDS):
             with book.noting() as guessed:
-                made, sent = _tried(chosen, written)
-            if not book.knows(written.tools):
+                made, sent = _tried(chosen, plan)
+            if not book.knows(plan.tools):
                 return made
             if not await self._learn(book, (*sent, *guessed), headers):
                 return made
@@ -171,10 +171,10 @@ class Fitting:
         """
         return _Learning(pinned(self._backend), self._book(model), window)
 
-    def watch_prefix(self, model: str, written: Draft) -> None:
+    def watch_prefix(self, model: str, plan: Draft) -> None:
         """Warn where a session's prompt does not go on from the one before it."""
-        key = hash((model, _first_words(written.messages)))
-        now = trace(written.messages, written.wording.tools)
+        key = hash((model, _first_words(plan.messages)))
+        now = trace(plan.messages, plan.wording.tools)
         before = self._sessions.pop(key, None)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
@@ -187,13 +187,13 @@ class Fitting:
         for _ in self._scales.weighing(messages):
             await asyncio.sleep(0)
 
-    async def _count(self, book: TokenBook, written: Draft, headers: Headers) -> None:
+    async def _count(self, book: TokenBook, plan: Draft, headers: Headers) -> None:
         """Ask the backend for what an estimate would leave in doubt."""
-        await self._learn(book, written.messages, headers)
-        if not book.unknown(written.messages) and not book.knows(written.tools):
-            total = await self._backend.count(written.question(), headers)
+        await self._learn(book, plan.messages, headers)
+        if not book.unknown(plan.messages) and not book.knows(plan.tools):
+            total = await self._backend.count(plan.question(), headers)
             if total is not None:
-                book.calibrate(written.messages, written.tools, total)
+                book.calibrate(plan.messages, plan.tools, total)
 
     async def _learn(
         self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
@@ -212,13 +212,13 @@ class Fitting:
         return book
 
 
-def _tried(chosen: Compaction, written: Draft) -> tuple[Compaction, tuple[Message, ...]]:
+def _tried(chosen: Compaction, plan: Draft) -> tuple[Compaction, tuple[Message, ...]]:
     """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
     try:
-        fitted = chosen.fit(written.messages, written.tools, written.request.reserved)
+        fitted = chosen.fit(plan.messages, plan.tools, plan.request.reserved)
     except ContextOverflow:
         return chosen, ()
-    return Done(fitted), fitted.messages
+    return AlreadyFitted(fitted), fitted.messages
 
 
 class _Learning(BackendWrapper):

@@ -14,11 +14,11 @@ from proxy.dialects.ollama_chat.schema import (
     OPTIONS,
     UNKNOWN,
     Enforced,
+    FieldRule,
     Member,
     Needless,
     Option,
     Refused,
-    Written,
 )
 from proxy.errors import InvalidRequest
 
@@ -90,7 +90,7 @@ def _write_field(body: _Body, name: str, value: JsonValue, terms: Terms) -> None
         case Refused(remedy, harmless):
             if value not in harmless:
                 raise InvalidRequest(remedy, name)
-        case Written():
+        case FieldRule():
             _write(body, name, value, terms)
         case Enforced() | Needless():
             pass

@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FieldRule:
     """The field has a counterpart that `fields`, `messages` or `tools` write."""
 
 
@@ -47,7 +47,7 @@ class Refused:
     harmless: tuple[JsonValue, ...] = ()
 
 
-Handling: TypeAlias = Written | Option | Member | Enforced | Needless | Refused
+Handling: TypeAlias = FieldRule | Option | Member | Enforced | Needless | Refused
 
 UNKNOWN = Refused(
     "Ollama knows no such field. Leave it out; its own parameters go under `options`."
@@ -56,9 +56,9 @@ UNKNOWN = Refused(
 FIELDS: Mapping[str, Handling] = MappingProxyType(
     {
         # what OpenAI's clients send
-        "model": Written(),
-        "messages": Written(),
-        "tools": Written(),
+        "model": FieldRule(),
+        "messages": FieldRule(),
+        "tools": FieldRule(),
         "tool_choice": Enforced(),
         "parallel_tool_calls": Enforced(),
         "functions": Enforced(),
@@ -66,19 +66,19 @@ FIELDS: Mapping[str, Handling] = MappingProxyType(
         "stream": Enforced(),
         "stream_options": Enforced(),
         "n": Enforced(),
-        "max_tokens": Written(),
-        "max_completion_tokens": Written(),
+        "max_tokens": FieldRule(),
+        "max_completion_tokens": FieldRule(),
         "temperature": Option("temperature"),
         "top_p": Option("top_p"),
         "presence_penalty": Option("presence_penalty"),
         "frequency_penalty": Option("frequency_penalty"),
-        "stop": Written(),
+        "stop": FieldRule(),
         "seed": Option("seed"),
         "logprobs": Member(),
         "top_logprobs": Member(),
         "logit_bias": Refused("Ollama has no such parameter. Leave it out.", ({},)),
-        "response_format": Written(),
-        "reasoning_effort": Written(),
+        "response_format": FieldRule(),
+        "reasoning_effort": FieldRule(),
         "verbosity": Refused("Ollama has no such parameter. Ask for it in words.", ("medium",)),
         "modalities": Refused("Ollama answers with text only. Leave it out.", (["text"],)),
         "audio": Refused("Ollama answers with text only. Leave it out."),
@@ -94,7 +94,7 @@ FIELDS: Mapping[str, Handling] = MappingProxyType(
         # Temper's own
         "temper": Enforced(),
         # what clients of other engines send
-        "chat_template_kwargs": Written(),
+        "chat_template_kwargs": FieldRule(),
         "top_k": Option("top_k"),
         "min_p": Option("min_p"),
         "typical_p": Option("typical_p"),
@@ -103,9 +103,9 @@ FIELDS: Mapping[str, Handling] = MappingProxyType(
         "repeat_last_n": Option("repeat_last_n"),
         "cache_prompt": Refused("Ollama always uses its prompt cache. Leave it out.", (True,)),
         # Ollama's own
-        "think": Written(),
-        "keep_alive": Written(),
-        "options": Written(),
+        "think": FieldRule(),
+        "keep_alive": FieldRule(),
+        "options": FieldRule(),
         "format": Refused("Use `response_format`: the answer is then checked as well."),
         "truncate": Refused("A conversation is never cut in silence. Leave it out.", (False,)),
         "shift": Refused("A conversation is never cut in silence. Leave it out.", (False,)),

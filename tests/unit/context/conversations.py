@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_rough_tokens
 from proxy.context.replay import Rules
 from proxy.context.weights import countable
 from proxy.conversation import json
@@ -25,7 +25,7 @@ KEPT_TOOL = "plan"
 WORDS = ["the", "old", "file", "has", "a", "line", "with", "some", "more", "text", "about", "it"]
 
 
-_count = lru_cache(count_pieces)
+_count = lru_cache(count_rough_tokens)
 
 
 def _count_call(made: ToolCall) -> int:

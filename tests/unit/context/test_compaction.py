@@ -1,5 +1,5 @@
 from proxy.context.budget import Window
-from proxy.context.compaction import Done, Fitted, NoCompaction, Reported, Whole
+from proxy.context.compaction import AlreadyFitted, Fitted, NoCompaction, Reported, Unchanged
 from proxy.context.tiered import Tiered
 from proxy.conversation.messages import user_message
 from proxy.facts import Compacted
@@ -17,7 +17,7 @@ def test_no_compaction_passes_every_message_on() -> None:
 
 def test_what_is_far_from_its_limit_goes_out_whole_as_every_strategy_would_send_it() -> None:
     size = Pieces().prompt(MESSAGES)
-    fitted = Whole(size, 3_000).fit(MESSAGES, (), None)
+    fitted = Unchanged(size, 3_000).fit(MESSAGES, (), None)
     assert fitted.messages is MESSAGES
     assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 
@@ -42,7 +42,7 @@ def test_a_report_of_what_cannot_fit_refuses_nothing() -> None:
 
 def test_what_was_done_already_is_not_done_again() -> None:
     fitted = Tiered(Pieces(), Window(3_000), RULES).fit(LONG, (), None)
-    assert Done(fitted).fit(LONG, (), None) is fitted
+    assert AlreadyFitted(fitted).fit(LONG, (), None) is fitted
 
 
 def test_without_a_count_there_is_nothing_to_report() -> None:

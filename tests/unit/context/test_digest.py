@@ -1,7 +1,7 @@
 from proxy.context.digest import Digest
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_rough_tokens
 from proxy.context.units import Unit, units_of
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import (
     Message,
     assistant_message,
@@ -16,7 +16,7 @@ COUNTS = Pieces()
 
 
 def digest(room: int, *messages: Message) -> Digest:
-    told = Digest(COUNTS, Written(), has_failed, room)
+    told = Digest(COUNTS, TextCache(), has_failed, room)
     for unit in units(*messages):
         told.add(unit)
     return told
@@ -52,7 +52,7 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
 
 def test_the_latest_steps_are_told_in_the_order_of_the_history() -> None:
     some = units(*many(50))
-    told = Digest(COUNTS, Written(), has_failed, 400)
+    told = Digest(COUNTS, TextCache(), has_failed, 400)
     for unit in (*some[:40], *reversed(some[40:])):
         told.add(unit)
     lines = told.message().text.splitlines()
@@ -134,4 +134,4 @@ def test_no_line_is_too_long() -> None:
     call = ToolCall("a", "a_long_name_of_a_tool" * 3, '{"path": "' + "a/" * 90 + '"}')
     steps = (assistant_message("", (call,)), tool_result("a", words(90)))
     lines = digest(500, *steps, user_message(words(900))).message().text.splitlines()
-    assert [count_pieces(line) <= 70 for line in lines[1:]] == [True, True]
+    assert [count_rough_tokens(line) <= 70 for line in lines[1:]] == [True, True]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.pieces import clip, clip_start, count_pieces, counting, is_within
+from proxy.context.pieces import clip, clip_start, count_rough_tokens, counting, is_within
 
 LIMITS = st.integers(0, 30)
 
@@ -36,7 +36,7 @@ def to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
     ],
 )
 def test_pieces_are_counted(text: str, count: int) -> None:
-    assert count_pieces(text) == count
+    assert count_rough_tokens(text) == count
 
 
 TEXTS = st.text(st.sampled_from("ab  \n1.é"), max_size=80) | st.text()
@@ -45,13 +45,13 @@ TEXTS = st.text(st.sampled_from("ab  \n1.é"), max_size=80) | st.text()
 @given(TEXTS, st.integers(1, 20))
 def test_in_slices_it_is_as_many(text: str, most: int) -> None:
     count, slices = to_end(counting(text, most))
-    assert count == count_pieces(text)
+    assert count == count_rough_tokens(text)
     assert slices == count // most
 
 
 @given(TEXTS, LIMITS)
 def test_whether_a_text_has_room_is_told_without_counting_all_of_it(text: str, limit: int) -> None:
-    assert is_within(text, limit) == (count_pieces(text) <= limit)
+    assert is_within(text, limit) == (count_rough_tokens(text) <= limit)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_text_is_clipped_at_a_piece(limit: int, expected: str) -> None:
 @given(st.text(), LIMITS)
 def test_the_start_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
     clipped = clip(text, limit)
-    assert count_pieces(clipped) <= limit or clipped == text == " " * len(text)
+    assert count_rough_tokens(clipped) <= limit or clipped == text == " " * len(text)
     if clipped != text and limit:
         assert clipped[-1] == "…"
         assert text.startswith(clipped[:-1])
@@ -74,6 +74,6 @@ def test_the_start_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, 
 def test_the_end_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
     clipped = clip_start(text, limit)
     assert text.endswith(clipped)
-    assert count_pieces(clipped) <= limit
-    if 0 < limit <= count_pieces(text[-8 * limit :]):
-        assert count_pieces(clipped) == limit
+    assert count_rough_tokens(clipped) <= limit
+    if 0 < limit <= count_rough_tokens(text[-8 * limit :]):
+        assert count_rough_tokens(clipped) == limit

@@ -1,5 +1,5 @@
-from proxy.context.scales import Scales, key_of_tools
-from proxy.context.weights import weight, weight_of_tools
+from proxy.context.scales import MessageSizes, key_of_tools
+from proxy.context.weights import rough_size_of_tools, weight
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from tests.fakes.histories import history, said
@@ -13,16 +13,16 @@ def messages(count: int) -> tuple[Message, ...]:
 
 
 def test_it_weighs_as_weights_are() -> None:
-    scales = Scales()
+    scales = MessageSizes()
     for message in messages(5):
         assert scales.weigh(message) == weight(message)
         assert scales.weigh(message) is scales.weigh(message)
-    assert scales.weigh_tools((LOOK, FIND)) == weight_of_tools((LOOK, FIND))
-    assert scales.weigh_tools((LOOK,)) == weight_of_tools((LOOK,))
+    assert scales.weigh_tools((LOOK, FIND)) == rough_size_of_tools((LOOK, FIND))
+    assert scales.weigh_tools((LOOK,)) == rough_size_of_tools((LOOK,))
 
 
 def test_it_remembers_the_latest_messages_and_no_more() -> None:
-    scales = Scales(capacity=2)
+    scales = MessageSizes(capacity=2)
     first, second, third = messages(3)
     scales.weigh(first)
     remembered = scales.weigh(second)
@@ -34,7 +34,7 @@ def test_it_remembers_the_latest_messages_and_no_more() -> None:
 
 
 def test_long_messages_are_weighed_in_slices_and_only_once() -> None:
-    scales = Scales()
+    scales = MessageSizes()
     short, long = history(said("user", "one line"), said("user", "a line of many\n" * 9_000))
     assert len(list(scales.weighing((short, long)))) > 5
     assert scales.weigh(long) == weight(long)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_rough_tokens
 from proxy.context.shortening import (
     LONGEST_STUB,
     STUB,
@@ -31,15 +31,15 @@ def test_a_stub_keeps_what_is_telling_where_it_stood() -> None:
 
 def test_of_a_long_result_more_is_kept() -> None:
     lines = "\n".join(f"error {number}: {'x' * (number % 60)}" for number in range(900))
-    sizes = [count_pieces(stub(CALL, lines[:length])) for length in (8_000, 24_000)]
+    sizes = [count_rough_tokens(stub(CALL, lines[:length])) for length in (8_000, 24_000)]
     assert sizes == sorted(sizes)
-    assert count_pieces(stub(CALL, "error 1, " * 90_000)) <= LONGEST_STUB
+    assert count_rough_tokens(stub(CALL, "error 1, " * 90_000)) <= LONGEST_STUB
 
 
 @given(st.text(st.sampled_from('aid: "\n\t{}é7/'), max_size=900))
 def test_a_stub_is_one_line_and_never_too_long(text: str) -> None:
     made = stub(ToolCall("c", "a" * (len(text) % 60), text), text)
-    assert count_pieces(made) <= STUB
+    assert count_rough_tokens(made) <= STUB
     assert "\n" not in made
 
 
@@ -53,7 +53,7 @@ def test_the_gist_is_in_the_order_of_the_text(text: str, told: str) -> None:
 
 def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
     assert gist("one\nerror two\nthree", 6) == "error two"
-    assert count_pieces(gist(ERRORS, 40)) <= 40
+    assert count_rough_tokens(gist(ERRORS, 40)) <= 40
     assert gist(ERRORS, 3) == ""
 
 
@@ -72,7 +72,7 @@ def test_a_long_text_keeps_both_ends() -> None:
     assert made.startswith("<0><1><2>")
     assert made.endswith("<1998><1999>")
     assert f"the middle of {len(text)} characters is left out" in made
-    assert count_pieces(made) <= 400
+    assert count_rough_tokens(made) <= 400
 
 
 def test_a_long_text_keeps_no_more_than_its_share_of_characters() -> None:

@@ -12,7 +12,7 @@ from proxy.context.compaction import Fitted
 from proxy.context.replay import Replay
 from proxy.context.sliding import Sliding
 from proxy.context.tiered import Tiered
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
@@ -36,7 +36,7 @@ from tests.unit.context.conversations import (
 )
 
 COUNTS = Pieces()
-WRITTEN = Written()
+WRITTEN = TextCache()
 MANY = settings(
     max_examples=max(1_000, settings.default.max_examples) if settings.default else 1_000,
     deadline=None,
@@ -128,7 +128,7 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     if later.epoch == compacted.epoch:
         assert sources(second.messages) == sources(first.messages + after)
     room = Window(slot).budget(None).room
-    stopping, direct = (Replay(RULES, COUNTS, room, FIXED, written=WRITTEN) for _ in range(2))
+    stopping, direct = (Replay(RULES, COUNTS, room, FIXED, texts=WRITTEN) for _ in range(2))
     for message in before:
         stopping.add(message)
     stopping.settle()

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from proxy.context.pieces import count_pieces
+from proxy.context.pieces import count_rough_tokens
 from proxy.context.tokens import TokenBook
 from proxy.context.weights import countable
 from proxy.conversation import json
@@ -18,14 +18,14 @@ LONG = user_message(words(500))
 def rendered(messages: tuple[Message, ...]) -> int:
     """Count a prompt as a backend does: a template of its own, and every token of it."""
     around = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
-    said = sum(count_pieces(countable(one)) + around[one.role] for one in messages)
+    said = sum(count_rough_tokens(countable(one)) + around[one.role] for one in messages)
     calls = sum(7 * len(one.calls) for one in messages)
     return said + calls + 180
 
 
 def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
     for message in messages:
-        book.learn(message, count_pieces(countable(message)))
+        book.learn(message, count_rough_tokens(countable(message)))
     return book
 
 
@@ -37,7 +37,7 @@ def test_what_was_learnt_is_exact() -> None:
 
 def test_what_was_not_learnt_is_estimated_with_a_margin() -> None:
     book = TokenBook()
-    size = count_pieces(LONG.text)
+    size = count_rough_tokens(LONG.text)
     assert 1.09 * size <= book.of(LONG) - book.overhead <= 1.11 * size
 
 
@@ -45,7 +45,7 @@ def test_counts_teach_what_a_token_weighs() -> None:
     book = TokenBook()
     other = user_message(words(400))
     learnt((LONG,), book)
-    exact = count_pieces(other.text)
+    exact = count_rough_tokens(other.text)
     assert exact <= book.of(other) - book.overhead <= 1.17 * exact
 
 
@@ -163,7 +163,7 @@ def calibrated() -> TokenBook:
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
-        assert book.hear((message,), (), count_pieces(message.text), WINDOW) is None
+        assert book.hear((message,), (), count_rough_tokens(message.text), WINDOW) is None
     return book
 
 
@@ -252,8 +252,8 @@ def test_a_refusal_without_a_number_means_more_than_the_window() -> None:
 
 def test_a_refusal_teaches_what_a_token_weighs_before_anything_is_doubted() -> None:
     book = TokenBook()
-    book.refuse((LONG,), (), 4 * count_pieces(LONG.text), 1_500)
-    assert book.of(LONG) >= 4 * count_pieces(LONG.text)
+    book.refuse((LONG,), (), 4 * count_rough_tokens(LONG.text), 1_500)
+    assert book.of(LONG) >= 4 * count_rough_tokens(LONG.text)
     assert book.doubt <= 1.05
 
 

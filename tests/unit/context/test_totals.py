@@ -1,4 +1,4 @@
-from proxy.context.totals import Totals
+from proxy.context.totals import KnownPromptTotals
 from proxy.conversation.messages import user_message
 
 ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
@@ -6,7 +6,7 @@ TOOLS = 7
 
 
 def test_the_longest_known_beginning_is_found() -> None:
-    totals = Totals()
+    totals = KnownPromptTotals()
     totals.note((ONE,), TOOLS, 10)
     totals.note((ONE, TWO), TOOLS, 20)
     assert totals.longest((ONE, TWO, THREE), TOOLS) == (2, 20)
@@ -15,7 +15,7 @@ def test_the_longest_known_beginning_is_found() -> None:
 
 
 def test_a_prompt_that_begins_otherwise_is_unknown() -> None:
-    totals = Totals()
+    totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS, 20)
     assert totals.longest((TWO, ONE), TOOLS) is None
     assert totals.longest((ONE,), TOOLS) is None
@@ -24,7 +24,7 @@ def test_a_prompt_that_begins_otherwise_is_unknown() -> None:
 
 
 def test_the_latest_prompts_are_remembered() -> None:
-    totals = Totals(capacity=2)
+    totals = KnownPromptTotals(capacity=2)
     totals.note((ONE,), TOOLS, 10)
     totals.note((TWO,), TOOLS, 20)
     totals.note((ONE,), TOOLS, 11)

@@ -3,8 +3,8 @@ import pytest
 from proxy.context.weights import (
     MEDIUM,
     countable,
+    rough_size_of_tools,
     weight,
-    weight_of_tools,
 )
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
@@ -53,4 +53,4 @@ def test_pictures_have_a_price() -> None:
 
 
 def test_tools_are_weighed_as_they_are_written() -> None:
-    assert weight_of_tools((TOOL, TOOL)) == 20
+    assert rough_size_of_tools((TOOL, TOOL)) == 20

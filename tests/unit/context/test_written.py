@@ -1,11 +1,11 @@
 from proxy.context.units import units_of
-from proxy.context.written import Written
+from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, user_message
 from tests.unit.context.conversations import step
 
 
 def test_what_was_written_once_is_not_written_again() -> None:
-    written = Written(capacity=2)
+    written = TextCache(capacity=2)
     asked: list[str] = []
 
     def get(key: int, text: str) -> Message:
@@ -26,7 +26,7 @@ def test_what_was_written_once_is_not_written_again() -> None:
 
 
 def test_a_result_has_one_stub() -> None:
-    written = Written()
+    written = TextCache()
     stubs = [
         written.stub(result)
         for number in (1, 2, 1)

@@ -47,10 +47,10 @@ def chosen(
     *,
     known: KnownModel = KNOWN,
     mode: FittingMode | None = None,
-    written: Draft | None = None,
+    plan: Draft | None = None,
 ) -> Compaction:
     fitting = Fitting(ScriptedBackend(), policy)
-    return asyncio.run(fitting.compaction(written or drafted(40), known, {}, mode))
+    return asyncio.run(fitting.compaction(plan or drafted(40), known, {}, mode))
 
 
 def account(compaction: Compaction) -> tuple[int, bool, bool]:
@@ -84,12 +84,12 @@ def test_a_client_may_have_it_off_or_only_reported() -> None:
 
 
 def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
-    written = drafted(40, Policy(mode=Mode.OBSERVE))
-    assert isinstance(chosen(ContextPolicy(), written=written), Reported)
+    plan = drafted(40, Policy(mode=Mode.OBSERVE))
+    assert isinstance(chosen(ContextPolicy(), plan=plan), Reported)
 
 
 def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
-    fitted = chosen(ContextPolicy(), written=drafted(1)).fit((), (), None)
+    fitted = chosen(ContextPolicy(), plan=drafted(1)).fit((), (), None)
     assert fitted.compacted is not None
     assert fitted.compacted.tier == 0
     assert 0 < fitted.compacted.sent == fitted.compacted.client < 1000
@@ -101,7 +101,7 @@ def test_a_ceiling_of_the_answer_takes_no_room_from_the_prompt(
 ) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
-    compaction = chosen(ContextPolicy(), written=draft(ceiling, Policy()))
+    compaction = chosen(ContextPolicy(), plan=draft(ceiling, Policy()))
     fitted = compaction.fit(ceiling.messages, ceiling.tools, ceiling.reserved)
     assert fitted.compacted is not None
     assert fitted.compacted.tier == tier
@@ -130,7 +130,7 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
 
 def test_the_window_may_be_made_to_count_as_smaller() -> None:
     long = draft(make_request(user_message("word " * 1000)), Policy())
-    narrow = chosen(ContextPolicy(limit=1000), written=long)
+    narrow = chosen(ContextPolicy(limit=1000), plan=long)
     with pytest.raises(ContextOverflow) as raised:
         narrow.fit(long.messages, long.tools, None)
     assert raised.value.window == 1000
@@ -212,13 +212,13 @@ def test_a_backend_that_cannot_count_is_estimated() -> None:
     asyncio.run(scene())
 
 
-async def asked(backend: Backend, written: Draft) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(written.question(), {})) as events:
+async def asked(backend: Backend, plan: Draft) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(plan.question(), {})) as events:
         return await every(events)
 
 
 def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
-    written = drafted(40)
+    plan = drafted(40)
 
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
         backend = ScriptedBackend([[*script]])
@@ -227,10 +227,10 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
         assert listened.name == "scripted"
         if isinstance(script[0], ContextOverflow):
             with pytest.raises(ContextOverflow):
-                await asked(listened, written)
+                await asked(listened, plan)
         else:
-            assert await asked(listened, written) == script
-        return await fitting.count(written.question(), KNOWN, {})
+            assert await asked(listened, plan) == script
+        return await fitting.count(plan.question(), KNOWN, {})
 
     usages: list[list[ReplyEvent | ContextOverflow]] = [
         [UsageReported({"prompt_tokens": 20_000}), ReplyFinished("stop")],
@@ -273,8 +273,8 @@ def test_only_so_many_sessions_and_models_are_remembered(
     caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for number in range(300):
-        written = draft(make_request(user_message(f"session {number}")), Policy())
-        fitting.watch_prefix("m", written)
+        plan = draft(make_request(user_message(f"session {number}")), Policy())
+        fitting.watch_prefix("m", plan)
     changed = make_request(user_message("session 0"), tools=())
     fitting.watch_prefix("m", draft(changed, Policy()))
     assert caplog.messages == []

@@ -5,7 +5,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.dialects.ollama_chat.fields import Terms, body_fields
-from proxy.dialects.ollama_chat.schema import FIELDS, Written
+from proxy.dialects.ollama_chat.schema import FIELDS, FieldRule
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest
 
@@ -175,7 +175,7 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
         "keep_alive": 1,
         "options": {"seed": 1},
     }
-    fields = {name for name, fate in FIELDS.items() if isinstance(fate, Written)}
+    fields = {name for name, fate in FIELDS.items() if isinstance(fate, FieldRule)}
     assert fields - elsewhere == set(values)
     for name, value in values.items():
         assert written(**{name: value}) != {}
