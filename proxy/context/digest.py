@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from proxy.context.compaction import Counts
-from proxy.context.pieces import ELLIPSIS, clip
+from proxy.context.rough_tokens import ELLIPSIS, clip
 from proxy.context.salience import on_one_line
 from proxy.context.shortening import gist
+from proxy.context.text_cache import TextCache
 from proxy.context.units import Unit
-from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, user_message
 
 _INTRODUCTION = "[Note: earlier steps of this conversation, shortened. They are done.]"

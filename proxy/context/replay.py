@@ -30,8 +30,8 @@ from heapq import heapify, heapreplace
 from proxy.context.compaction import Counts
 from proxy.context.digest import Digest
 from proxy.context.shortening import head_and_tail, with_content
+from proxy.context.text_cache import TextCache
 from proxy.context.units import Grouping, Result, Unit
-from proxy.context.written import TextCache
 from proxy.conversation.messages import Message
 
 _DIGEST_SHARE = 0.16

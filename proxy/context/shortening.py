@@ -6,7 +6,7 @@ Limits are in pieces, so that the words do not depend on a model; what they cost
 
 import re
 
-from proxy.context.pieces import clip, clip_start, count_rough_tokens, is_within
+from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, is_within
 from proxy.context.salience import on_one_line, salient_lines
 from proxy.conversation import json
 from proxy.conversation.messages import Message

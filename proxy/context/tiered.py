@@ -6,7 +6,7 @@ from proxy.context.budget import Window
 from proxy.context.compaction import Counts, Fitted
 from proxy.context.overflow import check_size
 from proxy.context.replay import Cuts, Replay, Rules
-from proxy.context.written import TextCache
+from proxy.context.text_cache import TextCache
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted

@@ -13,8 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, Doubt, Growth, Rate
-from proxy.context.scales import MessageSizes, key_of_tools
-from proxy.context.totals import KnownPromptTotals
+from proxy.context.message_sizes import MessageSizes, key_of_tools
+from proxy.context.prompt_totals import KnownPromptTotals
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 

@@ -20,14 +20,14 @@ from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
+from proxy.context.message_sizes import MessageSizes
 from proxy.context.prefix import PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.scales import MessageSizes
+from proxy.context.rough_size import countable
 from proxy.context.sliding import Sliding
+from proxy.context.text_cache import TextCache
 from proxy.context.tiered import Tiered
 from proxy.context.tokens import TokenBook
-from proxy.context.weights import countable
-from proxy.context.written import TextCache
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported

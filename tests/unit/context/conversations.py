@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
-from proxy.context.pieces import count_rough_tokens
 from proxy.context.replay import Rules
-from proxy.context.weights import countable
+from proxy.context.rough_size import countable
+from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import (

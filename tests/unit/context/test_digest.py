@@ -1,7 +1,7 @@
 from proxy.context.digest import Digest
-from proxy.context.pieces import count_rough_tokens
+from proxy.context.rough_tokens import count_rough_tokens
+from proxy.context.text_cache import TextCache
 from proxy.context.units import Unit, units_of
-from proxy.context.written import TextCache
 from proxy.conversation.messages import (
     Message,
     assistant_message,

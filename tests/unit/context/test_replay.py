@@ -4,7 +4,7 @@ import pytest
 
 from proxy.context.replay import Replay, Rules
 from proxy.context.shortening import head_and_tail, with_content
-from proxy.context.written import TextCache
+from proxy.context.text_cache import TextCache
 from proxy.conversation.messages import (
     Message,
     assistant_message,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.pieces import count_rough_tokens
+from proxy.context.rough_tokens import count_rough_tokens
 from proxy.context.shortening import (
     LONGEST_STUB,
     STUB,

@@ -11,8 +11,8 @@ from proxy.context.budget import LEAST_ANSWER, Window
 from proxy.context.compaction import Fitted
 from proxy.context.replay import Replay
 from proxy.context.sliding import Sliding
+from proxy.context.text_cache import TextCache
 from proxy.context.tiered import Tiered
-from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted

@@ -2,9 +2,9 @@ from random import Random
 
 import pytest
 
-from proxy.context.pieces import count_rough_tokens
+from proxy.context.rough_size import countable
+from proxy.context.rough_tokens import count_rough_tokens
 from proxy.context.tokens import TokenBook
-from proxy.context.weights import countable
 from proxy.conversation import json
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.conversation.tools import Tool

@@ -1,5 +1,5 @@
+from proxy.context.text_cache import TextCache
 from proxy.context.units import units_of
-from proxy.context.written import TextCache
 from proxy.conversation.messages import Message, user_message
 from tests.unit.context.conversations import step
 

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.context.weights import (
+from proxy.context.rough_size import (
     MEDIUM,
     countable,
     rough_size_of_tools,

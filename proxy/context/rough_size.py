@@ -7,7 +7,7 @@ tables, and by less than a tenth per piece.
 from collections.abc import Generator
 from typing import NamedTuple
 
-from proxy.context.pieces import count_rough_tokens, counting
+from proxy.context.rough_tokens import count_rough_tokens, counting
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool

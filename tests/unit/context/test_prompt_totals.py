@@ -1,4 +1,4 @@
-from proxy.context.totals import KnownPromptTotals
+from proxy.context.prompt_totals import KnownPromptTotals
 from proxy.conversation.messages import user_message
 
 ONE, TWO, THREE = map(user_message, ("one", "two", "three"))

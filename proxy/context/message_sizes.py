@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from proxy.context.weights import RoughSize, rough_size_of_tools, weighing, weight
+from proxy.context.rough_size import RoughSize, rough_size_of_tools, weighing, weight
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 

@@ -1,5 +1,5 @@
-from proxy.context.scales import MessageSizes, key_of_tools
-from proxy.context.weights import rough_size_of_tools, weight
+from proxy.context.message_sizes import MessageSizes, key_of_tools
+from proxy.context.rough_size import rough_size_of_tools, weight
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from tests.fakes.histories import history, said

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.context.pieces import clip, clip_start, count_rough_tokens, counting, is_within
+from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, counting, is_within
 
 LIMITS = st.integers(0, 30)
 
