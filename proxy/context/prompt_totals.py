@@ -1,4 +1,4 @@
-"""KnownPromptTotals of prompts that are known exactly, found again when a prompt goes on from one of them."""
+"""Prompts whose total is known exactly, found again when a prompt goes on from one of them."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

@@ -43,25 +43,25 @@ class Reasoned(msgspec.Struct, frozen=True):
     text: str
 
 
-class Said(msgspec.Struct, frozen=True):
+class Prose(msgspec.Struct, frozen=True):
     """The model wrote prose outside of any call."""
 
     text: str
 
 
-class Responded(msgspec.Struct, frozen=True):
+class RespondText(msgspec.Struct, frozen=True):
     """The model answered through the synthetic tool."""
 
     text: str
 
 
-class Botched(msgspec.Struct, frozen=True):
+class BrokenCall(msgspec.Struct, frozen=True):
     """The model tried to make a call and failed; nobody should see this unless all else fails."""
 
     text: str
 
 
-Heard: TypeAlias = Reasoned | Said | Responded | Botched
+Heard: TypeAlias = Reasoned | Prose | RespondText | BrokenCall
 
 
 class ReadReply(msgspec.Struct, frozen=True):
@@ -327,7 +327,7 @@ class ReplyReader:
         self._is_botched |= refusal in _BOTCHED
         self._goes_on |= bool(self._calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [Botched(written) if self._is_botched else Said(written)]
+        return [BrokenCall(written) if self._is_botched else Prose(written)]
 
     def _marked_openings(self) -> tuple[str, ...]:
         """List the strings with which a call unmistakably begins."""
@@ -336,7 +336,7 @@ class ReplyReader:
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True
-        return [Responded(self._append(text, is_message=True))] if text else []
+        return [RespondText(self._append(text, is_message=True))] if text else []
 
     def _append(self, text: str, *, is_message: bool) -> str:
         """Add to the answer: prose is set apart from a message, and from prose before a call."""

@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.guardrails.reading import Botched, Heard, Reasoned, Responded, Said
+from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.shown import ShownAnswer
@@ -90,20 +90,20 @@ class Release:
         match heard:
             case Reasoned(text):
                 return self._thoughts.show(text)
-            case Botched(text):
+            case BrokenCall(text):
                 self._is_holding = True
                 return self._hold(text)
-            case Said(text) if text.isspace():
+            case Prose(text) if text.isspace():
                 return self._hold(text)  # white space alone commits to nothing
-            case Said(text) | Responded(text) if self._holds(heard):
+            case Prose(text) | RespondText(text) if self._holds(heard):
                 return self._hold(text)
-            case Said(text) | Responded(text):
+            case Prose(text) | RespondText(text):
                 return self._show_text(text)
 
     def _holds(self, heard: Heard) -> bool:
         if self._is_holding or not self._is_answer_due or self._shown.has_calls:
             return True
-        return isinstance(heard, Said) and not self._shows_prose
+        return isinstance(heard, Prose) and not self._shows_prose
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show of a call what cannot change any more, with the prose before it."""

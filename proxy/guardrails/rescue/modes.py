@@ -56,7 +56,7 @@ class Beginning:
 
 
 @dataclass(slots=True)
-class Behind:
+class AfterCall:
     """Behind a call, which is `pending` until it is certain, and the `gap` behind it.
 
     A doubtful call counts only if it is the whole reply.
@@ -77,10 +77,10 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropping:
+class SkippingInventedResult:
     """In what is left out, an invented result for instance, up to `end`."""
 
     end: Literals
 
 
-Mode: TypeAlias = Listening | Attempt | Behind | Dropping
+Mode: TypeAlias = Listening | Attempt | AfterCall | SkippingInventedResult

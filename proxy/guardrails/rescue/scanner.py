@@ -26,7 +26,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.findings import Dropped, Finding, Found, Refused
 from proxy.guardrails.rescue.following import SIGHT, Ahead, Sequel
-from proxy.guardrails.rescue.modes import Behind, Dropping, Listening, Mode
+from proxy.guardrails.rescue.modes import AfterCall, Listening, Mode, SkippingInventedResult
 from proxy.guardrails.rescue.openings import (
     INVENTED_RESULTS,
     LONGEST_CLOSER,
@@ -105,7 +105,7 @@ class Scanner:
             case Attempt():
                 self._cursor.pass_rest()
                 self._record.refuse(Reason.CUT_OFF, self._source())
-            case Behind(Found() as found, gap):
+            case AfterCall(Found() as found, gap):
                 reason = self._record.objection_at_end(found, cut_off=cut_off)
                 if reason:
                     self._record.refuse(reason, found.source + "".join(gap))
@@ -122,7 +122,7 @@ class Scanner:
             return self._listen(state)
         if isinstance(state, Attempt):
             return self._read(state)
-        if isinstance(state, Behind):
+        if isinstance(state, AfterCall):
             return self._look_behind(state)
         return self._drop(state.end)
 
@@ -243,7 +243,7 @@ class Scanner:
         elif len(found.calls) > self._record.room:
             self._end_with(found)
         else:
-            self._state = Behind(found, is_doubtful=is_doubtful)
+            self._state = AfterCall(found, is_doubtful=is_doubtful)
             if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
                 self._certify(self._state, is_mark_next=False)
 
@@ -256,7 +256,7 @@ class Scanner:
         if self._record.room:
             self._record.accept(replace(found, calls=found.calls[: self._record.room]))
         self._record.emit(Dropped("too_many_calls"))
-        self._state = Dropping(_NOTHING)
+        self._state = SkippingInventedResult(_NOTHING)
 
     def _source(self) -> str:
         source = self._cursor.source()
@@ -265,7 +265,7 @@ class Scanner:
 
     # Behind a call.
 
-    def _look_behind(self, state: Behind) -> bool:
+    def _look_behind(self, state: AfterCall) -> bool:
         space = self._cursor.pass_space()
         state.gap.append(space)
         if "\n" in space:
@@ -288,12 +288,12 @@ class Scanner:
         elif literal in INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
             self._record.emit(Dropped("invented_result"))
-            self._state = Dropping(INVENTED_RESULTS[literal])
+            self._state = SkippingInventedResult(INVENTED_RESULTS[literal])
         else:
             return self._leave(state, literal)
         return True
 
-    def _pass_closer(self, state: Behind, closer: str) -> None:
+    def _pass_closer(self, state: AfterCall, closer: str) -> None:
         """Take note of a closing mark: it is that of a broken call, where there may be one."""
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
@@ -302,14 +302,14 @@ class Scanner:
             self._record.drop()
             self._state = Listening()
 
-    def _certify(self, state: Behind, *, is_mark_next: bool) -> None:
+    def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
         """Accept a marked call that no sentence goes on behind."""
         found = state.pending
         if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
             self._record.accept(found)
             state.pending = None
 
-    def _leave(self, state: Behind, literal: str) -> bool:
+    def _leave(self, state: AfterCall, literal: str) -> bool:
         """Go on behind a call with what is prose or another opening."""
         found, gap = state.pending, "".join(state.gap)
         if found and found.is_marked and found.closed and not state.is_doubtful:
@@ -334,7 +334,7 @@ class Scanner:
         else:
             self._record.refuse_call(None, found, gap)
 
-    def _leave_marked(self, state: Behind, found: Found, gap: str) -> bool:
+    def _leave_marked(self, state: AfterCall, found: Found, gap: str) -> bool:
         """Decide about a marked call that something stands behind on its line."""
         ahead = Ahead(*self._cursor.glimpse(SIGHT))
         sequel = ahead.sequel_to(found, self._record.begun)
@@ -368,7 +368,7 @@ class Scanner:
     def _is_fit(self, found: Found) -> bool:
         return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
-    def _end_behind(self, state: Behind) -> None:
+    def _end_behind(self, state: AfterCall) -> None:
         """Go on behind the end of thoughts in which a call was the last thing."""
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
@@ -381,7 +381,7 @@ class Scanner:
         if self._cursor.is_exhausted or not (literal := self._cursor.here(end)):
             return False
         self._cursor.advance(len(literal))
-        self._state = Behind(None)
+        self._state = AfterCall(None)
         return True
 
 

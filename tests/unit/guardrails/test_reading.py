@@ -13,13 +13,13 @@ from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Refused, Rescued
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.reading import (
-    Botched,
+    BrokenCall,
     Heard,
+    Prose,
     ReadReply,
     Reasoned,
     ReplyReader,
-    Responded,
-    Said,
+    RespondText,
 )
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import MOST_CALLS
@@ -107,7 +107,7 @@ def test_a_structured_respond_call_is_heard_as_a_message() -> None:
         ToolCallArgumentsDelta(0, '{"message": "Hi'),
         ToolCallArgumentsDelta(0, '!"}'),
     )
-    assert heard == [Said("Well."), Responded("\n\nHi!")]
+    assert heard == [Prose("Well."), RespondText("\n\nHi!")]
     assert reply.text == "Well.\n\nHi!"
     assert reply.has_responded
     assert reply.calls == ()
@@ -125,7 +125,7 @@ def test_white_space_before_a_structured_call_is_heard_before_it(written: str) -
 def test_white_space_before_a_message_is_left_out() -> None:
     message = ToolCallArgumentsDelta(0, '{"message": "Hi!"}')
     heard, reply = read(TextDelta("\n\n"), ToolCallStarted(0, "a", "respond"), message)
-    assert heard == [Responded("Hi!")]
+    assert heard == [RespondText("Hi!")]
     assert reply.text == "Hi!"
 
 
@@ -154,7 +154,7 @@ def test_a_malformed_respond_call_is_salvaged() -> None:
     heard, reply = read(
         ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, '{"answer": "Hi!"}')
     )
-    assert heard == [Responded("Hi!")]
+    assert heard == [RespondText("Hi!")]
     assert reply.has_responded
 
 
@@ -171,14 +171,14 @@ def test_a_message_with_half_a_character_is_not_repeated() -> None:
 def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
     written = '<tool_call>{"name": "respond", "arguments": {"message": "Good'
     heard, reply = read(TextDelta(written), reason="length")
-    assert heard == [Responded("Good")]
+    assert heard == [RespondText("Good")]
     assert reply.has_responded
     assert Refused("cut_off") in reply.facts
 
 
 def test_a_call_cut_off_is_dropped_and_reported() -> None:
     heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
-    assert heard == [Said("Hm.")]
+    assert heard == [Prose("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
 
@@ -209,7 +209,7 @@ def test_results_that_the_model_invented_are_dropped() -> None:
 
 def test_reasoning_in_the_text_is_split_off() -> None:
     heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
-    assert heard == [Reasoned("hm"), Said("Four.")]
+    assert heard == [Reasoned("hm"), Prose("Four.")]
     assert reply.text == "Four."
 
 
@@ -238,7 +238,7 @@ BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 
 def test_a_call_that_nobody_can_read_is_botched() -> None:
     heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [Said("Hm."), Botched(f"\n{BROKEN}")]
+    assert heard == [Prose("Hm."), BrokenCall(f"\n{BROKEN}")]
     assert reply.is_botched
     assert reply.facts == (Refused("broken"),)
 
@@ -252,12 +252,12 @@ def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None
 
 def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
-    assert heard == [Said(f"Write `{BROKEN}`.")]
+    assert heard == [Prose(f"Write `{BROKEN}`.")]
     assert not reply.is_botched
 
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
-    assert read(TextDelta("<thi")) == ([Said("<thi")], ReadReply("<thi"))
+    assert read(TextDelta("<thi")) == ([Prose("<thi")], ReadReply("<thi"))
 
 
 THOUGHT = f"I look:\n{CALL}\n</think>\n"

@@ -9,7 +9,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.reading import Botched, Reasoned, Responded, Said
+from proxy.guardrails.reading import BrokenCall, Prose, Reasoned, RespondText
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.calls_release import CallsRelease
 from proxy.inference.release import Continuation, Release, is_content
@@ -51,15 +51,15 @@ def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
 
 def test_welcome_prose_is_shown_at_once() -> None:
     release = make()
-    assert release.show(Said("Good")) == [TextDelta("Good")]
+    assert release.show(Prose("Good")) == [TextDelta("Good")]
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
 
 
 def test_white_space_alone_commits_to_nothing() -> None:
     release = streaming(ShownAnswer())
-    assert release.show(Said("\n\n")) == []
+    assert release.show(Prose("\n\n")) == []
     assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
-    assert release.show(Said("\n")) == []
+    assert release.show(Prose("\n")) == []
     assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
         TextDelta("\n\n\n"),
         ToolCalled(0, PARIS),
@@ -68,14 +68,14 @@ def test_white_space_alone_commits_to_nothing() -> None:
 
 def test_other_prose_is_held_until_the_reply_is_judged() -> None:
     release = make(shows_prose=False)
-    assert release.show(Said("Good")) == []
+    assert release.show(Prose("Good")) == []
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta("Good day")]
 
 
 def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     release = make(shows_prose=False)
     before = release.is_unseen
-    release.show(Responded("Good"))
+    release.show(RespondText("Good"))
     assert (before, release.is_unseen) == (True, False)
     assert not make().is_unseen
     assert continuing("Hi").is_unseen
@@ -83,14 +83,14 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
 
 def test_a_message_takes_held_prose_along() -> None:
     release = make(shows_prose=False)
-    assert release.show(Said("One.")) == []
-    assert release.show(Responded("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
+    assert release.show(Prose("One.")) == []
+    assert release.show(RespondText("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
     assert release.complete(Accepted("One.\n\nTwo."), is_own=True) == []
 
 
 def test_where_no_answer_is_due_a_message_is_held_too() -> None:
     release = make(shows_prose=False, is_answer_due=False)
-    assert release.show(Responded("Done.")) == []
+    assert release.show(RespondText("Done.")) == []
 
 
 def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
@@ -99,10 +99,10 @@ def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
 
 def test_from_a_botched_call_on_everything_is_held() -> None:
     release = make()
-    assert release.show(Said("One.")) == [TextDelta("One.")]
-    assert release.show(Botched("<tool_call>{")) == []
-    assert release.show(Said("Two.")) == []
-    assert release.show(Responded("Three.")) == []
+    assert release.show(Prose("One.")) == [TextDelta("One.")]
+    assert release.show(BrokenCall("<tool_call>{")) == []
+    assert release.show(Prose("Two.")) == []
+    assert release.show(RespondText("Three.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
     whole = Accepted("One.<tool_call>{Two.Three.")
     assert release.complete(whole, is_own=True) == [TextDelta("<tool_call>{Two.Three.")]
@@ -110,13 +110,13 @@ def test_from_a_botched_call_on_everything_is_held() -> None:
 
 def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
     release = streaming(ShownAnswer(), shows_prose=False)
-    release.show(Said("Looking."))
+    release.show(Prose("Looking."))
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == [
         TextDelta("Looking."),
         ToolCallStarted(0, "a", "get_weather"),
     ]
     assert release.show_call(ToolCallArgumentsDelta(0, "{")) == [ToolCallArgumentsDelta(0, "{")]
-    assert release.show(Said("\nYes.")) == []
+    assert release.show(Prose("\nYes.")) == []
     answer = Accepted("Looking.\nYes.", (PARIS,))
     assert release.complete(answer, is_own=True) == [
         ToolCallArgumentsDelta(0, '"city": "Paris"}'),
@@ -126,8 +126,8 @@ def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() ->
 
 def test_a_continuation_shows_nothing_before_its_end() -> None:
     release = continuing("I'll look.")
-    assert release.show(Said("It is")) == []
-    assert release.show(Responded(" sunny.")) == []
+    assert release.show(Prose("It is")) == []
+    assert release.show(RespondText(" sunny.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
     assert release.complete(Accepted("It is sunny.", (PARIS,)), is_own=False) == [
         TextDelta("\n\nIt is sunny."),
@@ -168,7 +168,7 @@ def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
     def work(text: str) -> None:
         release = make(shows_prose=shows_prose)
         for place in range(0, len(text), 50):
-            release.show(Said(text[place : place + 50]))
-        release.show(Responded("Hi"))
+            release.show(Prose(text[place : place + 50]))
+        release.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
