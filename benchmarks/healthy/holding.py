@@ -22,7 +22,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.inference.preparation import Policy, begin, draft
+from proxy.inference.preparation import Policy, begin, plan_request
 
 
 @cache
@@ -33,7 +33,7 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     """
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
-    turn = begin(draft(request, Policy()), lambda: "call", lambda: False, NoCompaction())
+    turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False, NoCompaction())
     turn.next_question()
     waiting = _Waiting(reply.deltas)
     for place, events in enumerate(_heard(reply.deltas, responds=kind == RESPONDING)):

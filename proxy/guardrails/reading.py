@@ -115,7 +115,7 @@ class ReplyReader:
         self._has_responded = False
         self._is_cut_off = False
         self._refusal: Reason | None = None
-        self._is_botched = False
+        self._is_broken = False
         self._goes_on = False
 
     @property
@@ -168,7 +168,7 @@ class ReplyReader:
             reason,
             has_responded=self._has_responded,
             is_cut_off=self._is_cut_off,
-            is_botched=self._is_botched,
+            is_botched=self._is_broken,
             facts=tuple(self._facts),
         )
 
@@ -202,7 +202,7 @@ class ReplyReader:
                 self._facts.append(Dropped(what))
             case findings.Thought(is_over):
                 self._end_thoughts()
-                self._is_botched &= not is_over
+                self._is_broken &= not is_over
         return []
 
     def _promote(self, found: findings.Found) -> list[Heard]:
@@ -324,10 +324,10 @@ class ReplyReader:
         if refusal is Reason.CUT_OFF and text.lstrip().startswith(self._marked_openings()):
             self._facts.append(Dropped("cut_off_call"))
             return []
-        self._is_botched |= refusal in _BOTCHED
+        self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self._calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        return [BrokenCall(written) if self._is_botched else Prose(written)]
+        return [BrokenCall(written) if self._is_broken else Prose(written)]
 
     def _marked_openings(self) -> tuple[str, ...]:
         """List the strings with which a call unmistakably begins."""

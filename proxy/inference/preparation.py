@@ -28,8 +28,8 @@ from proxy.guardrails.review import NewId
 from proxy.guardrails.traits import GENERIC, Traits
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
 from proxy.inference.prepared import ANSWER_FORM, Prepared
+from proxy.inference.prompt_format import PromptFormat
 from proxy.inference.turn import MayRetry, Turn
-from proxy.inference.wording import Wording
 
 _CONTRACT = JsonContractConvention.name
 
@@ -42,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True):
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
     of order for the model. With `streams_calls` a client that streams sees calls while they are
-    written.
+    plan.
     """
 
     traits: Traits = GENERIC
@@ -64,30 +64,30 @@ class _Ending(msgspec.Struct, frozen=True):
     is_final: bool = False
 
 
-class Draft(msgspec.Struct, frozen=True):
+class RequestPlan(msgspec.Struct, frozen=True):
     """A request made ready but for its length: what has to fit into the window, and the terms."""
 
     request: Request
     policy: Policy
     messages: tuple[Message, ...]
-    wording: Wording
+    prompt_format: PromptFormat
     offer: Offer | None
     facts: tuple[Fact, ...] = ()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """All tools that the model is told of."""
-        return self.wording.offered
+        return self.prompt_format.offered
 
     def question(self) -> Question:
         """Word the first question as if everything went out."""
-        worded = self.wording.word(self.messages)
+        prompt = self.prompt_format.apply(self.messages)
         return Question(
             self.request,
-            worded.messages,
-            worded.tools,
+            prompt.messages,
+            prompt.tools,
             self.request.tool_choice,
-            omits=worded.omits,
+            omits=prompt.omits,
         )
 
     @property
@@ -96,7 +96,7 @@ class Draft(msgspec.Struct, frozen=True):
         return self.policy.mode is not Mode.ON
 
 
-def draft(request: Request, policy: Policy) -> Draft:
+def plan_request(request: Request, policy: Policy) -> RequestPlan:
     """Heal a request, choose what goes back to the model, and fix the terms."""
     if policy.mode is not Mode.ON:
         return _untouched(request, policy)
@@ -105,12 +105,14 @@ def draft(request: Request, policy: Policy) -> Draft:
     tools, mended = heal_tools(request.tools)
     offer = _make_offer(request, healed, policy)
     told = convention(traits.convention) if traits.convention else None
-    wording = Wording(tools, offer.respond if offer is not None else None, told, traits.template)
+    prompt_format = PromptFormat(
+        tools, offer.respond if offer is not None else None, told, traits.template
+    )
     messages = replay_thoughts(healed, traits.replay)
-    return Draft(request, policy, messages, wording, offer, (*facts, *mended))
+    return RequestPlan(request, policy, messages, prompt_format, offer, (*facts, *mended))
 
 
-def _untouched(request: Request, policy: Policy) -> Draft:
+def _untouched(request: Request, policy: Policy) -> RequestPlan:
     """Change nothing; what is observed is judged for the record."""
     offer: Offer | None = None
     facts: tuple[Fact, ...] = ()
@@ -118,33 +120,33 @@ def _untouched(request: Request, policy: Policy) -> Draft:
         healed, facts = heal_messages(request.messages, policy.traits.template)
         facts += heal_tools(request.tools)[1]
         offer = _make_offer(request, healed, policy)
-    return Draft(request, policy, request.messages, Wording(request.tools), offer, facts)
+    return RequestPlan(request, policy, request.messages, PromptFormat(request.tools), offer, facts)
 
 
-def begin(written: Draft, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:
+def begin(plan: RequestPlan, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:
     """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
 
     `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
     """
-    request, policy, offer = written.request, written.policy, written.offer
-    fitted = compaction.fit(written.messages, written.tools, request.reserved)
+    request, policy, offer = plan.request, plan.policy, plan.offer
+    fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if written.is_untouchable else _ending(request, policy, offer)
-    is_guarded = offer is not None and not written.is_untouchable
+    ending = _Ending() if plan.is_untouchable else _ending(request, policy, offer)
+    is_guarded = offer is not None and not plan.is_untouchable
     prepared = Prepared(
         request,
         fitted.messages + ending.messages,
-        written.wording,  # the last generation keeps the tools in its prompt, and so the cache
+        plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
         _without_tools(offer, policy.traits) if ending.is_final else offer,
         ToolUse.NONE if ending.is_final else request.tool_choice,
-        (*written.facts, *fitted.facts, *account, *ending.facts),
+        (*plan.facts, *fitted.facts, *account, *ending.facts),
         # a form that is enforced from the first token on leaves no room for a call
         omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
-        traits=GENERIC if written.is_untouchable else policy.traits,
-        is_observed=written.is_untouchable,
+        traits=GENERIC if plan.is_untouchable else policy.traits,
+        is_observed=plan.is_untouchable,
         streams_calls=policy.streams_calls and request.stream,
     )
-    is_strict = policy.is_strict and not written.is_untouchable
+    is_strict = policy.is_strict and not plan.is_untouchable
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 

@@ -1,4 +1,4 @@
-"""A request made ready: all that stays the same for every attempt at it, and how one is worded."""
+"""A request made ready: all that stays the same for every attempt at it, and how one is prompt."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from proxy.facts import Fact
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.retry import Attempt, Rung
 from proxy.guardrails.traits import GENERIC, Traits
-from proxy.inference.wording import Wording
+from proxy.inference.prompt_format import PromptFormat
 
 ANSWER_FORM = "response_format"
 
@@ -18,15 +18,15 @@ ANSWER_FORM = "response_format"
 class Prepared(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
-    `wording` says how messages and tools are put, `traits` what else the model needs. Without an
+    `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without an
     `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged for
     the record. Questions leave out the fields that `omits` names. With `streams_calls` the client
-    sees calls while they are written.
+    sees calls while they are plan.
     """
 
     request: Request
     messages: tuple[Message, ...]
-    wording: Wording
+    prompt_format: PromptFormat
     offer: Offer | None
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
@@ -47,15 +47,15 @@ class Prepared(msgspec.Struct, frozen=True):
         The reply may have `most_tokens`; None leaves that to the client.
         """
         omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
-        worded = self.wording.word(self.messages + nudges)
+        prompt = self.prompt_format.apply(self.messages + nudges)
         return Question(
             self.request if most_tokens is None else self.request.bounded(most_tokens),
-            worded.messages,
-            worded.tools,
+            prompt.messages,
+            prompt.tools,
             self.tool_choice,
             attempt.parsing,
             schema,
-            omits | worded.omits,
+            omits | prompt.omits,
             resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
             calls_singly=not self.traits.calls_in_parallel,
         )

@@ -60,7 +60,7 @@ class Release:
 
     `shows_prose` tells whether prose is an answer; the message of the respond tool is one unless
     `is_answer_due` is False, and takes any prose that was held back before it along. From a
-    botched call on, everything is held; so is text behind a call that was shown, until the end.
+    broken call on, everything is held; so is text behind a call that was shown, until the end.
     """
 
     def __init__(

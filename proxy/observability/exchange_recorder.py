@@ -27,7 +27,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
-from proxy.inference.preparation import Draft, Policy
+from proxy.inference.preparation import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import (
@@ -96,14 +96,16 @@ class ExchangeRecorder:
         else:
             stretches.append(_Stretch(head, [text]))
 
-    def exchange(self, known: KnownModel, draft: Draft, record: RequestRecord) -> RecordedExchange:
+    def exchange(
+        self, known: KnownModel, plan: RequestPlan, record: RequestRecord
+    ) -> RecordedExchange:
         """Return all of it, once the exchange is over."""
         return RecordedExchange(
             id=record.id,
             at=record.begun_at,
             model=_model(known),
-            policy=_policy(draft.policy),
-            request={name: json.parse(raw) for name, raw in draft.request.fields.items()},
+            policy=_policy(plan.policy),
+            request={name: json.parse(raw) for name, raw in plan.request.fields.items()},
             generations=tuple(
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
             ),

@@ -13,7 +13,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import outcome, repairs, tries
 from proxy.guardrails.traits import Traits
-from proxy.inference.preparation import Policy, begin, draft
+from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import State, Turn
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
 from proxy.observability.logs import escaped
@@ -196,7 +196,7 @@ def _answers(turn: Turn, generations: Sequence[Sequence[Piece]]) -> Iterator[Seq
 def _turn(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Turn:
     request = decode_request(json.dump(exchange.request))
     traits = _traits(exchange.model, profiles)
-    written = draft(request, _policy(exchange.policy, traits))
+    written = plan_request(request, _policy(exchange.policy, traits))
     was_withheld = "withheld" in exchange.verdict.repairs
     leave = iter(range(len(_heard(exchange)) - 1))
 

@@ -35,7 +35,7 @@ from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import ReplyLength
-from proxy.inference.preparation import Draft
+from proxy.inference.preparation import RequestPlan
 from proxy.inference.turn import CUT_OFF
 from proxy.profiles.known_model import KnownModel
 
@@ -113,7 +113,11 @@ class Fitting:
         self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
 
     async def compaction(
-        self, plan: Draft, known: KnownModel, headers: Headers, mode: FittingMode | None = None
+        self,
+        plan: RequestPlan,
+        known: KnownModel,
+        headers: Headers,
+        mode: FittingMode | None = None,
     ) -> Compaction:
         """Choose what is done to a conversation; nothing where no window is known."""
         await self._weigh(plan.messages)
@@ -140,7 +144,7 @@ class Fitting:
         return await self._counted(chosen, plan, book, headers)
 
     async def _counted(
-        self, chosen: Compaction, plan: Draft, book: TokenBook, headers: Headers
+        self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Compaction:
         """Have everything counted that a cut depends on: what it has written too.
 
@@ -171,10 +175,10 @@ class Fitting:
         """
         return _Learning(pinned(self._backend), self._book(model), window)
 
-    def watch_prefix(self, model: str, plan: Draft) -> None:
+    def watch_prefix(self, model: str, plan: RequestPlan) -> None:
         """Warn where a session's prompt does not go on from the one before it."""
         key = hash((model, _first_words(plan.messages)))
-        now = trace(plan.messages, plan.wording.tools)
+        now = trace(plan.messages, plan.prompt_format.tools)
         before = self._sessions.pop(key, None)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
@@ -187,7 +191,7 @@ class Fitting:
         for _ in self._scales.weighing(messages):
             await asyncio.sleep(0)
 
-    async def _count(self, book: TokenBook, plan: Draft, headers: Headers) -> None:
+    async def _count(self, book: TokenBook, plan: RequestPlan, headers: Headers) -> None:
         """Ask the backend for what an estimate would leave in doubt."""
         await self._learn(book, plan.messages, headers)
         if not book.unknown(plan.messages) and not book.knows(plan.tools):
@@ -212,7 +216,7 @@ class Fitting:
         return book
 
 
-def _tried(chosen: Compaction, plan: Draft) -> tuple[Compaction, tuple[Message, ...]]:
+def _tried(chosen: Compaction, plan: RequestPlan) -> tuple[Compaction, tuple[Message, ...]]:
     """Fit a conversation; returns what need not be done again, and what is sent, if it fits."""
     try:
         fitted = chosen.fit(plan.messages, plan.tools, plan.request.reserved)

@@ -14,7 +14,7 @@ from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Draft, Policy, begin, draft
+from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.context_fitting import FittingMode
@@ -41,7 +41,7 @@ class ParsedRequest:
 class PreparedRequest:
     """A request that was understood; `headers` travel upstream, `mode` is the client's wish."""
 
-    plan: Draft
+    plan: RequestPlan
     answering: Answering
     service: Service
     known: KnownModel
@@ -90,7 +90,7 @@ class RequestPreparation:
         ordering = Ordering(self.services, self.workflows)
         rules, skipped = await ordering.rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
-        plan = draft(request, structs.replace(policy, traits=known.traits, workflow=rules))
+        plan = plan_request(request, structs.replace(policy, traits=known.traits, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if noted:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))

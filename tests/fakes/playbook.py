@@ -16,7 +16,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.guardrails.review import NewId
-from proxy.inference.preparation import Policy, begin, draft
+from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 
 WEATHER_SCHEMA: JsonObject = {
@@ -65,7 +65,7 @@ def prepare(
     request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
 ) -> Turn:
     """Make the turn that will answer a request that is sent at its whole length."""
-    return begin(draft(request, policy), new_id, may_retry, NoCompaction())
+    return begin(plan_request(request, policy), new_id, may_retry, NoCompaction())
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The caller's JSON schemas: compiled to check arguments, and put together to constrain a reply.
 
-Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
+RequestPlan 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
 
 from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay, Template, Traits
-from proxy.inference.preparation import Policy, begin, draft
+from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
 BROKEN = Message(
@@ -44,7 +44,7 @@ def test_untouched_messages_and_tools_are_the_clients_own() -> None:
 def test_a_draft_is_worded_as_the_first_question_will_be() -> None:
     request = make_request()
     asked = question_of(request)
-    worded = draft(request, Policy()).question()
+    worded = plan_request(request, Policy()).question()
     assert (worded.request, worded.tool_choice) == (asked.request, asked.tool_choice)
     assert (worded.messages, worded.tools) == (asked.messages, asked.tools)
 
@@ -55,7 +55,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
         def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
             return Fitted(messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
 
-    turn = begin(draft(make_request(), Policy()), CountedIds(), lambda: True, Cut())
+    turn = begin(plan_request(make_request(), Policy()), CountedIds(), lambda: True, Cut())
     assert turn.is_shortened is is_shortened
 
 
@@ -175,7 +175,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
             return Fitted(messages[-1:], (Unchecked("x", "y"),))
 
     request = make_request(user_message("one"), user_message("two"))
-    turn = begin(draft(request, Policy()), CountedIds(), lambda: True, OnlyTheLast())
+    turn = begin(plan_request(request, Policy()), CountedIds(), lambda: True, OnlyTheLast())
     question = turn.next_question()
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]
@@ -194,7 +194,7 @@ def test_the_context_is_fitted_for_what_is_kept_free_for_the_answer() -> None:
 
     wish = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (wish, replace(wish, answer_reserve=0)):
-        begin(draft(request, Policy()), CountedIds(), lambda: True, Listening())
+        begin(plan_request(request, Policy()), CountedIds(), lambda: True, Listening())
     assert told == [32_000, 0]
 
 
@@ -215,7 +215,7 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
             )
         ]
         request = make_request(user_message("When?"), *rounds)
-        turn = begin(draft(request, policy), CountedIds(), lambda: True, Forgetful())
+        turn = begin(plan_request(request, policy), CountedIds(), lambda: True, Forgetful())
         return [type(fact) for fact in turn.facts]
 
     assert LoopNoticed in facts_of(Policy())

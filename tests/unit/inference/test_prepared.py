@@ -4,7 +4,7 @@ from proxy.conversation.requests import Parsing
 from proxy.guardrails.retry import FIRST, Attempt, Rung
 from proxy.guardrails.traits import Traits
 from proxy.inference.prepared import ANSWER_FORM, Prepared
-from proxy.inference.wording import Wording
+from proxy.inference.prompt_format import PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
 HELLO = user_message("Hi")
@@ -12,7 +12,7 @@ NUDGE = user_message("Call a tool.")
 PREPARED = Prepared(
     make_request(HELLO),
     (HELLO,),
-    Wording((WEATHER, CLOCK)),
+    PromptFormat((WEATHER, CLOCK)),
     None,
     omits=frozenset((ANSWER_FORM,)),
     traits=Traits(resets_state=True, calls_in_parallel=False),

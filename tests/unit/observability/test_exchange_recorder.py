@@ -20,7 +20,7 @@ from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Coerced, Outcome
 from proxy.guardrails.traits import GENERIC as GENERIC_TRAITS
-from proxy.inference.preparation import Policy, draft
+from proxy.inference.preparation import Policy, plan_request
 from proxy.observability import exchange_recorder as taping
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
 from proxy.observability.record import AttemptRecord, RequestRecord
@@ -108,7 +108,7 @@ def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
         TextDelta("d"),
         ReplyFinished("stop"),
     )
-    assert recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations == (
+    assert recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).generations == (
         (
             ["text", "ab"],
             ["call", 0, "i", "f"],
@@ -125,7 +125,7 @@ def test_a_failure_is_kept_as_its_word() -> None:
     recorder = ExchangeRecorder()
     with pytest.raises(BackendTimedOut):
         listened(recorder, TextDelta("a"), BackendTimedOut("b", "was slow"))
-    (generation,) = recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD).generations
+    (generation,) = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).generations
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
@@ -145,7 +145,7 @@ def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
         return [event async for batch in recorder.before(batches_of(*events)) for event in batch]
 
     assert asyncio.run(run()) == events
-    kept = recorder.exchange(KNOWN, draft(REQUEST, Policy(is_strict=True)), RECORD)
+    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy(is_strict=True)), RECORD)
     assert (kept.id, kept.at, kept.request) == ("r", 5.0, {"model": "test"})
     assert kept.answer.text == "Hello"
     assert kept.answer.calls == (RecordedCall(name="f", arguments="{}"),)
@@ -174,5 +174,5 @@ def test_what_is_kept_of_one_exchange_is_bounded(
             asyncio.run(anext(recorder.before(batches_of(TextDelta("x")))))
     recorder.note(["text", "x"])
     assert not recorder.is_whole
-    kept = recorder.exchange(KNOWN, draft(REQUEST, Policy()), RECORD)
+    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD)
     assert len(str(kept.generations[0])) + len(kept.answer.text) < 40

@@ -16,7 +16,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import GENERIC
-from proxy.inference.preparation import Draft, Policy, draft
+from proxy.inference.preparation import Policy, RequestPlan, plan_request
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
@@ -38,8 +38,8 @@ def rounds(number: int) -> list[Message]:
     ]
 
 
-def drafted(number: int, policy: Policy | None = None) -> Draft:
-    return draft(make_request(user_message("Hi"), *rounds(number)), policy or Policy())
+def drafted(number: int, policy: Policy | None = None) -> RequestPlan:
+    return plan_request(make_request(user_message("Hi"), *rounds(number)), policy or Policy())
 
 
 def chosen(
@@ -47,7 +47,7 @@ def chosen(
     *,
     known: KnownModel = KNOWN,
     mode: FittingMode | None = None,
-    plan: Draft | None = None,
+    plan: RequestPlan | None = None,
 ) -> Compaction:
     fitting = Fitting(ScriptedBackend(), policy)
     return asyncio.run(fitting.compaction(plan or drafted(40), known, {}, mode))
@@ -101,7 +101,7 @@ def test_a_ceiling_of_the_answer_takes_no_room_from_the_prompt(
 ) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
-    compaction = chosen(ContextPolicy(), plan=draft(ceiling, Policy()))
+    compaction = chosen(ContextPolicy(), plan=plan_request(ceiling, Policy()))
     fitted = compaction.fit(ceiling.messages, ceiling.tools, ceiling.reserved)
     assert fitted.compacted is not None
     assert fitted.compacted.tier == tier
@@ -129,7 +129,7 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
 
 
 def test_the_window_may_be_made_to_count_as_smaller() -> None:
-    long = draft(make_request(user_message("word " * 1000)), Policy())
+    long = plan_request(make_request(user_message("word " * 1000)), Policy())
     narrow = chosen(ContextPolicy(limit=1000), plan=long)
     with pytest.raises(ContextOverflow) as raised:
         narrow.fit(long.messages, long.tools, None)
@@ -140,7 +140,7 @@ def test_the_window_may_be_made_to_count_as_smaller() -> None:
 def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
     result = tool_result("c0", "a line of many words\n" * 60_000)
     asked = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
-    long = draft(make_request(user_message("Hi"), asked, result), Policy())
+    long = plan_request(make_request(user_message("Hi"), asked, result), Policy())
     happened: list[str] = []
 
     async def other() -> None:
@@ -212,7 +212,7 @@ def test_a_backend_that_cannot_count_is_estimated() -> None:
     asyncio.run(scene())
 
 
-async def asked(backend: Backend, plan: Draft) -> list[ReplyEvent]:
+async def asked(backend: Backend, plan: RequestPlan) -> list[ReplyEvent]:
     async with aclosing(backend.ask(plan.question(), {})) as events:
         return await every(events)
 
@@ -251,8 +251,8 @@ def test_a_session_whose_beginning_changes_is_named_in_the_log(
     fitting.watch_prefix("m", drafted(2))
     assert caplog.messages == []
     request = make_request(user_message("Hi"), user_message("else"), *rounds(2))
-    fitting.watch_prefix("m", draft(request, Policy()))
-    fitting.watch_prefix("m", draft(make_request(user_message("Hi"), tools=()), Policy()))
+    fitting.watch_prefix("m", plan_request(request, Policy()))
+    fitting.watch_prefix("m", plan_request(make_request(user_message("Hi"), tools=()), Policy()))
     assert "broke at message 1" in caplog.messages[0]
     assert "broke at the tools" in caplog.messages[1]
 
@@ -273,10 +273,10 @@ def test_only_so_many_sessions_and_models_are_remembered(
     caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for number in range(300):
-        plan = draft(make_request(user_message(f"session {number}")), Policy())
+        plan = plan_request(make_request(user_message(f"session {number}")), Policy())
         fitting.watch_prefix("m", plan)
     changed = make_request(user_message("session 0"), tools=())
-    fitting.watch_prefix("m", draft(changed, Policy()))
+    fitting.watch_prefix("m", plan_request(changed, Policy()))
     assert caplog.messages == []
     for number in range(100):
         assert fitting.learning(f"model {number}").name == "scripted"

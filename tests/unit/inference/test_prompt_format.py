@@ -5,7 +5,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.guardrails.injection.registry import CONVENTIONS
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.traits import Template
-from proxy.inference.wording import Worded, Wording
+from proxy.inference.prompt_format import FormattedPrompt, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER
 
 RESPOND = respond_tool(())
@@ -18,21 +18,21 @@ NUDGE = (user_message("Go on."),)
 
 
 def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
-    wording = Wording((WEATHER, CLOCK), RESPOND)
-    assert wording.word(HISTORY) == Worded(HISTORY, (WEATHER, CLOCK, RESPOND))
-    assert wording.offered == (WEATHER, CLOCK, RESPOND)
-    assert Wording((WEATHER,)).word(HISTORY) == Worded(HISTORY, (WEATHER,))
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
+    assert prompt_format.apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER, CLOCK, RESPOND))
+    assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
+    assert PromptFormat((WEATHER,)).word(HISTORY) == FormattedPrompt(HISTORY, (WEATHER,))
 
 
 def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
-    worded = Wording((CLOCK,), template=Template(alternates=True)).word((*HISTORY[:1], *NUDGE))
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).word((*HISTORY[:1], *NUDGE))
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
-    worded = Wording((WEATHER, CLOCK), RESPOND, told).word(HISTORY)
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).word(HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
@@ -44,6 +44,9 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
-    wording = Wording((WEATHER, CLOCK), RESPOND, told)
-    before, after = wording.word(HISTORY).messages, wording.word(HISTORY + NUDGE).messages
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
+    before, after = (
+        prompt_format.apply(HISTORY).messages,
+        prompt_format.apply(HISTORY + NUDGE).messages,
+    )
     assert after[: len(before)] == before

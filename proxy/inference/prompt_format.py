@@ -15,7 +15,7 @@ from proxy.guardrails.traits import Template
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
-class Worded(msgspec.Struct, frozen=True):
+class FormattedPrompt(msgspec.Struct, frozen=True):
     """What is sent of a conversation; `omits` names the fields that went into the messages."""
 
     messages: tuple[Message, ...]
@@ -23,7 +23,7 @@ class Worded(msgspec.Struct, frozen=True):
     omits: frozenset[str] = frozenset()
 
 
-class Wording(msgspec.Struct, frozen=True):
+class PromptFormat(msgspec.Struct, frozen=True):
     """The client's own `tools`, and `respond` if it is offered.
 
     With a `convention` they, their calls and their results are described in the prompt; without
@@ -40,12 +40,12 @@ class Wording(msgspec.Struct, frozen=True):
         """All tools that the model is told of, the synthetic one last."""
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
-    def word(self, messages: tuple[Message, ...]) -> Worded:
+    def apply(self, messages: tuple[Message, ...]) -> FormattedPrompt:
         """Word a conversation."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
-            return Worded(messages, self.offered)
+            return FormattedPrompt(messages, self.offered)
         described = describe_in_prompt(
             messages,
             self.tools,
@@ -53,4 +53,4 @@ class Wording(msgspec.Struct, frozen=True):
             convention=self.convention,
             template=self.template,
         )
-        return Worded(described, (), _TOOL_FIELDS)
+        return FormattedPrompt(described, (), _TOOL_FIELDS)
