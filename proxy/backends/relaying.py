@@ -43,5 +43,5 @@ async def relayed(connection: BackendClient, passage: Passage, headers: dict[str
 
 def _discreet(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
-    is_complaint = any(member in lines for member in _MEMBERS_OF_ERRORS)
-    return confidential.out_of(lines) if is_complaint else lines
+    is_violation = any(member in lines for member in _MEMBERS_OF_ERRORS)
+    return confidential.out_of(lines) if is_violation else lines

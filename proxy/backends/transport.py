@@ -138,7 +138,7 @@ class _ArrivingByHttpx:
 class Answer:
     """A backend's response, of which the body is still arriving.
 
-    What is `confidential` is taken out of complaints, which may quote what the backend was sent.
+    What is `confidential` is taken out of violations, which may quote what the backend was sent.
     """
 
     def __init__(

@@ -86,9 +86,9 @@ def wrong_tool(name: str, offer: Offer) -> str:
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
-def invalid_arguments(complaints: Sequence[str]) -> str:
+def invalid_arguments(violations: Sequence[str]) -> str:
     """Describe arguments that violate the tool's schema."""
-    return f"Invalid arguments: {'; '.join(complaints)}. Call the tool again with valid arguments."
+    return f"Invalid arguments: {'; '.join(violations)}. Call the tool again with valid arguments."
 
 
 def looping(name: str, times: int) -> str:

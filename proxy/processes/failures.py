@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # What llama.cpp writes in each case, and what it means for whoever wanted the server. All these
-# failures exit with 1, so the words are the only thing that tells them apart. Several complaints
+# failures exit with 1, so the words are the only thing that tells them apart. Several violations
 # follow one another: the first in this order is the cause.
 _MEANINGS = (
     (
@@ -116,7 +116,7 @@ def _known_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_words(log_lines: Sequence[str]) -> str:
-    """Find the complaint: behind it a crashing program often lists where it was."""
+    """Find the violation: behind it a crashing program often lists where it was."""
     for line in reversed(log_lines[-_AT_THE_END:]):
         if any(word in line.lower() for word in _COMPLAINTS):
             return line

@@ -53,9 +53,9 @@ def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]
 def test_the_demonstration_shows_every_request_and_counts_what_was_usable(tmp_path: Path) -> None:
     environment = {"TMPDIR": str(tmp_path), "COLUMNS": "120"}
     with temper("demo", "--once", "--port", "0", **environment) as process:
-        printed, complaints = process.communicate()
-    assert process.returncode == 0, complaints
-    assert complaints == ""
+        printed, violations = process.communicate()
+    assert process.returncode == 0, violations
+    assert violations == ""
     assert printed.count(f"\n{BETWEEN_ROWS}") + 1 == len(SCENARIOS)
     table = printed[printed.index(ROOF) : printed.index(FLOOR)]
     cells = [line.split("│") for line in table.splitlines() if line.startswith("│")]
@@ -77,13 +77,13 @@ def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: P
         assert processes_with(str(tmp_path)) != []
 
         process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate()
+        _, violations = process.communicate()
     assert called(plain) == ("get_weather", {"city": "Lyon"})
     assert '"name":"get_weather"' in stream
     assert "Oslo" in stream
     assert stream.rstrip().endswith("data: [DONE]")
     assert message(text) == {"role": "assistant", "content": SCRIPTS["Is it raining in Rome?"]}
-    assert (process.returncode, complaints) == (0, "")
+    assert (process.returncode, violations) == (0, "")
     assert processes_with(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -96,8 +96,8 @@ def test_a_signal_before_the_end_leaves_nothing_behind(
         assert process.stdout is not None
         assert process.stdout.readline()
         process.send_signal(number)
-        _, complaints = process.communicate()
-    assert (process.returncode, complaints) == (130, "")
+        _, violations = process.communicate()
+    assert (process.returncode, violations) == (130, "")
     assert processes_with(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 

@@ -14,7 +14,7 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     key, bundle = llama_server.api_key, tmp_path / "bundle.zip"
     flags = ("--backend-url", llama_server.base_url, "--bundle", str(bundle), "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=key) as doctor:
-        told, complaints = doctor.communicate()
+        told, violations = doctor.communicate()
     found = json.parse(told)
     assert isinstance(found, dict)
     checks = found["checks"]
@@ -22,8 +22,8 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     states = {str(one["check"]): one["status"] for one in checks if isinstance(one, dict)}
     assert set(states.values()) == {"ok"}, told
     assert len(states) >= CHECKS
-    assert doctor.returncode == 0, complaints
-    assert key not in told + complaints
+    assert doctor.returncode == 0, violations
+    assert key not in told + violations
     with zipfile.ZipFile(bundle) as archive:
         assert all(key.encode() not in archive.read(name) for name in archive.namelist())
 

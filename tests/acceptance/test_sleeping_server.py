@@ -91,11 +91,11 @@ def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
     until_asleep(sleeper, front)
     flags = ("--backend-url", sleeper.base_url, "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=sleeper.api_key) as doctor:
-        told, complaints = doctor.communicate()
+        told, violations = doctor.communicate()
     found = json.parse(told)
     assert isinstance(found, dict)
     checks = found["checks"]
     assert isinstance(checks, list)
     said = {one["check"]: one for one in checks if isinstance(one, dict)}
-    assert "loads its model for whoever asks" in str(said["readiness"]), complaints
+    assert "loads its model for whoever asks" in str(said["readiness"]), violations
     assert {one["status"] for one in said.values()} == {"ok"}

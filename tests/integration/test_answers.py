@@ -158,7 +158,7 @@ async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "complaint"),
+    ("bad", "violation"),
     [
         (calls("get_wether_now", PARIS), "is not a tool"),
         (calls("get_weather", '{"city": "Paris", "days": "soon"}'), "/days"),
@@ -167,14 +167,14 @@ async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
     ids=["name", "schema", "json"],
 )
 async def test_the_model_is_told_what_was_wrong_and_nothing_earlier_is_altered(
-    *, stream: bool, bad: bytes, complaint: str
+    *, stream: bool, bad: bytes, violation: str
 ) -> None:
     async with temper(bad, calls("get_weather", PARIS)) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.called, answer.report["outcome"]) == (CALLED, "retried")
     first, second = front.backend.questions
     assert second.messages[: len(first.messages)] == first.messages
-    assert complaint in second.messages[-1].decode()
+    assert violation in second.messages[-1].decode()
     assert second.raw["tools"] == first.raw["tools"]
     assert b'"name":"respond"' in first.tools[-1]
 

@@ -7,7 +7,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.facts import Dropped, Fact, Unchecked
 from proxy.guardrails.schemas.schema import TooLargeToExplain, UnusableSchema, compiled
-from proxy.guardrails.schemas.violations import TOO_LARGE, complaints
+from proxy.guardrails.schemas.violations import TOO_LARGE, violations
 
 _FENCE = "```"
 
@@ -45,7 +45,7 @@ def check_answer(written: str, schema: JsonSchema) -> CheckedAnswer:
     except TooLargeToExplain:
         return InvalidAnswer((TOO_LARGE.about("the answer"),))
     if errors:
-        return InvalidAnswer(tuple(one.about("the answer") for one in complaints(errors)))
+        return InvalidAnswer(tuple(one.about("the answer") for one in violations(errors)))
     unchecked = (Unchecked("the answer", usable.problem),) if usable.problem else ()
     return ValidAnswer(text if facts else written, (*facts, *unchecked))
 

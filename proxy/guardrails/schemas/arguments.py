@@ -21,12 +21,12 @@ from proxy.guardrails.schemas.schema import (
     compiled,
     pointer,
 )
-from proxy.guardrails.schemas.violations import TOO_LARGE, Complaint, complaints
+from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, violations
 
 __all__ = [
     "BrokenArguments",
     "CheckedArguments",
-    "Complaint",
+    "Violation",
     "InvalidArguments",
     "ValidArguments",
     "check",
@@ -52,7 +52,7 @@ class InvalidArguments(msgspec.Struct, frozen=True):
     """An object that violates the schema, coerced as far as possible."""
 
     value: JsonObject
-    complaints: tuple[Complaint, ...]
+    violations: tuple[Violation, ...]
     facts: tuple[Fact, ...] = ()
 
 
@@ -108,7 +108,7 @@ def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
     facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in coercion.paths))
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
-        return InvalidArguments(value, complaints(coercion.errors), facts)
+        return InvalidArguments(value, violations(coercion.errors), facts)
     return _valid(_Written(value), facts)
 
 

@@ -41,7 +41,7 @@ _EXPECTATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class Violation:
     """One defect: what was expected at `pointer`, and what stood there, None if that is obvious."""
 
     pointer: str
@@ -52,41 +52,41 @@ class Complaint:
         return self.about("the arguments")
 
     def about(self, whole: str) -> str:
-        """Write the complaint as a phrase; `whole` is what the empty pointer points to."""
+        """Write the violation as a phrase; `whole` is what the empty pointer points to."""
         place = self.pointer or whole
         return f"{place}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
 
 
-TOO_LARGE = Complaint("", "expected less at once: so much is wrong that it cannot be listed")
+TOO_LARGE = Violation("", "expected less at once: so much is wrong that it cannot be listed")
 
 
-def complaints(errors: Iterable[ValidationError]) -> tuple[Complaint, ...]:
+def violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
     """Describe the first few violations of a schema, beginning with what is missing."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
-    return tuple(islice(chain.from_iterable(map(_complaints, sorted_errors)), _MOST_COMPLAINTS))
+    return tuple(islice(chain.from_iterable(map(_violations, sorted_errors)), _MOST_COMPLAINTS))
 
 
-def _complaints(error: ValidationError, depth: int = 0) -> Iterator[Complaint]:
+def _violations(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
     place = tuple(error.instance_path)
     match error.kind:
         case Kind.Required(property=name):
-            yield _complaint((*place, name), "is required but missing")
+            yield _violation((*place, name), "is required but missing")
         case (
             Kind.AdditionalProperties(unexpected=names)
             | Kind.UnevaluatedProperties(unexpected=names)
         ):
             for name in names:
-                yield _complaint((*place, name), "is not a known parameter")
+                yield _violation((*place, name), "is not a known parameter")
         case Kind.PropertyNames(error=about_name):
-            yield _complaint((*place, str(about_name.instance)), _misnamed(about_name))
+            yield _violation((*place, str(about_name.instance)), _misnamed(about_name))
         case Kind.FalseSchema() if forbids_members(error):
-            yield _complaint(place, "expected no parameters at all")
+            yield _violation(place, "expected no parameters at all")
         case Kind.FalseSchema():
-            yield _complaint(place, "is not allowed")
+            yield _violation(place, "is not allowed")
         case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
             yield from _about_branches(error, branches, depth)
         case _:
-            yield _complaint(place, f"expected {_expected(error)}", _got(error))
+            yield _violation(place, f"expected {_expected(error)}", _got(error))
 
 
 def _misnamed(error: ValidationError) -> str:
@@ -95,16 +95,16 @@ def _misnamed(error: ValidationError) -> str:
 
 def _about_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
-) -> Iterator[Complaint]:
+) -> Iterator[Violation]:
     """Speak of the branch that was plainly meant, else of what would do instead."""
     place = tuple(error.instance_path)
     meant = [branch for branch in branches if not any(_is_other_type(one, place) for one in branch)]
     fewest = min(map(len, meant), default=0)
     closest = [branch for branch in meant if len(branch) == fewest]
     if len(closest) == 1 and depth < _DEEPEST_UNION:
-        yield from chain.from_iterable(_complaints(one, depth + 1) for one in closest[0])
+        yield from chain.from_iterable(_violations(one, depth + 1) for one in closest[0])
         return
-    yield _complaint(place, f"expected {_any_of(error, branches)}", _got(error))
+    yield _violation(place, f"expected {_any_of(error, branches)}", _got(error))
 
 
 def _is_other_type(error: ValidationError, place: Path) -> bool:
@@ -146,8 +146,8 @@ def _any_of(
     return _shortened(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
 
 
-def _complaint(place: Path, expected: str, got: str | None = None) -> Complaint:
-    return Complaint(_shortened(pointer(place), _LONGEST_POINTER), expected, got)
+def _violation(place: Path, expected: str, got: str | None = None) -> Violation:
+    return Violation(_shortened(pointer(place), _LONGEST_POINTER), expected, got)
 
 
 def _got(error: ValidationError) -> str:

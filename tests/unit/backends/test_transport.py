@@ -100,7 +100,7 @@ def test_only_where_no_connection_came_about_nothing_was_sent(kind: type[Excepti
     assert raised.value.is_unreached is (kind in (httpx.ConnectError, NotReached))
 
 
-def test_behind_the_head_a_complaint_means_that_the_rest_is_missing() -> None:
+def test_behind_the_head_a_violation_means_that_the_rest_is_missing() -> None:
     with pytest.raises(BackendUnavailable), translated_errors("http://host", mid_reply=True):
         raise NotHttp("no chunk")
 

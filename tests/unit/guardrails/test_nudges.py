@@ -75,7 +75,7 @@ def test_at_most_twenty_names_are_listed() -> None:
     assert "tool_20" not in text
 
 
-def test_complaints_are_listed() -> None:
+def test_violations_are_listed() -> None:
     assert "/a: bad; /b: worse" in nudges.invalid_arguments(["/a: bad", "/b: worse"])
 
 

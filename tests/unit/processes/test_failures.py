@@ -23,14 +23,14 @@ from proxy.processes.failures import explain_exit, explain_failure
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_a_known_complaint_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
+def test_a_known_violation_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
     cause = explain_failure(["loading model", line, "exiting"])
     assert meaning in cause.sentence
     assert cause.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
-def test_an_unknown_complaint_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
+def test_an_unknown_violation_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
     cause = explain_failure(lines)
     assert cause.sentence.startswith("ended before it was ready; its last words: ")
     assert cause.sentence.endswith("the dog ate it")

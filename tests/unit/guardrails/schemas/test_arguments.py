@@ -137,12 +137,12 @@ def test_a_value_nested_beyond_reason_is_broken() -> None:
     assert isinstance(check(WEATHER, '{"city":' * 5_000 + "1" + "}" * 5_000), BrokenArguments)
 
 
-def test_what_still_fails_becomes_complaints_beside_what_could_be_coerced() -> None:
+def test_what_still_fails_becomes_violations_beside_what_could_be_coerced() -> None:
     checked = check(WEATHER, '{"unit": "kelvin", "days": "3", "when": 1}')
     assert isinstance(checked, InvalidArguments)
     assert checked.value == {"unit": "kelvin", "days": 3, "when": 1}
     assert checked.facts == (Coerced("get_weather", "/days"),)
-    assert [str(complaint) for complaint in checked.complaints] == [
+    assert [str(violation) for violation in checked.violations] == [
         "/city: is required but missing",
         '/unit: expected one of "c", "f", got "kelvin"',
         "/when: is not a known parameter",
@@ -199,7 +199,7 @@ def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_s
     least: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d6"}}}
     refused = check(Tool("odd", least, b""), '{"a": "x"}')
     assert isinstance(refused, InvalidArguments)
-    assert [str(one) for one in refused.complaints] == ['/a: expected integer, got "x"']
+    assert [str(one) for one in refused.violations] == ['/a: expected integer, got "x"']
     assert check(Tool("odd", fewer, b""), '{"a": 1}') == ValidArguments('{"a": 1}', {"a": 1})
     two: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d2"}}}
     coerced = check(Tool("odd", two, b""), '{"a": "1"}')
@@ -240,7 +240,7 @@ def test_arguments_with_too_many_defects_are_refused_in_one_sentence(numbers: Js
     checked = check(tool, json.dump_text({"numbers": numbers}))
     assert isinstance(checked, InvalidArguments)
     assert checked.value == {"numbers": numbers}
-    assert [complaint.expected.partition(":")[0] for complaint in checked.complaints] == [
+    assert [violation.expected.partition(":")[0] for violation in checked.violations] == [
         "expected less at once"
     ]
 
@@ -266,8 +266,8 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
             assert json.parse(result) == value
             assert judge.is_valid(value)
             assert (result == text and not facts) == judge.is_valid(instance)
-        case InvalidArguments(value, complaints):
-            assert complaints
+        case InvalidArguments(value, violations):
+            assert violations
             assert not judge.is_valid(value)
         case BrokenArguments():
             pytest.fail("an object is not broken")

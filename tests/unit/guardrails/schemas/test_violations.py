@@ -7,12 +7,12 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.schemas.schema import compiled
-from proxy.guardrails.schemas.violations import Complaint, complaints
+from proxy.guardrails.schemas.violations import Violation, violations
 
 
 def said(schema: JsonObject, value: JsonValue) -> list[str]:
     errors = compiled(schema).errors(value)
-    return [str(complaint) for complaint in complaints(errors)]
+    return [str(violation) for violation in violations(errors)]
 
 
 def forms(*schemas: JsonValue) -> JsonObject:
@@ -84,17 +84,17 @@ def test_what_is_missing_is_said_first_and_no_more_than_five_things() -> None:
 
 
 def test_long_things_are_shortened() -> None:
-    (complaint,) = said({"enum": [str(number) for number in range(30)]}, "x" * 500)
-    assert '"19", ..., got "xxx' in complaint
-    assert complaint.endswith("x...")
-    assert len(complaint) < 300
-    (complaint,) = said(CLOSED, {"n" * 500: 1})
-    assert len(complaint) < 200
+    (violation,) = said({"enum": [str(number) for number in range(30)]}, "x" * 500)
+    assert '"19", ..., got "xxx' in violation
+    assert violation.endswith("x...")
+    assert len(violation) < 300
+    (violation,) = said(CLOSED, {"n" * 500: 1})
+    assert len(violation) < 200
 
 
-def test_a_complaint_shows_what_stood_there() -> None:
-    assert str(Complaint("/a", "expected null", "1")) == "/a: expected null, got 1"
-    assert str(Complaint("", "is wrong")) == "the arguments: is wrong"
+def test_a_violation_shows_what_stood_there() -> None:
+    assert str(Violation("/a", "expected null", "1")) == "/a: expected null, got 1"
+    assert str(Violation("", "is wrong")) == "the arguments: is wrong"
 
 
 # What a validator says of each kind: a schema, and a value that violates it in this way.
@@ -137,8 +137,8 @@ def test_every_kind_of_violation_has_words(kind: str) -> None:
     schema, value = KINDS[kind]
     (error,) = compiled({"properties": {"a": schema}}).errors({"a": value})
     assert type(error.kind).__name__ == kind
-    (complaint,) = complaints([error])
-    assert complaint.pointer.startswith("/a")
+    (violation,) = violations([error])
+    assert violation.pointer.startswith("/a")
 
 
 def test_no_kind_of_violation_is_forgotten() -> None:
@@ -198,4 +198,4 @@ def test_unions_are_described_to_a_certain_depth() -> None:
 def test_what_json_cannot_write_is_described_all_the_same() -> None:
     (source,) = compiled({"const": 1}).errors(2)
     error = ValidationError("", "", [], ["a"], [], source.kind, "\ud800")
-    assert str(*complaints([error])) == "/a: expected 1, got what JSON cannot write"
+    assert str(*violations([error])) == "/a: expected 1, got what JSON cannot write"
