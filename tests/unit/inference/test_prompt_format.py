@@ -21,18 +21,18 @@ def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
     assert prompt_format.apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER, CLOCK, RESPOND))
     assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
-    assert PromptFormat((WEATHER,)).word(HISTORY) == FormattedPrompt(HISTORY, (WEATHER,))
+    assert PromptFormat((WEATHER,)).apply(HISTORY) == FormattedPrompt(HISTORY, (WEATHER,))
 
 
 def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
-    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).word((*HISTORY[:1], *NUDGE))
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).apply((*HISTORY[:1], *NUDGE))
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
-    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).word(HISTORY)
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).apply(HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
