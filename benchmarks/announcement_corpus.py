@@ -6,5 +6,5 @@ from proxy.guardrails import announcement
 
 
 def announces(text: str, tools: Sequence[str], after_tool_result: bool) -> bool:  # noqa: FBT001
-    """Tell whether a reply announces an act, as the scorer asks for it."""
+    """Return whether a reply announces an act, as the scorer asks for it."""
     return announcement.announces(text, tools, after_result=after_tool_result)

@@ -47,7 +47,7 @@ def _draw_run(axes: "Axes", run: Run, window: int) -> None:
     cached = [turn.cached for turn in run.turns]
     read = [turn.prompt - turn.cached for turn in run.turns]
     axes.bar(steps, cached, width=1.0, color=_CACHED, label="from cache")
-    axes.bar(steps, read, width=1.0, bottom=cached, color=_READ, label="read anew")
+    axes.bar(steps, read, width=1.0, bottom=cached, color=_READ, label="read again")
     axes.axhline(window, color=_CUT, linewidth=0.8, label="window")
     broken = [turn.step for turn in run.turns if turn.is_broken]
     axes.plot(

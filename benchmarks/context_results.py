@@ -17,7 +17,7 @@ _FEW = 5
 class TurnFound:
     """One turn: `prompt` and `cached` as the server counted, `estimate` and `client` as Temper did.
 
-    `is_over` tells that prompt and answer together would not fit into the window. `counting_ms`
+    `is_over` reports that prompt and answer together would not fit into the window. `counting_ms`
     of the `added_ms` went into questions to the server about tokens. `facts` are those of the
     planted ones that the prompt as it was sent still holds.
     """

@@ -163,7 +163,7 @@ class BackendFailed(TemperError):
 class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
-    One that `is_managed` is a server of ours; it is there again in `retry_after` seconds, or stays
+    One that `is_managed` is a managed server; it is there again in `retry_after` seconds, or stays
     down where that is None. Nothing was sent to one that `is_unreached`.
     """
 

@@ -117,9 +117,9 @@ class Compacted(msgspec.Struct, frozen=True):
 
     `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
     `window` of so many. `cleared` results stand shortened in it, `folded` groups and turns only in
-    the digest. `epoch` counts the cuts so far; `is_new` tells that this request made the last one.
-    `answer` is what is left of the window for the answer where that is less than was to be kept,
-    because nothing more could be shortened; None where enough is left.
+    the digest. `epoch` counts the cuts so far; `is_new` reports that this request made the last
+    one. `answer` is what is left of the window for the answer where that is less than was to be
+    kept, because nothing more could be shortened; None where enough is left.
     """
 
     tier: int

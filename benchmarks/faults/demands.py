@@ -59,7 +59,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw; `problem` tells what was wrong with the form of it, or with the way.
+    """What a client saw; `problem` reports what was wrong with the form of it, or with the way.
 
     `report` holds what Temper says about its answer.
     """
@@ -138,7 +138,7 @@ def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
 
 
 def _begins(demand: Demand, seen: str, text: str) -> bool:
-    """Tell whether what was seen is the beginning of a text, or of one that is repeated."""
+    """Return whether what was seen is the beginning of a text, or of one that is repeated."""
     if demand.is_endless:
         text *= len(seen) // len(text) + 1
     return text.startswith(seen)

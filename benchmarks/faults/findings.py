@@ -152,7 +152,7 @@ def _judged(told: str, *, is_good: bool) -> str:
 
 
 def _faults(findings: Findings) -> Iterator[str]:
-    yield "## What became of each fault"
+    yield "## What happened to each fault"
     yield ""
     yield "| | requests | answers | errors | error events | left | lost |"
     yield "|---|---|---|---|---|---|---|"

@@ -48,10 +48,10 @@ def flatness(values: Sequence[float], most: float) -> Flatness | None:
 
 
 def of_memory(samples: Sequence[Sample]) -> Flatness | None:
-    """Tell whether memory stayed flat."""
+    """Return whether memory stayed flat."""
     return flatness([one.memory_mb for one in samples], MOST_MEMORY_MB)
 
 
 def of_descriptors(samples: Sequence[Sample]) -> Flatness | None:
-    """Tell whether the number of open descriptors stayed flat, but for requests under way."""
+    """Return whether the number of open descriptors stayed flat, but for requests under way."""
     return flatness([one.descriptors for one in samples], MOST_DESCRIPTORS)

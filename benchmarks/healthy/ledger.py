@@ -27,7 +27,7 @@ class Ledger:
         return asked, is_again
 
     def handed_out(self) -> bytes:
-        """Write what was asked, and begin anew."""
+        """Write what was asked, and start over."""
         told = msgspec.json.encode(self._asked)
         self._asked, self._ids = [], set()
         return told

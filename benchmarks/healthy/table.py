@@ -1,4 +1,4 @@
-"""What became of healthy replies, as Markdown: what was added to them, what was changed."""
+"""What happened to healthy replies, as Markdown: what was added to them, what was changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias

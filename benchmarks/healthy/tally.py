@@ -1,4 +1,4 @@
-"""What became of healthy replies: how many were changed, how much later they came. Pure."""
+"""What happened to healthy replies: how many were changed, how much later they came. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -23,7 +23,7 @@ class Goal:
     is_least: bool = False
 
     def is_met(self, value: float) -> bool:
-        """Tell whether a value is good enough."""
+        """Return whether a value is good enough."""
         return value >= self.bound if self.is_least else value <= self.bound
 
 

@@ -85,7 +85,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether a variable would change how Temper behaves."""
+    """Return whether a variable would change how Temper behaves."""
     return name.startswith("TEMPER_")
 
 

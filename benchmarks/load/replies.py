@@ -1,6 +1,6 @@
 """What the mock backend says, in the chunks of a llama-server: pure, and rendered only once.
 
-A mark in a message tells how to answer: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short
+A mark in a message reports how to answer: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short
 call of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
 """
 

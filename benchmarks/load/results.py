@@ -29,7 +29,7 @@ class Machine:
 class Results:
     """Everything about one run; `rounds` holds scenario -> candidate -> one entry a round.
 
-    `absent` tells why a peer is missing, `problems` what went wrong in a scenario.
+    `absent` reports why a peer is missing, `problems` what went wrong in a scenario.
     """
 
     date: str

@@ -78,7 +78,7 @@ class Scenario:
             return runner.run(self.measure(subject, size))
 
     def concerns(self, candidate: str) -> bool:
-        """Tell whether a candidate takes part."""
+        """Return whether a candidate takes part."""
         return candidate not in self.left_out and (not self.only or candidate in self.only)
 
 

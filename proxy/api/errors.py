@@ -119,7 +119,7 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
 
 
 def _recovery(error: errors.BackendUnavailable) -> Problem:
-    """Say when a server of ours is there again; no client can do anything about one that is not."""
+    """Say when a managed server is there again; no client can do anything about one that is not."""
     later = error.retry_after
     headers = _NO_RETRY if later is None else {"retry-after": str(later)}
     return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)

@@ -207,7 +207,7 @@ class Exchange:
         return rest
 
     async def _shorten(self, overflow: ContextOverflow) -> bool:
-        """Begin anew with a shorter prompt; tells whether anything was left to give up.
+        """Start over with a shorter prompt; reports whether anything was left to give up.
 
         It is too late once a client that streams has seen a part of an answer.
         """
@@ -238,7 +238,7 @@ class Exchange:
         try:
             async with within(self._timeouts.deadline, self._backend.name):
                 async for batch in batches:
-                    # a turn that was begun anew, with a shorter prompt, starts once more
+                    # a turn that was restarted, with a shorter prompt, starts once more
                     if builder is None or isinstance(batch[0], ReplyStarted):
                         builder = self._answering.builder(batch[0])
                     for event in batch:

@@ -52,7 +52,7 @@ class Access:
         return found[0] if found else None
 
     def is_called_rightly(self, host: str) -> bool:
-        """Tell whether a Host header names this server."""
+        """Return whether a Host header names this server."""
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
 

@@ -161,7 +161,7 @@ async def serving(
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves signals to us and tells when it is ready.
+    """A uvicorn that leaves signals to us and reports when it is ready.
 
     uvicorn raises a signal again when it has ended, which would kill this process before the
     model's server is stopped.

@@ -62,7 +62,7 @@ class StreamTimeouts:
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
-    """Do some work, but cancel it as soon as the client has gone; tells whether it was done.
+    """Do some work, but cancel it as soon as the client has gone; reports whether it was done.
 
     The request's body must have been read before.
     """

@@ -27,7 +27,7 @@ from proxy.errors import BackendFailed, BackendRefused
 
 logger = logging.getLogger(__name__)
 
-# An engine may be started anew with what it lacked; asking for it again costs one refusal.
+# An engine may be started again with what it lacked; asking for it again costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
 
@@ -119,7 +119,7 @@ class AdaptiveEngine:
         return known
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         return await self._engine.health()
 
     async def _catalogue(self, path: str) -> tuple[Model, ...]:

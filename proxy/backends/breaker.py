@@ -40,7 +40,7 @@ class Breaker:
         return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
 
     def allows(self, now: float) -> bool:
-        """Tell whether a request may be put."""
+        """Return whether a request may be put."""
         match self.state(now):
             case BreakerState.CLOSED:
                 return True

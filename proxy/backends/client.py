@@ -40,7 +40,7 @@ class Description:
     `names` are all that the model goes by, `architecture` is GGUF's word for its kind, `template`
     its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
     on at once, `window` the tokens that one of them has room for, prompt and answer together; None
-    where nobody knows. `takes_tools` tells whether tools can be offered to it as such, None where
+    where nobody knows. `takes_tools` reports whether tools can be offered to it as such, None where
     only the template tells. `senses` are what it takes beside text, "vision" or "audio". With
     `is_provisional` there may be more to know in a moment. Its `identity` tells it from the other
     models of the backend, where that is not its first name.
@@ -112,4 +112,4 @@ class Backend(Protocol):
         """Tell what it knows of the model that a request names; never raises."""
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""

@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
     def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
         """Offer what comes to an outlet whenever somebody waits for more, and for nothing else.
 
-        It tells whether it takes that, and then has `idle` seconds to wait for what follows.
+        It reports whether it takes that, and then has `idle` seconds to wait for what follows.
         """
         self._outlet, self._idle = outlet, idle
 

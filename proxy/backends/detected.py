@@ -95,7 +95,7 @@ class DetectedBackend:
         return await adapter.describe(model)
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         try:
             adapter = await self._known()
         except BackendFailed:

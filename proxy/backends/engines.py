@@ -17,7 +17,7 @@ class Engine:
 
     It says one of `owners` as `owned_by` in its list of models. Its entry for a model holds the
     window in tokens in the first of `window_fields`. `catalogue` is a path under which it lists
-    its models more exactly. `tokenizes` tells whether `/tokenize` takes a chat with tools. It
+    its models more exactly. `tokenizes` reports whether `/tokenize` takes a chat with tools. It
     never has what it `lacks`.
     """
 

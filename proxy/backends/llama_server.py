@@ -123,7 +123,7 @@ class LlamaServer:
                 return
 
     async def _loads_until(self, deadline: float) -> bool:
-        """Wait while the model is being loaded; tells whether it is worth asking again."""
+        """Wait while the model is being loaded; reports whether it is worth asking again."""
         while asyncio.get_running_loop().time() < deadline:
             if await self.health() is not Health.LOADING:
                 return True
@@ -170,7 +170,7 @@ class LlamaServer:
         return self._served
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         match await self._engine.probe(HEALTH):
             case 200:
                 return Health.READY
@@ -255,7 +255,7 @@ def _blamed_field(refusal: BackendRefused) -> str | None:
 
 
 def _is_parse_failure(refusal: BackendRefused) -> bool:
-    """Tell whether the server's own parser could not read what the model wrote.
+    """Return whether the server's own parser could not read what the model wrote.
 
     There is no code for it, so the wording counts here. Build 11669 says
     {"error":{"code":500,"message":"The model produced output that does not match the expected

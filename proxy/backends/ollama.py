@@ -159,7 +159,7 @@ class Ollama:
         )
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         try:
             answer = await self._connection.get(VERSION, patience=HEALTH_PATIENCE)
         except BackendFailed:
@@ -173,7 +173,7 @@ class Ollama:
         return name
 
     def _needs_words(self, question: Question, name: str, shown: Shown | None) -> bool:
-        """Tell whether the tools have to be described in the prompt."""
+        """Return whether the tools have to be described in the prompt."""
         is_toolless = name in self._toolless or (shown is not None and shown.can("tools") is False)
         is_raw = question.parsing is Parsing.OURS and not _has_form(question)
         return is_toolless or is_raw
@@ -272,7 +272,7 @@ def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:
 
 
 def _has_form(question: Question) -> bool:
-    """Tell whether the whole reply is bound to a form, so that no parser finds a call in it."""
+    """Return whether the whole reply is bound to a form, so that no parser finds a call in it."""
     if question.schema is not None:
         return True
     return "response_format" in question.request.fields.keys() - question.omits

@@ -49,7 +49,7 @@ class Shown:
     fitting: int | None = None
 
     def can(self, capability: str) -> bool | None:
-        """Tell whether it has a capability, None where nobody knows."""
+        """Return whether it has a capability, None where nobody knows."""
         return None if self.capabilities is None else capability in self.capabilities
 
 

@@ -14,16 +14,16 @@ _UNREADABLE = (
 
 
 def lacks_tools(refusal: BackendRefused) -> bool:
-    """Tell whether the template of the model cannot describe tools."""
+    """Return whether the template of the model cannot describe tools."""
     return refusal.status == 400 and "does not support tools" in refusal.message
 
 
 def lacks_thinking(refusal: BackendRefused) -> bool:
-    """Tell whether the model cannot think, or not as much as was asked for."""
+    """Return whether the model cannot think, or not as much as was asked for."""
     wordings = ("does not support thinking", "think value")
     return refusal.status == 400 and any(one in refusal.message for one in wordings)
 
 
 def is_unreadable(refusal: BackendRefused) -> bool:
-    """Tell whether a parser could not read what the model wrote, so that it is lost."""
+    """Return whether a parser could not read what the model wrote, so that it is lost."""
     return refusal.status == 500 and any(one in refusal.message for one in _UNREADABLE)

@@ -109,7 +109,7 @@ class OpenAICompatible:
         return Description(names_among(served, model))
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises.
+        """Return whether it can answer now; never raises.
 
         A list of models that is refused or missing does not keep a client with a key of its own
         from getting an answer.
@@ -175,7 +175,7 @@ def _divert(answer: Answer, reading: ReplyReading, outlet: Outlet | None) -> Non
 
 
 def _handed_on(reading: ReplyReading, outlet: Outlet, chunk: bytes) -> bool:
-    """Hand a chunk on; tells whether there was nothing else in it, and it was taken."""
+    """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
     parts = reading.like_before(chunk)
     return bool(parts) and outlet(cast("list[ReplyEvent]", parts))
 

@@ -299,7 +299,7 @@ def _is_its_fault(error: BackendFailed) -> bool:
 
 
 def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
-    """Tell whether another server could do better; long silence is not waited for twice."""
+    """Return whether another server could do better; long silence is not waited for twice."""
     if isinstance(error, BackendRefused):
         return error.status in _BROKEN or error.status == _BUSY
     return isinstance(error, BackendUnavailable | BackendSpokeNonsense)

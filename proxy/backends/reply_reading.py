@@ -17,7 +17,7 @@ _LONGEST_REST = 64 * 1024
 
 @dataclass(slots=True)
 class ReplyReading:
-    """Reads one reply; `has_begun` tells whether anything in it made sense.
+    """Reads one reply; `has_begun` reports whether anything in it made sense.
 
     `beginning` is what came first, for a look at what made none.
     Both methods append to the `parts` that they are given, and raise ValueError for what is no
@@ -94,7 +94,7 @@ class ReplyReading:
         return end + len(END_OF_EVENT)
 
     def _can_wait(self, piece: bytes, start: int) -> bool:
-        """Tell whether the beginning of an event may be kept until there is more of it."""
+        """Return whether the beginning of an event may be kept until there is more of it."""
         is_short = len(piece) - start < _LONGEST_REST
         return is_short and self._events.is_between and b"\r" not in piece[start:]
 

@@ -188,7 +188,7 @@ class Answer:
         return chunk
 
     def divert(self, outlet: Callable[[bytes], bool]) -> None:
-        """Offer what comes to an outlet first, which tells whether it takes it."""
+        """Offer what comes to an outlet first, which reports whether it takes it."""
 
         def take(chunk: bytes) -> bool:
             received = self._received + len(chunk)

@@ -52,5 +52,5 @@ class BackendWrapper:
         return await self._backend.describe(model)
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         return await self._backend.health()

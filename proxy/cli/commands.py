@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Work: TypeAlias = Coroutine[None, None, bool]
-"""What a command does in the event loop; tells whether it was done."""
+"""What a command does in the event loop; reports whether it was done."""
 
 _READINESS_SECONDS = 30.0
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
@@ -88,7 +88,7 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 def examine_servers(
     settings: Settings, bundle: Path | None, places: tuple[str, ...], *, as_json: bool
 ) -> Work:
-    """Print each finding as it is made; tells whether none is a failure.
+    """Print each finding as it is made; reports whether none is a failure.
 
     Where nothing is named, a server is looked for.
     """

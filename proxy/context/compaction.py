@@ -92,7 +92,7 @@ class NoCompaction:
 
 
 class Reported:
-    """Counts and tells what a strategy would have done, and sends every message as it came."""
+    """Counts and reports what a strategy would have done, and sends every message as it came."""
 
     def __init__(self, strategy: Compaction) -> None:
         self._strategy = strategy

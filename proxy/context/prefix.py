@@ -17,7 +17,7 @@ _OPENING = 4_000  # characters of a system message that are remembered
 _AROUND = 24
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
-    (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made anew"),
+    (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made again"),
     (re.compile(r"\d"), "a number that counts"),
 )
 

@@ -127,7 +127,7 @@ class Replay:
         return any(call.name in self._rules.never_clear for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
-        """Tell whether a unit must stay for now."""
+        """Return whether a unit must stay for now."""
         if unit.is_group:
             return unit.number >= self._grouping.groups - self._rules.recent
         return unit.places[0] == self._last_user
@@ -214,7 +214,7 @@ class Replay:
         return has_trimmed
 
     def _halve(self, result: Result, wanted: int) -> bool:
-        """Keep both ends of a result, in about so many tokens; tells whether that is less."""
+        """Keep both ends of a result, in about so many tokens; reports whether that is less."""
         limit = wanted - self._counts.overhead
         share = limit / self._counts.of(result.message)
         text = head_and_tail(result.message.text, limit, share)

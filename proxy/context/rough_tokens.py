@@ -37,7 +37,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def is_within(text: str, limit: int) -> bool:
-    """Tell whether a text has at most `limit` tokens; no more of it is looked at."""
+    """Return whether a text has at most `limit` tokens; no more of it is looked at."""
     if len(text) <= limit:
         return True
     end = _end(text, limit)

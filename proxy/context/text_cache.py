@@ -1,6 +1,6 @@
 """What was written in place of old messages, kept by what it stands for: every turn needs it again.
 
-Nothing is decided here. What is forgotten is written anew, with the same words.
+Nothing is decided here. What is forgotten is rewritten, with the same words.
 """
 
 from collections import OrderedDict

@@ -99,7 +99,7 @@ class TokenBook:
         return REQUEST + self._rate.tokens(self._scales.weigh_tools(tools))
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
-        """Tell whether a total has taught what a prompt with these tools holds."""
+        """Return whether a total has taught what a prompt with these tools holds."""
         return self._constants.fixed(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
@@ -141,7 +141,7 @@ class TokenBook:
     def calibrate(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
-        If all of it was counted before, it tells what the template adds; if little was, how many
+        If all of it was counted before, it reports what the template adds; if little was, how many
         bytes a token has. In between, what was guessed wrong would be blamed on the template.
         """
         key = key_of_tools(tools)

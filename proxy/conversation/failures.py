@@ -1,4 +1,4 @@
-"""How the result of a tool tells that the tool has failed."""
+"""How the result of a tool reports that the tool has failed."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -10,7 +10,7 @@ _KEYS = ("isError", "is_error")
 
 
 def has_failed(result: str) -> bool:
-    """Tell whether a result reports a failure, in the ways in which tools commonly do."""
+    """Return whether a result reports a failure, in the ways in which tools commonly do."""
     text = result.lstrip()
     if not text.startswith("{"):
         return text[:_LONGEST_WORD].casefold().startswith(_WORDS)

@@ -100,7 +100,7 @@ ReplyEvent: TypeAlias = (
     | ToolCalled
 )
 
-# Takes content as soon as it has come, past all who wait for it; tells whether it took it.
+# Takes content as soon as it has come, past all who wait for it; reports whether it took it.
 Outlet: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 

@@ -18,13 +18,13 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 class Request(msgspec.Struct, frozen=True):
     """A chat request.
 
-    `fields` holds every top-level member of the client's JSON object, in the client's order, as
-    the exact bytes it was written in; the typed attributes are views of some of them.
-    `max_tokens` counts tokens; `stop_strings` tells whether the client set any. `answer_schema` is
-    the JSON schema that an answer has to satisfy, None where any text will do. `answer_reserve` is
-    what of the window is kept free for the answer where that is not `max_tokens`, because this is a
-    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
-    that may be called; None for all.
+    `fields` holds every top-level member of the client's JSON object, in the client's order, as the
+    exact bytes it was written in; the typed attributes are views of some of them. `max_tokens`
+    counts tokens; `stop_strings` reports whether the client set any. `answer_schema` is the JSON
+    schema that an answer has to satisfy, None where any text will do. `answer_reserve` is what of
+    the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
+    and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
+    be called; None for all.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Question(msgspec.Struct, frozen=True):
     `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces
     them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
-    `resets_cache` forbids continuing from a cached prompt, `calls_singly` tells that the model is
+    `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
     not made for several calls in one reply. Content may go to the `outlet` as soon as it
     comes; whoever has to see all of a reply asks without one.
     """

@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One request and what became of it, without Temper and with it."""
+    """One request and what happened to it, without Temper and with it."""
 
     scenario: Scenario
     without: Answer

@@ -51,7 +51,7 @@ async def demonstrate(
 ) -> bool:
     """Ask everything twice, then serve on until a signal ends it.
 
-    A taken `port` is replaced by a free one. Tells whether all was asked before a signal came.
+    A taken `port` is replaced by a free one. Reports whether all was asked before a signal came.
     Raises `ProcessFailed` kinds of errors, also where the `embedded` extra is missing.
     """
     check_libraries(_LIBRARIES)

@@ -8,7 +8,7 @@ those who read.
 - Text alone is one string, its blocks are lines of it; beside a picture or a sound all is parts.
 - What the system says amid the conversation goes into the message of the user or the tool before
   it, as a reminder; behind a message of the assistant it becomes a message of the user.
-- The result of a failed call begins with "Error: " unless it tells that it failed.
+- The result of a failed call begins with "Error: " unless it reports that it failed.
 - Thoughts are replayed if they are ours or nobody's; those that another model signed are not.
 """
 
@@ -230,5 +230,5 @@ def sign(thought: str) -> str:
 
 
 def is_replayed(thought: str, signature: str) -> bool:
-    """Tell whether a thought goes back to the model: it is ours, or nobody has signed it."""
+    """Return whether a thought goes back to the model: it is ours, or nobody has signed it."""
     return not signature or signature == sign(thought)

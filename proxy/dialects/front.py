@@ -189,7 +189,7 @@ class Front(Protocol):
         """Read a request of which only the tokens are asked for; raises as `decode` does."""
 
     def counted(self, tokens: int) -> bytes:
-        """Return the body that tells how many tokens a request has."""
+        """Return the body that reports how many tokens a request has."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that came before anything was sent."""

@@ -48,12 +48,12 @@ async def forced_call(target: Target) -> Finding:
     if not isinstance(call, dict):
         return wrong(
             f"no valid call came of {attempts} attempts",
-            "is it a model for tools? 'temper models' tells what was recognised",
+            "is it a model for tools? 'temper models' reports what was recognised",
         )
     if attempts != "1":
         return doubtful(
             f"a forced call came of {attempts} attempts",
-            "'temper models' tells what was recognised; a larger quantisation may help",
+            "'temper models' reports what was recognised; a larger quantisation may help",
         )
     repairs = answer.headers.get("x-temper-repairs", "")
     return fine(f"a forced call came at once{f' ({repairs})' if repairs else ''}")
@@ -73,7 +73,7 @@ async def repeated_prompt(target: Target) -> Finding:
     if cached * 2 < total:
         return doubtful(
             f"a prompt that was sent twice had {cached} of {total} tokens in the cache",
-            "every turn of an agent will be read anew: remove --no-cache-prompt, and look at "
+            "every turn of an agent will be read again: remove --no-cache-prompt, and look at "
             "--cache-ram and --swa-full if it is a model with a sliding window",
         )
     return fine(f"a prompt that was sent twice had {cached} of {total} tokens in the cache")

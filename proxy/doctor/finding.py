@@ -15,7 +15,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result; `said` is a sentence without its full stop, `remedy` tells what to do."""
+    """One result; `said` is a sentence without its full stop, `remedy` reports what to do."""
 
     status: Status
     said: str

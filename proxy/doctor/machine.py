@@ -21,7 +21,7 @@ def descriptors(settings: Settings) -> Finding:
 
 
 def judge_descriptors(limit: int, needed: int) -> Finding:
-    """Tell whether so many open files are enough; a negative limit is none."""
+    """Return whether so many open files are enough; a negative limit is none."""
     if limit < 0 or limit >= needed:
         return fine(f"{'any number of' if limit < 0 else limit} open files are allowed")
     return doubtful(
@@ -36,7 +36,7 @@ def memory(_: Settings) -> Finding:
 
 
 def judge_memory(found: Memory) -> Finding:
-    """Tell whether anything is left; a device that a model fills is as it should be."""
+    """Return whether anything is left; a device that a model fills is as it should be."""
     parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
     parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
     told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"

@@ -41,7 +41,7 @@ def summary(examined: Sequence[Examined]) -> str:
 
 
 def is_well(examined: Sequence[Examined]) -> bool:
-    """Tell whether nothing failed; a warning is no failure."""
+    """Return whether nothing failed; a warning is no failure."""
     return all(one.finding.status is not Status.FAIL for one in examined)
 
 

@@ -17,7 +17,7 @@ _MOST_TOOLS = 100
 
 
 def announces(text: str, tools: Sequence[str] = (), *, after_result: bool = False) -> bool:
-    """Tell whether a reply of prose announces an act; in doubt it does not.
+    """Return whether a reply of prose announces an act; in doubt it does not.
 
     `tools` are the names of those offered: their words count as acts ("let me grep"). Whether the
     history ends in a result, `after_result`, decides nothing: models announce alike either way.
@@ -39,7 +39,7 @@ def announces(text: str, tools: Sequence[str] = (), *, after_result: bool = Fals
 
 
 def _asks(written: str, matchers: Sequence[Matcher]) -> bool:
-    """Tell whether a sentence waits for the user, as does what is announced behind it."""
+    """Return whether a sentence waits for the user, as does what is announced behind it."""
     sentence = made_ready(written)
     return is_question(written) or any(one.is_request(sentence) for one in matchers)
 

@@ -40,5 +40,5 @@ def loop_at_end(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -
 
 
 def is_stuck(rounds: Rounds, most: int = MOST_ROUNDS) -> bool:
-    """Tell whether there were `most` rounds since the user spoke, and the last led nowhere."""
+    """Return whether there were `most` rounds since the user spoke, and the last led nowhere."""
     return rounds.made >= most and rounds.idle >= max(1, min(_MOST_IDLE, most // 10))

@@ -141,7 +141,7 @@ def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[M
 
 
 def is_done(written: str) -> bool:
-    """Tell whether a reply is the word by which a model says that its answer was complete."""
+    """Return whether a reply is the word by which a model says that its answer was complete."""
     return written.strip().strip(".!*`\"'").upper() == _DONE
 
 

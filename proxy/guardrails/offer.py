@@ -48,7 +48,7 @@ class Offer(msgspec.Struct, frozen=True):
     holds the texts that are not the model's voice: tool results and user messages. An answer has
     to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
     `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
-    `after_result` tells whether it ends in a result at all.
+    `after_result` reports whether it ends in a result at all.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so.
     """
@@ -109,7 +109,7 @@ class Offer(msgspec.Struct, frozen=True):
         return tuple(tool for tool in kept if not self.is_respond(tool.name))
 
     def may_call(self, name: str) -> bool:
-        """Tell whether the client lets the model call this tool; the synthetic one is no call."""
+        """Return whether the client lets the model call this tool; the synthetic one is no call."""
         if isinstance(self.choice, NamedTool):
             return name == self.choice.name
         return self.allowed is None or name in self.allowed or self.is_respond(name)
@@ -120,5 +120,5 @@ class Offer(msgspec.Struct, frozen=True):
         return found or resolve(self.aliases.get(written, ""), self.tools)
 
     def is_respond(self, name: str) -> bool:
-        """Tell whether a call of this name is the model's answer to the user."""
+        """Return whether a call of this name is the model's answer to the user."""
         return self.respond is not None and self.respond.name == name

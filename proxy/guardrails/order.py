@@ -36,7 +36,7 @@ def object_to(
 
 
 def is_free(name: str, offer: Offer) -> bool:
-    """Tell whether no rule of order can object to a call of this tool, whatever its arguments."""
+    """Return whether no rule of order can object to a call of this tool, whatever its arguments."""
     is_looping = offer.loop is not None and offer.loop.name == name
     has_prerequisites = any(one.tool == name for one in offer.workflow.prerequisites)
     is_early = name in offer.workflow.terminal_tools and bool(offer.missing_steps)

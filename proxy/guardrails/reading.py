@@ -68,7 +68,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     """What a finished reply amounts to.
 
     `text` is everything said and responded, in order; `calls` are the wishes to run a client's
-    tool, unchecked. `is_cut_off` tells that the model was stopped within a call, `is_botched`
+    tool, unchecked. `is_cut_off` reports that the model was stopped within a call, `is_botched`
     that `text` contains a call nobody can read.
     """
 
@@ -297,7 +297,7 @@ class ReplyReader:
             self._promote(call)
 
     def _satisfies(self, call: WrittenCall) -> bool:
-        """Tell whether a call is fit for the tool it means."""
+        """Return whether a call is fit for the tool it means."""
         name = self._offer.aliases.get(call.name, call.name)
         tool = names.resolve(name, self._offer.everything)
         return tool is not None and isinstance(

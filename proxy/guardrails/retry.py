@@ -73,7 +73,7 @@ def _was_prose_before(failures: Sequence[Failure]) -> bool:
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Tell whether a rejected reply may in the end stand as the answer after all.
+    """Return whether a rejected reply may in the end stand as the answer after all.
 
     What comes out of a constrained attempt was never meant as prose.
     """

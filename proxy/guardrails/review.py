@@ -101,7 +101,7 @@ def _botched(reply: ReadReply, offer: Offer, answer: Accepted) -> Rejected:
 
 
 def _is_complete(reply: ReadReply, offer: Offer) -> bool:
-    """Tell whether the model itself chose to stop, so that missing brackets may be closed."""
+    """Return whether the model itself chose to stop, so that missing brackets may be closed."""
     return reply.reason not in _CUT_OFF and not offer.stop_strings
 
 

@@ -86,7 +86,7 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
 
 
 def is_pending(result: str) -> bool:
-    """Tell whether a result says that something is still going on, so that asking again is due."""
+    """Whether a result says that something is still going on, so that asking again is due."""
     return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None
 
 

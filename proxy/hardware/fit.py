@@ -56,7 +56,7 @@ class Caching:
     values: CacheType = CacheType.F16
 
     def suits(self, shape: ModelShape) -> bool:
-        """Tell whether llama-server takes the types: every head has to be whole blocks."""
+        """Return whether llama-server takes the types: every head has to be whole blocks."""
         return not any(
             layer.heads
             and (layer.key_length % self.keys.block or layer.value_length % self.values.block)

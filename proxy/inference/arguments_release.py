@@ -185,7 +185,7 @@ class ArgumentsRelease:
         return name if self._members.declares(name) else None
 
     def _show_string(self, name: str) -> Generator[None, None, bool]:
-        """Let a string out as it comes, but for its closing quote; tells whether it had one."""
+        """Let a string out as it comes, but for its closing quote; reports whether it had one."""
         self._take()
         self._let_out()
         self.shown.begin_string(name)
@@ -207,7 +207,7 @@ class ArgumentsRelease:
                 self._flow(escape)
 
     def _show_value(self, name: str, first: str) -> Generator[None, None, bool]:
-        """Let a value out once it is complete and right; tells whether it was."""
+        """Let a value out once it is complete and right; reports whether it was."""
         start = len(self._held)
         if first == _QUOTE:
             is_whole = yield from self._pass_string()
@@ -248,7 +248,7 @@ class ArgumentsRelease:
                 return True
 
     def _pass_string(self) -> Generator[None, None, bool]:
-        """Hold a whole string; tells whether it is one."""
+        """Hold a whole string; reports whether it is one."""
         self._take()
         while (mark := (yield from self._pass(_PLAIN))) != _QUOTE:
             escape = (yield from self._read_escape()) if mark == "\\" else ""

@@ -41,7 +41,7 @@ class ReplyLength:
         self._characters = 0
 
     def exceeds(self, batch: Sequence[ReplyEvent]) -> bool:
-        """Take what came next; tells whether it is too much and still not the end."""
+        """Take what came next; reports whether it is too much and still not the end."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
         if self._most is None:

@@ -19,9 +19,9 @@ class Prepared(msgspec.Struct, frozen=True):
     """A request made ready: what is really sent, on which terms, and what was done to it.
 
     `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without
-    an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged for
-    the record. Questions leave out the fields that `omits` names. With `streams_calls` the client
-    sees calls while they are plan.
+    an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
+    for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
+    client sees calls while they are written.
     """
 
     request: Request

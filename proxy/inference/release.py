@@ -36,7 +36,7 @@ class Releasing(Protocol):
         """Return what may be shown now that this came of a call that the backend recognised."""
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what is missing of an answer; `is_own` tells whether no other reply was shown."""
+        """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
 
 
 class Thoughts:
@@ -58,7 +58,7 @@ class Thoughts:
 class Release:
     """The showing of the reply that the client sees first.
 
-    `shows_prose` tells whether prose is an answer; the message of the respond tool is one unless
+    `shows_prose` reports whether prose is an answer; the message of the respond tool is one unless
     `is_answer_due` is False, and takes any prose that was held back before it along. From a
     broken call on, everything is held; so is text behind a call that was shown, until the end.
     """
@@ -175,5 +175,5 @@ class Continuation:
 
 
 def is_content(event: ReplyEvent) -> bool:
-    """Tell whether an event shows a part of an answer, which cannot be taken back."""
+    """Return whether an event shows a part of an answer, which cannot be taken back."""
     return isinstance(event, TextDelta | ToolCallStarted)

@@ -82,7 +82,7 @@ class ShownAnswer:
         return [ToolCallArgumentsDelta(call.index, rest)] if rest else []
 
     def admits(self, calls: Sequence[ToolCall]) -> bool:
-        """Tell whether an answer with these calls goes on where the client stands."""
+        """Return whether an answer with these calls goes on where the client stands."""
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:

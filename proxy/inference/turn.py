@@ -258,7 +258,7 @@ class Turn:
         )
 
     def _welcomes_prose(self, offer: Offer) -> bool:
-        """Tell whether prose is an answer whatever follows; JSON has to be checked first."""
+        """Return whether prose is an answer whatever follows; JSON has to be checked first."""
         if offer.answer_schema is not None:
             return False
         return offer.text_policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
@@ -376,7 +376,7 @@ class Turn:
         return self._complete(best)
 
     def _is_narrated(self) -> bool:
-        """Tell whether the model was asked for a call, or for anything at all, and gave none."""
+        """Return whether the model was asked for a call, or for anything at all, and gave none."""
         defects = [failure.defect for failure in self._failures]
         return any(defects.count(one) > 1 for one in (Defect.ANNOUNCED, Defect.EMPTY))
 

@@ -215,7 +215,7 @@ class LiveRequest:
         return (self._loaded or 0.0) + (self._admitted or now) - self._joined
 
     def _tried(self) -> tuple[AttemptRecord, ...]:
-        """Join what was judged with when it ran; a turn that was begun anew lost its first try."""
+        """Join what was judged with when it ran; a turn that was restarted lost its first try."""
         judged = tries(self.facts)[-len(self._attempts) :] if self._attempts else ()
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(

@@ -177,7 +177,7 @@ RESTARTS = Metric(
     "temper_backend_restarts",
     "gauge",
     ("model",),
-    "times that a server of ours was started again since it was wanted, 0 for any other",
+    "times that a managed server was started again since it was wanted, 0 for any other",
 )
 
 METRICS = (

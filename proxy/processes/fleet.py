@@ -162,7 +162,7 @@ class Fleet:
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     def _notice_a_fall(self, name: str) -> None:
-        """Notice that a server has given up since it was loaded, so that it can start anew."""
+        """Notice that a server has given up since it was loaded, so that it can start again."""
         status = self._servers[name].status
         if status.state is State.DOWN and self._swapping.presence(name) is Presence.LOADED:
             problem = f"stays down for a while: {status.reason}"

@@ -1,4 +1,4 @@
-"""Start a llama-server of our own and know when it is ready; it does not look after it for longer.
+"""Start a managed llama-server and know when it is ready; it does not look after it for longer.
 
 The server listens on loopback, on a port that the system chooses and the server tells, and wants
 a random key that only our child has been given: whoever insists on that key is our child.

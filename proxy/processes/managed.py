@@ -38,7 +38,7 @@ class Supervised(Protocol):
 
 
 class Managed:
-    """A backend for a server of ours, wherever that is after its latest start.
+    """A backend for a managed server, wherever that is after its latest start.
 
     Until the server is ready, be it for the first time or again after a crash, questions wait for
     up to `load_wait` seconds and `planned` is what is known of the model; its first name is what
@@ -167,7 +167,7 @@ class Managed:
         return replace(self._planned, is_provisional=True)
 
     async def health(self) -> Health:
-        """Tell whether it can answer now; never raises."""
+        """Return whether it can answer now; never raises."""
         if self._server.status.state is State.DOWN:
             return Health.UNREACHABLE
         backend = await self._if_ready()
@@ -200,7 +200,7 @@ class Managed:
         return backend
 
     def _explained(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Tell a client what became of a server that left it alone.
+        """Tell a client what happened to a server that left it alone.
 
         Its end is noticed here and by its owner within milliseconds, in any order.
         """
@@ -216,7 +216,7 @@ class Managed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyWait:
-    """A request's wait for a server of ours to be ready."""
+    """A request's wait for a managed server to be ready."""
 
     _backend: Managed
 
@@ -241,7 +241,7 @@ class ReadyWait:
 
 
 def _is_same(one: ServerAddress, other: ServerAddress) -> bool:
-    """Tell whether both are of the same start: each has a key of its own."""
+    """Return whether both are of the same start: each has a key of its own."""
     return one.api_key == other.api_key
 
 

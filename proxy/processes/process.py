@@ -34,7 +34,7 @@ def python_module(name: str, *options: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server of ours answers whoever has its key."""
+    """Where a managed server answers whoever has its key."""
 
     base_url: str
     api_key: str = field(repr=False)
@@ -157,6 +157,6 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer(ServerAddress):
-    """A server that is ready; its `process` tells when it ends."""
+    """A server that is ready; its `process` reports when it ends."""
 
     process: Process

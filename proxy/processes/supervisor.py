@@ -97,7 +97,7 @@ class Supervisor:
         return found
 
     async def stop(self) -> None:
-        """Stop the server; whoever waits for it is told, and whoever asks again starts it anew."""
+        """Stop the server; whoever waits for it is told, and whoever asks again starts it again."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.cancel()

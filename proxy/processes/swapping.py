@@ -131,7 +131,7 @@ class Swapping:
         return self._members[name].presence
 
     def has_failed(self, name: str, now: float) -> bool:
-        """Tell whether a model failed so recently that it is not tried again yet."""
+        """Return whether a model failed so recently that it is not tried again yet."""
         failed = self._members[name].failed
         return failed is not None and now < failed + self._failure_seconds
 
@@ -251,7 +251,7 @@ class Swapping:
         return going
 
     def _fits(self, newcomer: _Member, without: Sequence[_Member] = ()) -> bool:
-        """Tell whether there is room; a model larger than all of it has it when it is alone."""
+        """Return whether there is room; a model larger than all of it has it when it is alone."""
         staying = [
             one
             for one in self._members.values()
@@ -266,7 +266,7 @@ class Swapping:
         )
 
     def _is_idle(self, member: _Member) -> bool:
-        """Tell whether nobody uses a model, nor waits for its load to end."""
+        """Return whether nobody uses a model, nor waits for its load to end."""
         is_awaited = member.presence is Presence.LOADING and self._waiting_for(member.model.name)
         return not (member.users or is_awaited)
 

@@ -53,12 +53,12 @@ def traits_for(profile: Profile, template: str, *, takes_tools: bool | None = No
 
 
 def renders_tools(template: str) -> bool:
-    """Tell whether a chat template uses its variable `tools`; the word in its prose is nothing."""
+    """Whether a chat template uses its variable `tools`; the word in its prose is nothing."""
     return any(_TOOLS.search(_LITERAL.sub("''", code)) for code in _code(template))
 
 
 def knows_thoughts(template: str) -> bool:
-    """Tell whether a chat template has a place for thoughts."""
+    """Return whether a chat template has a place for thoughts."""
     return _THOUGHTS.search(template) is not None
 
 

@@ -22,7 +22,7 @@ _WEIGHT = 0.1  # of the latest duration in the mean
 
 @dataclass(eq=False, slots=True)
 class QueuePosition:
-    """A request in the line; `is_served` tells that it is its turn."""
+    """A request in the line; `is_served` reports that it is its turn."""
 
     key: str
     is_served: bool = False

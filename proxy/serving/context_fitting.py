@@ -202,7 +202,7 @@ class Fitting:
     async def _learn(
         self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
     ) -> bool:
-        """Have the messages counted that nobody has counted yet; tells whether there were any."""
+        """Have the messages counted that nobody has counted yet; reports whether there were any."""
         unknown = book.unknown(messages)
         texts = list(map(countable, unknown))
         counted = await self._backend.count_texts(texts, headers) if texts else None

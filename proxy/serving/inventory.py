@@ -75,7 +75,7 @@ async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile
             known = introduce_file(own, own.model, model_file(own.model), overrides)
             return Listed(name, known, prospect_of(own))
         async with open_backend(own, lambda _stage: None) as backend:
-            await backend.models()  # which tells whether it answers
+            await backend.models()  # which reports whether it answers
             models = KnownModels(backend, profiles, overrides)
             return Listed(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:

@@ -1,6 +1,6 @@
 """Which profile each model of a backend has: recognised when it is asked for, and again later.
 
-A server behind an address can be started anew with another model, so nothing is known for good.
+A server behind an address can be started again with another model, so nothing is known for good.
 """
 
 import asyncio

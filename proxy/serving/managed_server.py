@@ -1,4 +1,4 @@
-"""A llama-server of our own for a model: planned, kept going, and spoken to."""
+"""A managed llama-server for a model: planned, kept going, and spoken to."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ def supervisor(
 async def managed(
     settings: Settings, own: ModelSettings, server: Supervised
 ) -> AsyncGenerator[Backend, None]:
-    """Speak to a server of ours, wherever it is."""
+    """Speak to a managed server, wherever it is."""
     file = model_file(own)
 
     def connect(address: ServerAddress) -> LlamaServer:

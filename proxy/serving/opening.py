@@ -77,7 +77,7 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
 
 
 def names_nothing(settings: Settings) -> bool:
-    """Tell whether an operator has named nothing to serve."""
+    """Return whether an operator has named nothing to serve."""
     return not (server_urls(settings) or settings.models or settings.model.source)
 
 

@@ -97,7 +97,7 @@ class Service:
         return _CONDITIONS[await self.backend.health()]
 
     async def health(self) -> Health:
-        """Tell whether a request would be answered, be it after a load."""
+        """Return whether a request would be answered, be it after a load."""
         if self.fleet is None:
             return await self.backend.health()
         has_failed = self.fleet.condition(self.name) is Condition.FAILED

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_measured(context: Context) -> bool:
-    """Tell whether the window depends on the memory there is."""
+    """Return whether the window depends on the memory there is."""
     return context.budget in {"full", "fast"}
 
 

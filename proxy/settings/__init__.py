@@ -250,7 +250,7 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address; a name other than localhost may not."""
+    """Whether only this machine can reach an address; a name other than localhost may not."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

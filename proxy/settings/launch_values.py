@@ -1,4 +1,4 @@
-"""The kinds of values that settings take which say how a server of ours is started."""
+"""The kinds of values that settings take which say how a managed server is started."""
 
 import re
 from typing import Annotated, Literal, TypeAlias

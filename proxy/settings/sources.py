@@ -46,7 +46,7 @@ class Names:
     tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a setting."""
+        """Return whether there is such a setting."""
         section, _, own = name.partition(".")
         return self.generic(name) in self.settings or (section in self.open and own != "")
 
@@ -56,7 +56,7 @@ class Names:
         return f"{section}.*.{own}" if section in self.tables and owner else name
 
     def is_secret(self, name: str) -> bool:
-        """Tell whether nobody may see the value."""
+        """Return whether nobody may see the value."""
         return self.generic(name) in self.secrets
 
     def secret_of(self, name: str) -> str | None:
@@ -216,7 +216,7 @@ def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
 
 
 def _is_foreign(name: str, names: Names) -> bool:
-    """Tell whether a variable is rather somebody else's, as Docker's TEMPER_NAME and TEMPER_ENV_X.
+    """Whether a variable is rather somebody else's, as Docker's TEMPER_NAME and TEMPER_ENV_X.
 
     One without its section is no setting, but without a secret the server would be open.
     """

@@ -35,7 +35,7 @@ REPORT = pytest.StashKey[Report]()
 
 
 class Noting:
-    """Notes what becomes of each marked test; as a plugin it hears of other folders as well."""
+    """Notes what happens to each marked test; as a plugin it hears of other folders as well."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

@@ -92,7 +92,7 @@ class Poisoned(Standing):
 
 
 def is_bad_gateway(name: str, answer: Answer) -> bool:
-    """Tell whether a client is told that the backend failed.
+    """Return whether a client is told that the backend failed.
 
     Of a peer, any status of a server's failure will do, and so will an error event.
     """
@@ -102,7 +102,7 @@ def is_bad_gateway(name: str, answer: Answer) -> bool:
 
 
 def is_refusal(name: str, status: int, expected: int = 400) -> bool:
-    """Tell whether a client is told that its request is bad; of a peer, any such status will do."""
+    """Whether a client is told that its request is bad; of a peer, any such status will do."""
     return status == expected if name == TEMPER else 400 <= status < 500
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.rows import ROWS, Row
 
-_HEADING = """# Faults, and what becomes of them
+_HEADING = """# Faults, and what happens to them
 
 Every row is shown by tests that carry its id (`@pytest.mark.fault`). Those in `tests/faults` run
 Temper on real sockets, before backends that are played byte by byte: llama-server's language and

@@ -121,7 +121,7 @@ async def ask_until(
 
 
 def is_tolerable(flooded: Flood) -> bool:
-    """Tell whether nobody else noticed much of a flood."""
+    """Return whether nobody else noticed much of a flood."""
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 

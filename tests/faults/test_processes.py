@@ -28,7 +28,7 @@ DOWN = Status(State.DOWN, reason="it was killed (SIGKILL)")
 
 
 def looked_after(status: Status) -> tuple[RemoteStatus, Managed]:
-    """Make a backend for a server of ours that does as told."""
+    """Make a backend for a managed server that does as told."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
 

@@ -52,7 +52,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 
 def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
-    """Tell whether an answer is this error, in a status or, behind an early 200, in an event.
+    """Return whether an answer is this error, in a status or, behind an early 200, in an event.
 
     Of a peer, any error will do.
     """

@@ -132,7 +132,7 @@ BROKEN: list[JsonValue] = [
 
 
 def is_sound(messages: list[bytes]) -> bool:
-    """Tell whether all arguments can be read, and every call has its result and no other."""
+    """Return whether all arguments can be read, and every call has its result and no other."""
     open_calls: list[JsonValue] = []
     for raw in messages:
         message = cast("JsonObject", json.parse(raw))

@@ -167,7 +167,7 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Tells how many tokens a request in the language of `front` would have, as it is sent."""
+    """Reports how many tokens a request in the language of `front` would have, as it is sent."""
 
     front: Front
     reader: RequestReader

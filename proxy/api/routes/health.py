@@ -35,7 +35,7 @@ class _Probes:
         return JSONResponse({"status": "ok"})
 
     async def ready(self) -> JSONResponse:
-        """Tell whether a request would be answered now."""
+        """Return whether a request would be answered now."""
         health = await self.services.health()
         status = 200 if health is Health.READY else 503
         return JSONResponse({"status": health.value, "backend": self.services.name}, status)

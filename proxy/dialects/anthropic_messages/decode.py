@@ -36,8 +36,8 @@ _COPIED = ("temperature", "top_p", "top_k")
 class DecodedMessages(NamedTuple):
     """A request, what of it was left out, and what its answer has to heed.
 
-    With `shows_nothing` the client only wants the prompt to be read; `asks_for_edits` tells that it
-    wants to hear how its context was edited.
+    With `shows_nothing` the client only wants the prompt to be read; `asks_for_edits` reports that
+    it wants to hear how its context was edited.
     """
 
     request: Request

@@ -43,7 +43,7 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 class Terms:
     """What an answer has to heed; `id` and `model` are those that it tells.
 
-    `shows_nothing` leaves all content out; `reports_edits` tells that the context was not edited.
+    `shows_nothing` leaves all content out; `reports_edits` reports that the context was not edited.
     """
 
     id: str

@@ -49,7 +49,7 @@ class MessagesFront:
         return error_reply(problem, request_id)
 
     def is_complete(self, end: bytes) -> bool:
-        """Tell whether a stream ended with its last event."""
+        """Return whether a stream ended with its last event."""
         return end.endswith(MESSAGE_STOP)
 
     def _decoded(self, decoded: DecodedMessages, sender: Sender) -> Decoded:

@@ -71,7 +71,7 @@ class ToolSet:
 
 
 def _is_search(members: Mapping[str, Node]) -> bool:
-    """Tell whether a tool is the search for tools that Anthropic's servers run."""
+    """Return whether a tool is the search for tools that Anthropic's servers run."""
     return TOOLS.get(family_of(_type_of(members))) is Handling.DROPPED
 
 

@@ -2,7 +2,7 @@
 
 Always streamed, never cut: with `truncate` or `shift` Ollama would drop the oldest messages or half
 of the prompt in silence. Both, and the window, are the same in every question, because a change of
-either makes Ollama load the model anew.
+either makes Ollama load the model again.
 """
 
 from proxy.conversation import json

@@ -158,7 +158,7 @@ def _copy_options(body: _Body, value: JsonValue, terms: Terms) -> None:
 
 
 def _check_window(wanted: JsonValue, terms: Terms) -> None:
-    """Refuse another window: Ollama would load the whole model anew for it, each time."""
+    """Refuse another window: Ollama would load the whole model again for it, each time."""
     if wanted != terms.num_ctx:
         problem = "The window is the same for all requests; the operator sets ollama.context_tokens"
         raise InvalidRequest(f"{problem}. Leave it out.", "options.num_ctx")

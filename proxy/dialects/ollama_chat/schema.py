@@ -1,4 +1,4 @@
-"""What becomes of each field of a client's request at an Ollama: the one table of it.
+"""What happens to each field of a client's request at an Ollama: the one table of it.
 
 Ollama ignores what it does not know, so nothing may reach it that it would drop in silence: every
 field is carried over, kept by Temper, needless for a model by its nature, or refused by name.

@@ -34,7 +34,7 @@ class _Call:
         return [started, ToolCallArgumentsDelta(self.index, held)] if held else [started]
 
     def is_other_than(self, name: str) -> bool:
-        """Tell whether `name`, at the same place and without an id, begins another call."""
+        """Return whether `name`, at the same place and without an id, begins another call."""
         return bool(name and self.name and not self.id and name != self.name)
 
 

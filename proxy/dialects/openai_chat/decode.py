@@ -171,7 +171,7 @@ class ChunkDecoder:
                 return [*map(ReasoningDelta, filter(None, texts))]
 
     def finish(self) -> list[ReplyPart]:
-        """Return the last events: only the end tells that nothing follows the finish reason."""
+        """Return the last events: only the end reports that nothing follows the finish reason."""
         if self._is_ended:
             return []
         if not self._reason:

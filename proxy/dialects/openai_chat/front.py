@@ -40,7 +40,7 @@ class ChatFront:
         return self.decode(body, sender)
 
     def counted(self, tokens: int) -> bytes:
-        """Return the body that tells how many tokens a request has."""
+        """Return the body that reports how many tokens a request has."""
         return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
@@ -48,7 +48,7 @@ class ChatFront:
         return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
 
     def is_complete(self, end: bytes) -> bool:
-        """Tell whether a stream ended with its end mark."""
+        """Return whether a stream ended with its end mark."""
         return end.endswith(sse.DONE)
 
 

@@ -6,5 +6,5 @@
 - `tools`, `client_tools`, `choice`, `calls`: what the model may call, and as what calls come back
 - `response`, `open_items`, `output`, `stream`: the answer, whole and as a stream
 - `store`, `retrieval`: responses that are kept
-- `coverage`: what becomes of each field, item and tool
+- `coverage`: what happens to each field, item and tool
 """

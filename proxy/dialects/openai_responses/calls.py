@@ -111,7 +111,7 @@ def _object_in(arguments: str) -> JsonObject:
 
 
 def is_whole(arguments: str) -> bool:
-    """Tell whether a call can be run with these arguments."""
+    """Return whether a call can be run with these arguments."""
     try:
         value: JsonValue = json.parse(arguments)
     except ValueError:

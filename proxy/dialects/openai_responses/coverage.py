@@ -1,4 +1,4 @@
-"""What becomes of everything a request may hold, and which events an answer consists of.
+"""What happens to everything a request may hold, and which events an answer consists of.
 
 One table for the code, the guide and the test that holds it against the types of OpenAI's SDK. What
 stands in no table is ignored, as clients add fields in every release; tools are the exception.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Treatment(Enum):
-    """What becomes of a part of a request."""
+    """What happens to a part of a request."""
 
     CARRY = "carried"  # to the backend, in the language of chat completions
     ENFORCE = "enforced"  # by Temper itself
@@ -210,6 +210,6 @@ def refusal(table: Mapping[str, Row], name: str) -> str | None:
 
 
 def is_dropped(table: Mapping[str, Row], name: str) -> bool:
-    """Tell whether a part of a request is left out, and reported."""
+    """Return whether a part of a request is left out, and reported."""
     row = table.get(name)
     return row is not None and row.treatment is _DROP

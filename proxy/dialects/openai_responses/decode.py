@@ -176,7 +176,7 @@ def _response_format(form: TextFormat, node: Node) -> bytes:
 
 
 def _is_compaction(sender: Sender) -> bool:
-    """Tell whether Codex wants a summary, for which it says so in a header."""
+    """Return whether Codex wants a summary, for which it says so in a header."""
     try:
         told = json.parse(sender.headers.get(_TURN_METADATA, "null"))
     except ValueError:

@@ -46,7 +46,7 @@ class ResponsesFront:
         return self.decode(body, sender)
 
     def counted(self, tokens: int) -> bytes:
-        """Return the body that tells how many tokens a request has."""
+        """Return the body that reports how many tokens a request has."""
         return input_tokens(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
@@ -54,7 +54,7 @@ class ResponsesFront:
         return ErrorReply(problem.status, problem.headers, json.dump(error_object(problem)))
 
     def is_complete(self, end: bytes) -> bool:
-        """Tell whether a stream ended with a response."""
+        """Return whether a stream ended with a response."""
         return is_good_end(end)
 
 

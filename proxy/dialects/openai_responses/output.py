@@ -162,5 +162,5 @@ class Output:
 
 
 def _is_held(item: OpenItem) -> bool:
-    """Tell whether an item is shown at its end only: typed clients take no half of it."""
+    """Return whether an item is shown at its end only: typed clients take no half of it."""
     return isinstance(item, OpenCall) and not item.is_streamed

@@ -21,7 +21,7 @@ def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
 
 
 def is_failure(kind: str, members: Mapping[str, Node]) -> bool:
-    """Tell whether an item says that its call has failed."""
+    """Return whether an item says that its call has failed."""
     status = members.get("status")
     is_patch = kind == "apply_patch_call_output"
     return is_patch and status is not None and status.value == "failed"

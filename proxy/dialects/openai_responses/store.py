@@ -105,7 +105,7 @@ class ResponseStore:
         return found[1]
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; tells whether there was one."""
+        """Forget a response; reports whether there was one."""
         self._evict()
         if (owner, response_id) not in self._entries:
             return False

@@ -41,7 +41,7 @@ _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 
 def is_good_end(end: bytes) -> bool:
-    """Tell whether the last bytes of a stream hold the end of a good answer."""
+    """Return whether the last bytes of a stream hold the end of a good answer."""
     # no line of an event's data begins like that, as line ends in strings are escaped
     return any(mark in b"\n" + end for mark in _ENDS)
 

@@ -82,7 +82,7 @@ class ToolTable:
             raise InvalidRequest(f"{problem} Offer a function that you run yourself.", path)
 
     def is_left_out(self, kind: str) -> bool:
-        """Tell whether a tool of this type was offered and left out."""
+        """Return whether a tool of this type was offered and left out."""
         return kind in self._left_out
 
     def _add(self, read: _Read) -> None:

@@ -71,7 +71,7 @@ class Cues:
     # opening but `sayings`; behind a comma `starts` count with one of them only.
     urgencies: str = ""
     sayings: str = ""
-    # How a sentence begins that only tells what comes after the act; the one before it is judged.
+    # How a sentence begins that only reports what comes after the act; the one before it is judged.
     afterthoughts: str = ""
     # Whether words are separated by spaces.
     is_spaced: bool = True

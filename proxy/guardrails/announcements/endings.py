@@ -56,7 +56,7 @@ def ending_of(text: str) -> tuple[str, ...]:
 
 
 def is_question(text: str) -> bool:
-    """Tell whether no word follows the last question mark."""
+    """Return whether no word follows the last question mark."""
     for character in reversed(text):
         if character in _QUESTION_MARKS:
             return True

@@ -61,11 +61,11 @@ class Matcher:
         return Finding.ANNOUNCED if counts else Finding.BARRED
 
     def is_request(self, sentence: Sentence) -> bool:
-        """Tell whether a sentence asks the user for something."""
+        """Return whether a sentence asks the user for something."""
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
-        """Tell whether a sentence only says what follows the act that was announced before it."""
+        """Return whether a sentence only says what follows the act that was announced before it."""
         if self._words_of_afterthoughts.isdisjoint(sentence.words) and self._cues.is_spaced:
             return False
         return self._afterthought.match(sentence.text) is not None
@@ -99,7 +99,7 @@ class Matcher:
         return is_urgent and bool(self._sayings)
 
     def _is_subject(self, rest: str) -> bool:
-        """Tell whether what began a clause is what the clause is about."""
+        """Return whether what began a clause is what the clause is about."""
         clause = self._clause.search(rest)
         return self._finite.search(rest[: clause.start() + 1] if clause else rest) is not None
 

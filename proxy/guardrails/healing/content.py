@@ -66,7 +66,7 @@ def join_contents(contents: Sequence[bytes]) -> bytes:
 
 
 def is_string(value: bytes) -> bool:
-    """Tell whether a member is a string."""
+    """Return whether a member is a string."""
     return value.startswith(b'"')
 
 

@@ -35,7 +35,7 @@ def heal_members(message: Message, facts: list[Fact]) -> Message:
 
 
 def _has_plain_calls(message: Message) -> bool:
-    """Tell whether every call plainly has its type and arguments that are JSON text."""
+    """Return whether every call plainly has its type and arguments that are JSON text."""
     count = len(message.calls)
     return (
         len(_TYPE.findall(message.source)) == count

@@ -80,7 +80,7 @@ _HINTS = (
 _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-# Whoever tells what others write or what might be written, makes no plain JSON of it a call.
+# Whoever reports what others write or what might be written, makes no plain JSON of it a call.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
@@ -93,7 +93,7 @@ _PRESENTED = re.compile(
 
 
 def announces(words: str) -> bool:
-    """Tell whether what follows `words` is shown as an example, or as the words of others."""
+    """Return whether what follows `words` is shown as an example, or as the words of others."""
     small = words.casefold()
     if not any(hint in small for hint in _HINTS):
         return False
@@ -103,13 +103,13 @@ def announces(words: str) -> bool:
 
 
 def gives_account(words: str) -> bool:
-    """Tell whether the last sentence of `words` is about what somebody else writes or wrote."""
+    """Return whether the last sentence of `words` is about what somebody else writes or wrote."""
     is_any = _ACCOUNT.search(words) is not None
     return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
 
 
 def presents(words: str) -> bool:
-    """Tell whether `words` say of what follows that it is the call."""
+    """Return whether `words` say of what follows that it is the call."""
     return _PRESENTED.search(words) is not None
 
 

@@ -35,10 +35,10 @@ CLOSING = re.compile(
 
 
 def holds_mark(text: str) -> bool:
-    """Tell whether a text holds a mark with which a call begins, or a control token."""
+    """Return whether a text holds a mark with which a call begins, or a control token."""
     return _MARK.search(text) is not None
 
 
 def holds_call(text: str) -> bool:
-    """Tell whether a text holds such a mark, or the beginning of a call in plain JSON."""
+    """Return whether a text holds such a mark, or the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None

@@ -78,7 +78,7 @@ class Ahead:
         return Sequel.OPEN
 
     def may_stand_apart(self, found: Found, begun: Beginning) -> bool:
-        """Tell whether a call may begin the reply although the words behind it may go with it.
+        """Return whether a call may begin the reply although the words behind it may go with it.
 
         It has to be more than a tag, and the words no part of a sentence with it.
         """
@@ -114,6 +114,6 @@ class Ahead:
 
 
 def _is_verb(word: str) -> bool:
-    """Tell whether a call may be the subject of a word; the third person ends in an s."""
+    """Return whether a call may be the subject of a word; the third person ends in an s."""
     is_third_person = word.endswith("s") and len(word) > 1 and word not in _OTHER_WORDS
     return is_third_person or word in _VERBS

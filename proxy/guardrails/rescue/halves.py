@@ -7,14 +7,14 @@ _SHORTEST = 2
 
 
 def is_half_closer(text: str) -> bool:
-    """Tell whether a text is the beginning of a closing mark, and more than its first character."""
+    """Whether a text is the beginning of a closing mark, and more than its first character."""
     return len(text) >= _SHORTEST and any(
         closer.startswith(text) and closer != text for closer in STRAY_CLOSERS
     )
 
 
 def ends_here(cursor: Cursor) -> Waiting[bool]:
-    """Tell whether the text ends here, or within a closing mark that begins here."""
+    """Return whether the text ends here, or within a closing mark that begins here."""
     while True:
         rest, is_all = cursor.glimpse(LONGEST_CLOSER)
         if is_all and rest:

@@ -50,7 +50,7 @@ class Beginning:
         return self.opening.startswith(" ")
 
     def announces_act(self, tools: Sequence[str]) -> bool:
-        """Tell whether a sentence ends here with which the model announces that it acts now."""
+        """Return whether a sentence ends here with which the model announces that it acts now."""
         is_told = self.is_account or not self.is_sentence_start
         return not is_told and (announcement.announces(self.words, tools) or presents(self.words))
 

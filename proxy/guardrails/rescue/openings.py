@@ -152,11 +152,11 @@ class Openings:
         return [pair for pair in self.that_fit(literal) if pair[1].place in places]
 
     def are_marked(self, literal: str) -> bool:
-        """Tell whether anything that can begin where `literal` stands is marked."""
+        """Return whether anything that can begin where `literal` stands is marked."""
         return any(syntax.is_marked for _, syntax in self.that_fit(literal))
 
     def stand_in(self, text: str) -> bool:
-        """Tell whether more than control tokens stands in a text that is not the reply's first."""
+        """Whether more than control tokens stands in a text that is not the reply's first."""
         place = self.in_prose.find(text, 0, is_finished=True)
         while (literal := self.in_prose.at(text, place, is_finished=True)) in SPECIAL_TOKENS:
             place = self.in_prose.find(text, place + len(literal), is_finished=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def is_quoted(source: str, texts: Iterable[str]) -> bool:
-    """Tell whether a call's text stands in one of `texts`, white space aside."""
+    """Return whether a call's text stands in one of `texts`, white space aside."""
     wanted = _without_space(source)
     if not wanted:
         return False

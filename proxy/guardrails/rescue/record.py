@@ -53,7 +53,7 @@ class Record:
         )
 
     def begin_anew(self) -> None:
-        """Begin anew behind the end of thoughts, unless it may belong to a broken call."""
+        """Start over behind the end of thoughts, unless it may belong to a broken call."""
         self.drop()
         siblings = self.siblings.end_thoughts()
         self.siblings = siblings or self.siblings
@@ -80,7 +80,7 @@ class Record:
         return None if is_offered else Reason.NOT_OFFERED
 
     def join(self, found: Found, gap: str = "", joint: str = "") -> None:
-        """Let a call wait for what becomes of the next one; `joint` is the end of the `gap`."""
+        """Let a call wait for what happens to the next one; `joint` is the end of the `gap`."""
         self._row.append(Joined(found, gap, joint.strip()))
         self.surroundings.pass_call()
 

@@ -13,8 +13,8 @@ BEHIND     behind a call. What follows decides whether it was one: a marked call
            joined to the next one counts only together with it.
 DROPPING   inside a result that the model invented after its own call.
 
-What became of the calls before (`Siblings`) decides about a call before anything else does.
-Behind the mark that ends thoughts, a reply begins anew: the prompt had begun the thoughts.
+What happened to the calls before (`Siblings`) decides about a call before anything else does.
+Behind the mark that ends thoughts, a reply starts over: the prompt had begun the thoughts.
 What is decided depends on the text alone, never on the pieces in which it arrives.
 """
 
@@ -52,7 +52,7 @@ _FENCE = "```"
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings are made of the offered names. `satisfies` tells whether a
+    `named` are syntaxes whose openings are made of the offered names. `satisfies` reports whether a
     call is fit for its tool: some count only then.
     """
 
@@ -90,7 +90,7 @@ class Scanner:
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
-        """Tell whether all that came is read and prose, and nothing can begin in `text`."""
+        """Return whether all that came is read and prose, and nothing can begin in `text`."""
         is_idle = isinstance(self._state, Listening) and not self._state.is_untouched
         is_read = is_idle and self._patience > 0 and self._cursor.is_exhausted
         return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
@@ -216,7 +216,7 @@ class Scanner:
         return True
 
     def _may_be_bare(self, found: Found) -> bool:
-        """Tell whether plain calls may count: behind a sentence it has to announce an act."""
+        """Return whether plain calls may count: behind a sentence it has to announce an act."""
         begun = self._record.begun
         if not begun.is_inline:
             return not begun.is_account
@@ -356,12 +356,12 @@ class Scanner:
         return True
 
     def _may_join(self, literal: str, joint: str) -> bool:
-        """Tell whether a call may wait for the one behind `joint`: words join only like to like."""
+        """Whether a call may wait for the one behind `joint`: words join only like to like."""
         is_like = literal == self._record.begun.opening or not any(map(str.isalpha, joint))
         return is_like and self._openings.are_marked(literal)
 
     def _is_apart(self, found: Found, ahead: Ahead) -> bool:
-        """Tell whether a call counts although words follow: fit for its tool, alone on its line."""
+        """Whether a call counts although words follow: fit for its tool, alone on its line."""
         may = ahead.may_stand_apart(found, self._record.begun) and self._is_fit(found)
         return may and not self._openings.stand_in(ahead.line)
 

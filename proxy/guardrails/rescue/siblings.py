@@ -1,4 +1,4 @@
-"""What became of the earlier calls of a reply, and what that means for the later ones.
+"""What happened to the earlier calls of a reply, and what that means for the later ones.
 
 The calls of a reply are meant in their order: behind one that was meant and could not be taken, no
 later one is taken alone. Behind a call that broke, nobody can tell what still belongs to it.
@@ -95,7 +95,7 @@ class Siblings:
         return Reason.QUOTED if is_other and self._has_words else None
 
     def offers(self, found: Found) -> bool:
-        """Tell whether all tools that are called are offered."""
+        """Return whether all tools that are called are offered."""
         return all(meant_by(call.name, self._offered) for call in found.calls)
 
     def end_thoughts(self) -> "Siblings | None":

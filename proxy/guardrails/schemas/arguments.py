@@ -60,7 +60,7 @@ CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArgument
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """An object as it was written; `text` is empty where it has to be written anew."""
+    """An object as it was written; `text` is empty where it has to be rewritten."""
 
     value: JsonObject
     text: str = ""

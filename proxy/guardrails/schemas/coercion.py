@@ -29,7 +29,7 @@ _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
-    """What became of a value: `paths` changed, `errors` remain; `drops` members are gone."""
+    """What happened to a value: `paths` changed, `errors` remain; `drops` members are gone."""
 
     value: JsonValue
     paths: tuple[Path, ...] = ()
@@ -273,13 +273,13 @@ def _dropped(place: Path, kept: _Kept) -> _Change:
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:
-    """Tell whether text, where none is due, is a word for nothing, as tags can only hold text."""
+    """Return whether text, where none is due, is a word for nothing, as tags can only hold text."""
     due = _due(error)
     return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
 def _is_member(error: ValidationError, place: Path) -> bool:
-    """Tell whether the schema names the place as a property, so that a null there says "none"."""
+    """Return whether the schema names the place as a property, so that a null there says "none"."""
     return bool(place) and ("properties", place[-1]) in pairwise(error.evaluation_path)
 
 

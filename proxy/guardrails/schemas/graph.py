@@ -88,7 +88,7 @@ class Graph:
     """The nodes of a document, those that its root leads to; raises TooManySchemas.
 
     `ranks` order them so that links to the value itself lead downwards, circles aside. Of each node
-    `checks` tells how many checks it takes, for a value and for one place within each place, and
+    `checks` reports how many checks it takes, for a value and for one place within each place, and
     `lengths` how long the longest chain of nodes is that begins there; circles are followed once.
     """
 

@@ -36,11 +36,11 @@ class Members:
         self._properties = _properties(schema)
 
     def declares(self, name: str) -> bool:
-        """Tell whether the tool has a parameter of this name."""
+        """Return whether the tool has a parameter of this name."""
         return name in self._properties
 
     def takes_any_string(self, name: str) -> bool:
-        """Tell whether every string is valid for a parameter, so that the first half of one is."""
+        """Whether every string is valid for a parameter, so that the first half of one is."""
         return _takes_any_string(self._properties[name])
 
     def settle(self, name: str, value: JsonValue) -> Settled | None:

@@ -62,7 +62,7 @@ class Schema:
         self._workload = workload
 
     def is_valid(self, value: JsonValue) -> bool:
-        """Tell whether a value satisfies the schema; raises UnusableSchema where that is work."""
+        """Return whether a value satisfies the schema; raises UnusableSchema where that is work."""
         if not self._workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
         try:
@@ -133,7 +133,7 @@ def _without_unknown_types(schema: JsonValue) -> JsonValue:
 
 
 def _names_unknown_type(value: JsonValue) -> bool:
-    """Tell whether this names no type; a dictionary is the schema of a property called `type`."""
+    """Return whether this names no type; a dictionary is the schema of a property called `type`."""
     names = value if isinstance(value, list) else [value]
     is_schema = isinstance(value, dict | bool)
     return not is_schema and any(
@@ -170,7 +170,7 @@ def allowed(error: ValidationError) -> list[JsonValue]:
 
 
 def forbids_members(error: ValidationError) -> bool:
-    """Tell whether an object has members although its schema names and allows none.
+    """Return whether an object has members although its schema names and allows none.
 
     The validator reports the first of them then, at the place of the object.
     """
@@ -195,7 +195,7 @@ def simplified(tool: Tool) -> Tool:
 
 @DocumentCache
 def _simplified_source(source: bytes) -> bytes | None:
-    """Write a tool anew if its schema needs it."""
+    """Rewrite a tool if its schema needs it."""
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(function, dict):

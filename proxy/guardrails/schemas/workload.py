@@ -94,11 +94,11 @@ class Workload:
         return replace(self, start=start)
 
     def is_bearable(self, value: JsonValue) -> bool:
-        """Tell whether a value can be checked in little time, whatever it is."""
+        """Return whether a value can be checked in little time, whatever it is."""
         return not self.is_suspicious or self._walk(_MOST_CHECKS).counts(value, self._number)
 
     def is_listable(self, value: JsonValue) -> bool:
-        """Tell whether the errors of a value take little time to list, whatever they are."""
+        """Return whether the errors of a value take little time to list, whatever they are."""
         try:
             return self._walk(_MOST_COPIES).lists(value, self._number)
         except TooManySchemas:
@@ -121,7 +121,7 @@ class _Walk:
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: int) -> bool:
-        """Tell whether there is enough for all checks of a value and of what is within it."""
+        """Return whether there is enough for all checks of a value and of what is within it."""
         rest = [(value, self._checks({start: 1}, 0))]
         while rest and self._left >= 0:
             item, checks = rest.pop()
@@ -133,7 +133,7 @@ class _Walk:
         return self._left >= 0
 
     def lists(self, value: JsonValue, start: int) -> bool:
-        """Tell whether there is enough for a copy of each place for each error at and around it."""
+        """Whether there is enough for a copy of each place for each error at and around it."""
         rest = [(value, self._checks({start: 1}, 0), 0)]
         while rest and self._left >= 0:
             item, checks, copies = rest.pop()

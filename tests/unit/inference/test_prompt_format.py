@@ -25,7 +25,9 @@ def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
 
 
 def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
-    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).apply((*HISTORY[:1], *NUDGE))
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).apply(
+        (*HISTORY[:1], *NUDGE)
+    )
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
 

@@ -188,13 +188,13 @@ class _Call:
             pieces.append(mark)
 
     def _ends_at(self, mark: str) -> Waiting[bool]:
-        """Tell whether the value ends at the mark that comes next, its own being missing."""
+        """Return whether the value ends at the mark that comes next, its own being missing."""
         if mark == self._key:
             return (yield from self._is_key())
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
 
     def _may_have_ended(self, text: str) -> bool:
-        """Tell whether a call may have ended within its value, and something else begun there."""
+        """Return whether a call may have ended within its value, and something else begun there."""
         _, mark, rest = text.partition(self._closer)
         return bool(mark) and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS))
 
@@ -204,7 +204,7 @@ class _Call:
         return None if holds_mark(text) else text.removesuffix("\n")
 
     def _fits(self) -> Waiting[bool]:
-        """Tell whether what comes next shows that the value is over."""
+        """Return whether what comes next shows that the value is over."""
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
@@ -213,7 +213,7 @@ class _Call:
         return is_next or (yield from ends_here(self._cursor))
 
     def _is_key(self) -> Waiting[bool]:
-        """Tell whether a key and its value begin here, and no text that mentions the mark."""
+        """Return whether a key and its value begin here, and no text that mentions the mark."""
         while True:
             text, is_all = self._cursor.glimpse(_SIGHT)
             is_key = self._begins_pair.match(text) is not None

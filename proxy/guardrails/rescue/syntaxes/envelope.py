@@ -55,7 +55,7 @@ def read_calls(
 
 
 def _is_ambiguous(value: JsonValue) -> bool:
-    """Tell whether a call is among the values of which two names or two arguments are written."""
+    """Return whether a call is among the values of which two names or two arguments are written."""
     items = value if isinstance(value, list) else [value]
     return any(_has_two_readings(item) for item in items if isinstance(item, dict))
 
@@ -82,7 +82,7 @@ def read_arguments(
 
 
 def _can_begin(cursor: Cursor) -> Waiting[bool]:
-    """Tell whether what stands in the first bracket can begin a call or a list of calls."""
+    """Return whether what stands in the first bracket can begin a call or a list of calls."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT)
         inside = text[1:].lstrip()
@@ -213,7 +213,7 @@ def _is_no_definition(item: JsonObject) -> bool:
 
 
 def _is_schema(value: JsonValue) -> bool:
-    """Tell whether parameters are declared and not given."""
+    """Return whether parameters are declared and not given."""
     return isinstance(value, dict) and value.get("type") == "object" and value.keys() <= _SCHEMA
 
 

@@ -52,7 +52,7 @@ def _head(cursor: Cursor) -> Waiting[tuple[str, str]]:
 
 
 def _begins_element(text: str) -> bool:
-    """Tell whether a value runs into another argument or call: its own closing mark is missing."""
+    """Whether a value runs into another argument or call: its own closing mark is missing."""
     return _ARGUMENT in text or KimiK3.openings[0] in text
 
 

@@ -78,12 +78,12 @@ def read_python_calls(
 
 
 def begins_list(cursor: Cursor) -> Waiting[bool]:
-    """Tell whether a list of calls comes next, without passing anything."""
+    """Return whether a list of calls comes next, without passing anything."""
     return (yield from _begins(cursor, _LIST, _LIST_BEGINS))
 
 
 def _begins(cursor: Cursor, pattern: re.Pattern[str], beginning: re.Pattern[str]) -> Waiting[bool]:
-    """Tell whether `pattern` comes next; text that `beginning` matches leaves it undecided."""
+    """Return whether `pattern` comes next; text that `beginning` matches leaves it undecided."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT)
         if is_all or beginning.fullmatch(text) is None:

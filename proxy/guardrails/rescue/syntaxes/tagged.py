@@ -208,7 +208,7 @@ class _Call:
         return bool((yield from self._cursor.one_of(ends)))
 
     def _is_over(self) -> Waiting[bool]:
-        """Tell whether a call without its closing mark is over: one without arguments at a mark."""
+        """Whether a call without its closing mark is over: one without arguments at a mark."""
         if self._arguments:
             return (yield from self._ends_here())
         return (yield from self._is_next(literals_of(*self._wrapper_ends)))
@@ -326,7 +326,7 @@ class _Call:
         return _NO_VALUE if is_torn else text.removesuffix("\n")
 
     def _is_parameter(self) -> Waiting[bool]:
-        """Tell whether the tag of a parameter comes next, and not only its first characters."""
+        """Return whether the tag of a parameter comes next, and not only its first characters."""
         mark = next((one for one in self._parameters if self._cursor.stands_at(one)), "")
         while mark:
             head, is_all = self._cursor.glimpse(_LONGEST_HEAD, len(mark))
@@ -343,7 +343,7 @@ class _Call:
         return self._around[end]
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
-        """Tell whether what follows `mark` shows that it ended the value."""
+        """Return whether what follows `mark` shows that it ended the value."""
         call_end = self._element.call_end
         if mark == call_end:
             is_end = yield from self._ends_here()

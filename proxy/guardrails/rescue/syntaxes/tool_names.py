@@ -180,7 +180,7 @@ def _syntaxes(
 
 
 def _demands(tool: Tool) -> bool:
-    """Tell whether a tool requires arguments."""
+    """Return whether a tool requires arguments."""
     required = tool.parameters.get("required") if isinstance(tool.parameters, dict) else None
     return isinstance(required, list) and bool(required)
 

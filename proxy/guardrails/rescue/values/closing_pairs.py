@@ -16,7 +16,7 @@ _LONG_SIGHT = 2_000
 
 
 def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
-    """Tell whether `second`, which comes next behind `first`, is still text in the value."""
+    """Return whether `second`, which comes next behind `first`, is still text in the value."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT, len(second))
         line = text.lstrip(" \t")
@@ -30,7 +30,7 @@ def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
 
 
 def is_surplus(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
-    """Tell whether more values end than begin in the text ahead."""
+    """Return whether more values end than begin in the text ahead."""
     while True:
         text, is_all = cursor.glimpse(_LONG_SIGHT)
         if is_all:

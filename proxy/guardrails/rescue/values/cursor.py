@@ -54,7 +54,7 @@ class Cursor:
     # What can be done with the text that is there.
 
     def stands_at(self, text: str) -> bool:
-        """Tell whether `text` is known to come next."""
+        """Return whether `text` is known to come next."""
         return self._text.startswith(text, self._position)
 
     def here(self, literals: Literals, behind: int = 0) -> str | None:
@@ -199,7 +199,7 @@ class Cursor:
         return self._text[self._position : self._position + 1]
 
     def is_next(self, text: str) -> Waiting[bool]:
-        """Tell whether `text` comes next."""
+        """Return whether `text` comes next."""
         while not (is_next := self.stands_at(text)) and self._may_arrive(text):
             yield
         return is_next
@@ -214,7 +214,7 @@ class Cursor:
         return True
 
     def _may_arrive(self, text: str) -> bool:
-        """Tell whether all that is there could be the beginning of `text`."""
+        """Return whether all that is there could be the beginning of `text`."""
         length = len(self._text) - self._position
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 

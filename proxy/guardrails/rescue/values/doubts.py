@@ -57,7 +57,7 @@ def _structure(quote: str) -> re.Pattern[str]:
 
 
 def ends_behind(cursor: Cursor, doubt: Doubt, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Tell whether what stands behind a doubtful value lets it end there.
+    """Return whether what stands behind a doubtful value lets it end there.
 
     Behind a string with a mark that has no partner, nothing but closing marks may stand; behind the
     others, no text on the same line. `ends` are closing marks, too.
@@ -74,7 +74,7 @@ def ends_behind(cursor: Cursor, doubt: Doubt, ends: tuple[str, ...]) -> Waiting[
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Tell whether nothing but white space stands behind `mark`, which comes next."""
+    """Return whether nothing but white space stands behind `mark`, which comes next."""
     while True:
         text, is_all = cursor.glimpse(_SIGHT, len(mark))
         if is_all or text.strip():

@@ -55,7 +55,7 @@ class Around:
 
 
 def can_end(cursor: Cursor, around: Around, length: int) -> bool:
-    """Tell whether a string of this length, which comes next, is known to end there."""
+    """Return whether a string of this length, which comes next, is known to end there."""
     if not around.closer or around.is_key:
         return True
     text, _ = cursor.glimpse(_SIGHT, length)
@@ -63,7 +63,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
 
 
 def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
-    """Tell whether the quotation mark that was passed last is the end."""
+    """Return whether the quotation mark that was passed last is the end."""
     if not around.closer or around.is_key:
         return True
     while True:
@@ -121,7 +121,7 @@ def _class(characters: Iterable[str]) -> str:
 
 
 def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
-    """Tell whether this text can follow a string; None if only more text can tell."""
+    """Return whether this text can follow a string; None if only more text can tell."""
     if not text:
         return None
     if text[0] == around.closer:
@@ -146,7 +146,7 @@ def _can_follow_container(text: str, around: Around) -> bool | None:
 
 
 def _can_be_next(text: str, around: Around) -> bool | None:
-    """Tell whether this text can be the next member of the container."""
+    """Return whether this text can be the next member of the container."""
     if not text:
         return None
     if text[0] == around.closer or text[0] in _BEHIND_COMMA:
@@ -165,7 +165,7 @@ def _matches(pattern: re.Pattern[str], beginning: re.Pattern[str], text: str) ->
 
 
 def _is_at(marks: Iterable[str], text: str) -> bool | None:
-    """Tell whether a text begins with one of these marks; None if it may turn out to."""
+    """Return whether a text begins with one of these marks; None if it may turn out to."""
     if text.startswith(tuple(marks)):
         return True
     return None if any(mark.startswith(text) for mark in marks) else False

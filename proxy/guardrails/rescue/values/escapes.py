@@ -29,7 +29,7 @@ _STRICT = re.compile(
 def decoded(written: str, quote: str) -> tuple[str, bool]:
     """Return what whole escapes, and text between them, mean in a string in such quotes.
 
-    The second value tells whether they are correct JSON.
+    The second value reports whether they are correct JSON.
     """
     try:
         return str(json.parse(f'"{written}"')), True

@@ -278,7 +278,7 @@ class _Reader:
         return self._open.pop().container
 
     def _lacks_bracket(self) -> Waiting[bool]:
-        """Tell whether the value is over although its last bracket is missing."""
+        """Return whether the value is over although its last bracket is missing."""
         while (end := self._cursor.here(self._ends)) is None:
             yield
         return bool(end) and len(self._open) == 1
@@ -326,7 +326,7 @@ class _Reader:
         return word
 
     def _is_foreign(self, char: str) -> bool:
-        """Tell whether this is a quotation mark that JSON does not know."""
+        """Return whether this is a quotation mark that JSON does not know."""
         return char in FOREIGN_QUOTES and not self._style.has_bare_text
 
     def _letters(self) -> Waiting[str]:

@@ -60,7 +60,7 @@ class Quoted:
 
 
 def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
-    """Tell whether a string begins with `quote`, which comes next: not with any backslash."""
+    """Return whether a string begins with `quote`, which comes next: not with any backslash."""
     return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
 
 
