@@ -1,5 +1,7 @@
 """Wire languages, both directions: bytes to conversation and back. No I/O.
 
-`front` is the contract of a language that clients speak. `reading` reads bodies as JSON objects,
-`sse` and `ndjson` cut streams into events and lines. One folder for each language.
+`front` is the contract of a language that clients speak. `reading` reads bodies as JSON objects
+and `raw_json` as values with the bytes they were written in; `foreign_history` writes a history
+in the language of backends. `sse` and `ndjson` cut streams into events and lines. One folder for
+each language.
 """

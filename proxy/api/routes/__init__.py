@@ -1,5 +1,5 @@
 """The endpoints: `chat` is the way of a request that the guardrails watch.
 
-`relay` passes completions and embeddings on; `models` and `properties` tell clients what there
-is, `health` and `metrics` tell operators.
+`responses` is what stands beside new responses; `relay` passes completions and embeddings on;
+`models` and `properties` tell clients what there is, `health` and `metrics` tell operators.
 """

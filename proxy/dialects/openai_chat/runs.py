@@ -61,7 +61,7 @@ class Runs:
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
         is_single = data.find(pattern.closing + pattern.opening, start) < 0
-        run = (_single if is_single else _several)(pattern, data, start + len(pattern.opening))
+        run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
         if run is not None:
             self._patience = _PATIENCE
         return run
@@ -77,7 +77,7 @@ def _single(pattern: _Pattern, data: bytes, start: int) -> Run | None:
     return None if text is None else Run(pattern.sample, [text], end + len(pattern.closing))
 
 
-def _several(pattern: _Pattern, data: bytes, start: int) -> Run | None:
+def _many(pattern: _Pattern, data: bytes, start: int) -> Run | None:
     """Read the texts of which the first begins at `start`."""
     sample, opening, closing = pattern
     pieces = _apart(data[start:], closing, opening)

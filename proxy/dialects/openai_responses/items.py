@@ -38,7 +38,7 @@ _RESULTS = (
 
 
 @dataclass(slots=True)
-class _Said:
+class _Spoken:
     """What the assistant says in one message."""
 
     thoughts: list[Text] = field(default_factory=list)
@@ -59,7 +59,7 @@ class ItemReader:
         self._table = table
         self._facts = facts
         self._history = ForeignHistory()
-        self._said: _Said | None = None
+        self._said: _Spoken | None = None
 
     def instruct(self, instructions: Text) -> None:
         """Begin with what the system says."""
@@ -104,12 +104,12 @@ class ItemReader:
         said = self._next_said()
         said.parts, said.has_message = parts, True
 
-    def _next_said(self) -> _Said:
+    def _next_said(self) -> _Spoken:
         """Return the message that the assistant goes on with, or begins."""
         if self._said is not None and self._said.is_more_than_thoughts:
             self._end_saying()
         if self._said is None:
-            self._said = _Said()
+            self._said = _Spoken()
         return self._said
 
     def _read_thoughts(self, members: Mapping[str, Node]) -> None:
@@ -131,7 +131,7 @@ class ItemReader:
             name = own_text(_BUILT_IN_CALLS[kind])
         call_id = members["call_id"].text() if "call_id" in members else None
         if self._said is None:
-            self._said = _Said()
+            self._said = _Spoken()
         self._said.calls.append(Call(call_id, name, arguments_in(kind, members)))
 
     def _read_result(self, kind: str, members: Mapping[str, Node]) -> None:

@@ -26,9 +26,9 @@ from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, violations
 __all__ = [
     "BrokenArguments",
     "CheckedArguments",
-    "Violation",
     "InvalidArguments",
     "ValidArguments",
+    "Violation",
     "check",
     "object_text",
 ]
@@ -59,7 +59,7 @@ class InvalidArguments(msgspec.Struct, frozen=True):
 CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _ParsedObject(msgspec.Struct, frozen=True):
     """An object as it was written; `text` is empty where it has to be rewritten."""
 
     value: JsonObject
@@ -82,23 +82,23 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
 
 
-def _checked(tool: Tool, schema: Schema, read: _Written) -> CheckedArguments:
+def _checked(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     inner = unwrapped(tool.parameters, read.value)
     if inner is not None:
-        meant = _Written(inner, facts=(*read.facts, Coerced(tool.name, "")))
+        meant = _ParsedObject(inner, facts=(*read.facts, Coerced(tool.name, "")))
         checked = _judged(tool.name, schema, meant)
         if isinstance(checked, ValidArguments):
             return checked
     return _judged(tool.name, schema, read)
 
 
-def _judged(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
+def _judged(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     return _valid(read, read.facts) if schema.is_valid(read.value) else _coerced(tool, schema, read)
 
 
-def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
+def _coerced(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     try:
         coercion = coerce(schema, read.value)
     except TooLargeToExplain:
@@ -109,7 +109,7 @@ def _coerced(tool: str, schema: Schema, read: _Written) -> CheckedArguments:
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, violations(coercion.errors), facts)
-    return _valid(_Written(value), facts)
+    return _valid(_ParsedObject(value), facts)
 
 
 def object_text(written: JsonValue) -> str | None:
@@ -118,45 +118,45 @@ def object_text(written: JsonValue) -> str | None:
     return None if isinstance(read, BrokenArguments) else _valid(read, ()).text
 
 
-def _valid(read: _Written, facts: tuple[Fact, ...]) -> ValidArguments:
+def _valid(read: _ParsedObject, facts: tuple[Fact, ...]) -> ValidArguments:
     return ValidArguments(read.text or json.dump_text(read.value), read.value, facts)
 
 
-def _read(tool: str, written: JsonValue, *, may_close: bool) -> _Written | BrokenArguments:
+def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | BrokenArguments:
     match written:
         case str():
             return _read_text(tool, written, may_close=may_close)
         case dict():
             return _checked_for_json(written)
         case None:
-            return _Written({})
+            return _ParsedObject({})
         case _:
             return _no_object(written)
 
 
-def _checked_for_json(value: JsonObject) -> _Written | BrokenArguments:
+def _checked_for_json(value: JsonObject) -> _ParsedObject | BrokenArguments:
     try:
         copied(value)
     except (ValueError, RecursionError) as error:
         return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-    return _Written(value)
+    return _ParsedObject(value)
 
 
-def _read_text(tool: str, text: str, *, may_close: bool) -> _Written | BrokenArguments:
+def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | BrokenArguments:
     if not text.strip():
-        return _Written({})
+        return _ParsedObject({})
     try:
         value = json.parse(text)
     except ValueError as error:
         return _read_leniently(tool, text, str(error), may_close=may_close)
     if isinstance(value, dict):
-        return _Written(value, text)
+        return _ParsedObject(value, text)
     return _with_fact(_read(tool, value, may_close=may_close), Coerced(tool, ""), value)
 
 
 def _read_leniently(
     tool: str, text: str, problem: str, *, may_close: bool
-) -> _Written | BrokenArguments:
+) -> _ParsedObject | BrokenArguments:
     result = read_whole(text)
     if isinstance(result, Unreadable) or not (result.is_closed or may_close):
         return BrokenArguments(f"The arguments are not valid JSON: {problem}")
@@ -165,8 +165,8 @@ def _read_leniently(
 
 
 def _with_fact(
-    read: _Written | BrokenArguments, fact: Fact, source: JsonValue
-) -> _Written | BrokenArguments:
+    read: _ParsedObject | BrokenArguments, fact: Fact, source: JsonValue
+) -> _ParsedObject | BrokenArguments:
     """Add what had to be done to read `source`; nothing had to be done where nothing was said."""
     if isinstance(read, BrokenArguments) or source is None:
         return read

@@ -5,5 +5,5 @@ Calls in JSON: `envelope` names the members that models give a call; `hermes`, `
 `json_contract` an agreement, `bare_json` nothing. Calls as tags: `tagged` reads them,
 `qwen_coder`, `invoke`, `function_tags`, `nested_tags`, `named_tags`, `kimi_k3`, `argument_pairs`
 and `suffixed_pairs` say how theirs look. By the tool's own name: `tool_names`, `tool_marks`,
-`functionary`, `gemma`. As code or lines: `pythonic`, `react`, `line_blocks`.
+`inline_calls`, `functionary`, `gemma`. As code or lines: `pythonic`, `react`, `line_blocks`.
 """

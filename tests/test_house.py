@@ -1,0 +1,104 @@
+"""The house: its map, its words, and rooms that say what is in them."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.test_repository import MODULES, REPOSITORY, names, read
+
+ROOMS = [path for path in MODULES if path.name == "__init__.py"]
+GLOSSARY = re.findall(
+    r"^\| (`?)([^|`]+)`? \| ([^|]+) \| `([^`]+)` \|$", read("docs/glossary.md"), re.MULTILINE
+)
+MANY_ROOMS = 3
+MOST_FILES = {
+    "proxy/backends": 31,
+    "proxy/api": 24,
+    "proxy/guardrails/rescue/syntaxes": 30,
+}  # others have at most so many:
+USUAL_FILES = 22
+
+# Words that only their inventor could guess, as names of classes, functions or modules.
+COINED = {
+    *("Account", "Tape", "Taped", "Reception", "Asking", "Received", "Passing", "Visit"),
+    *("Opening", "Pace", "asker", "Shortcut", "Renewal", "Current", "Wishes", "Draft", "Wording"),
+    *("complaints", "Complaint", "Wire", "Line", "Standings", "Seat", "Delegating", "Hold"),
+    *("Followed", "lifeline", "Patient", "examination", "Weight", "Scales", "Totals", "Written"),
+    *("Whole", "Done", "Botched", "Said", "Responded", "Behind", "Dropping", "several", "taping"),
+}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(read(path), str(path))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=names(ROOMS))
+def test_every_room_says_what_is_in_which_file(room: Path) -> None:
+    said = ast.get_docstring(parsed(room)) or ""
+    files = [path for path in MODULES if path.parent == room.parent and path != room]
+    missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", said)]
+    assert missing == []
+    assert len(files) <= MOST_FILES.get(room.parent.as_posix(), USUAL_FILES)
+
+
+def test_the_map_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:proxy|docs|config)/[\w./]+)`", read("docs/architecture.md"))
+    assert len(named) > 20
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def defined() -> Iterator[tuple[Path, str]]:
+    """Return every class and function of the package, and every module, by name."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in MODULES:
+        yield path, path.stem
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, kinds):
+                yield path, node.name.lstrip("_")
+
+
+def test_no_word_is_coined() -> None:
+    assert [f"{path}: {name}" for path, name in defined() if name in COINED] == []
+
+
+def shared_classes() -> dict[str, Path]:
+    """Return the classes that at least three rooms import, with their modules."""
+    users: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proxy."):
+                home = str(node.module)
+                if home.split(".")[1] != path.parts[1]:
+                    for alias in node.names:
+                        users[home, alias.name].add(path.parts[1])
+    many = [one for one, rooms in users.items() if len(rooms) >= MANY_ROOMS]
+    return {name: Path(home.replace(".", "/")) for home, name in many if name[0].isupper()}
+
+
+def is_class(module: Path, name: str) -> bool:
+    file = module.with_suffix(".py")
+    file = file if (REPOSITORY / file).is_file() else module / "__init__.py"
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in parsed(file).body)
+
+
+def test_the_glossary_has_every_class_that_many_rooms_share() -> None:
+    explained = {term for _, term, _, _ in GLOSSARY}
+    shared = {name for name, module in shared_classes().items() if is_class(module, name)}
+    assert len(shared) > 30
+    assert shared - explained == set()
+
+
+def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:
+    assert [where for _, _, _, where in GLOSSARY if not (REPOSITORY / where).is_file()] == []
+    gone = [
+        term for mark, term, _, where in GLOSSARY if mark and f"class {term}" not in read(where)
+    ]
+    assert gone == []
+    terms = [term.lower() for _, term, _, _ in GLOSSARY]
+    assert terms == sorted(terms)
