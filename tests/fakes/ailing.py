@@ -160,7 +160,7 @@ class AilingServer:
         try:
             while True:
                 yield spoken.text("and on ")
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         finally:
             self._is_busy = self._has(Ailment.NEVER_LETS_GO)
 

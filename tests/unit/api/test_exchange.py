@@ -97,7 +97,7 @@ class Endless(ScriptedBackend):
         del question, headers
         while True:
             yield [TextDelta("and on ")]
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

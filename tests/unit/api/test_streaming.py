@@ -197,7 +197,7 @@ def test_events_that_a_client_does_not_see_do_not_count_as_life() -> None:
 
     async def reading_a_prompt() -> ReplyEvents:
         while client.answer.count(b"~") < 2:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
             yield [PromptProgress(9, 0, 1)]
         yield [TextDelta("a")]
 

@@ -185,7 +185,7 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
         fleet = Fleet({"m": failing}, Swapping([Model("m")]))
         services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
         asking = asyncio.create_task(third.call(endpoint(services)))
-        await asyncio.sleep(0.01)
+        await failing.wanted.wait()
         failing.finish(LaunchFailed("llama-server", "is out of memory"))
         await asking
         await fleet.close()
