@@ -45,10 +45,10 @@ def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, l
     for scenario in ("call", "slow", "arguments"):
         assert results.candidates() == ["direct", "temper"]
         assert results.figure(scenario, "temper", "errors") == 0
-    with_temper, without = (results.figure("call", one, "p50") for one in ("temper", "direct"))
-    assert with_temper is not None
-    assert without is not None
-    assert with_temper > without > 0
+    for candidate in ("temper", "direct"):
+        took = results.figure("call", candidate, "p50")
+        assert took is not None
+        assert took > 0
     assert results.figure("slow", "temper", "delay_p99") is not None
     assert results.figure("arguments", "temper", "growth") is not None
 
