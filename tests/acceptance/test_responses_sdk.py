@@ -97,7 +97,7 @@ async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
         return [answer async for event in stream if (answer := end_in(event))][-1]
 
 
-def end_in(event: ResponseStreamEvent[None]) -> SdkAnswer | None:
+def end_in(event: "ResponseStreamEvent[None]") -> SdkAnswer | None:
     """Read the event that ends a stream; the SDK has added up what came before."""
     if event.type == "response.completed" or event.type == "response.incomplete":
         return read(event.response)
