@@ -58,11 +58,10 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"needs {name} on the PATH, see .ci/run")
-    return found
+def needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        shutil.which(program) is None, reason=f"needs {program} on the PATH, see .ci/run"
+    )
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
@@ -87,6 +86,7 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
     return told
 
 
+@needs("claude")
 def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) -> None:
     names = ("MODEL", "DEFAULT_HAIKU_MODEL", "DEFAULT_SONNET_MODEL", "DEFAULT_OPUS_MODEL")
     environment = {
@@ -99,13 +99,14 @@ def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) ->
     }
     headless = ("-p", TASK.format("Bash"), "--output-format", "json", "--max-turns", "6")
     allowed = ("--allowedTools", "Bash", "--strict-mcp-config")
-    told = json.parse(run([program("claude"), *headless, *allowed], folder, environment).encode())
+    told = json.parse(run(["claude", *headless, *allowed], folder, environment).encode())
     assert isinstance(told, dict)
     assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
     assert served.generations() == CODE_GENERATIONS
     assert (served.rescued_calls > 0) is served.leaks
 
 
+@needs("codex")
 def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
     provider = f'{{name="Temper", base_url="{served.url}", wire_api="responses"}}'
     settings = {
@@ -120,7 +121,7 @@ def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
     answer = folder.parent / "answer.txt"
     unwatched = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     headless = ("exec", "--json", *unwatched, "-o", str(answer), TASK.format("exec_command"))
-    run([program("codex"), *given, *headless], folder, {"CODEX_HOME": str(folder.parent)})
+    run(["codex", *given, *headless], folder, {"CODEX_HOME": str(folder.parent)})
     assert answer.read_text(encoding="utf-8").strip() == CODE_ANSWER
     assert served.generations() == CODE_GENERATIONS
     assert (served.rescued_calls > 0) is served.leaks
