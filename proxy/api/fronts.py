@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
@@ -17,14 +18,15 @@ STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
 MESSAGES = MessagesFront(STAMP)
 _CATALOGUE = ChatCatalogue()
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
-    Where clients list models at the same path in different languages, theirs is known by a `header`
-    that only they send; their `catalogue` answers.
+    At paths that all languages share, such as the list of models, its clients are known by a
+    `header` that only they send; their `catalogue` lists models.
     """
 
     front: Front
@@ -35,7 +37,7 @@ class FrontRoute:
 
 
 class Fronts:
-    """Every language that is spoken; an unknown path is answered in the first."""
+    """Every language that is spoken; who shows none by path or header is answered in the first."""
 
     def __init__(self, *routes: FrontRoute) -> None:
         self._routes = routes
@@ -43,12 +45,12 @@ class Fronts:
     def __iter__(self) -> Iterator[FrontRoute]:
         return iter(self._routes)
 
-    def of(self, path: str) -> Front:
-        """Return the language of a path, or of what lies below one."""
-        for route in self._routes[1:]:
+    def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Front:
+        """Return the language of a path, or of what lies below one; else that of the client."""
+        for route in self._routes:
             if path.startswith(route.paths):
                 return route.front
-        return self._routes[0].front
+        return self._route_of_client(headers).front
 
     @property
     def store(self) -> ResponseStore | None:
@@ -58,10 +60,11 @@ class Fronts:
 
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
-        for route in self._routes:
-            if route.catalogue is not None and route.header in headers:
-                return route.catalogue
-        return _CATALOGUE
+        return self._route_of_client(headers).catalogue or _CATALOGUE
+
+    def _route_of_client(self, headers: Mapping[str, str]) -> FrontRoute:
+        known = (route for route in self._routes if route.header and route.header in headers)
+        return next(known, self._routes[0])
 
 
 def all_fronts(store: ResponseStore | None = None) -> Fronts:

@@ -88,7 +88,7 @@ class Limits:
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = front = self._fronts.of(scope["path"])
+        state["front"] = front = self._fronts.of(scope["path"], headers)
         names = dict.fromkeys(("x-request-id", front.id_header))
         own_headers = [(name.encode(), request_id.encode()) for name in names]
 

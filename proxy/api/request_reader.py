@@ -17,6 +17,7 @@ from proxy.dialects.reading import kind, read_object
 from proxy.errors import InvalidRequest
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.observers import Observers
+from proxy.observability.record import CHAT_DIALECT
 from proxy.observability.trace_context import state_of, trace_of
 
 Decoded = TypeVar("Decoded")
@@ -88,10 +89,12 @@ def client_key(http: HttpRequest) -> str:
     return owner or _key_in(http) or (http.client.host if http.client is not None else "")
 
 
-def begin_live_request(http: HttpRequest, observers: Observers) -> LiveRequest:
+def begin_live_request(
+    http: HttpRequest, observers: Observers, dialect: str = CHAT_DIALECT
+) -> LiveRequest:
     """Follow a request from now on; where there are traces it goes on with its client's."""
     trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
-    return LiveRequest(request_id(http), trace, path=http.scope["path"])
+    return LiveRequest(request_id(http), trace, path=http.scope["path"], dialect=dialect)
 
 
 def request_id(http: HttpRequest) -> str:

@@ -12,15 +12,19 @@ from proxy.conversation.requests import Request
 
 PREFIX_HEADER = "x-temper-prefix"
 
+_CLAUDE_SESSION = "x-claude-code-session-id"
+_CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the session
+
 # What clients call a session (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
 # somebody computed already comes first.
 SESSION_HEADERS = (
     "x-session-affinity",
     "x-session-id",
+    "thread-id",
     "session-id",
     "session_id",
     "x-opencode-session",
-    "x-claude-code-session-id",
+    _CLAUDE_SESSION,
     "x-openwebui-chat-id",
     "x-conversation-id",
 )
@@ -38,12 +42,18 @@ def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
     given = headers.get(PREFIX_HEADER, "")
     if _PREFIX.fullmatch(given):
         return given
+    return _digest(_session(request, headers) or _beginning(request))
+
+
+def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
+    """Return what the client calls the conversation; nothing where it does not name it."""
     for name in SESSION_HEADERS:
         if session := headers.get(name):
-            return _digest((session.encode(),))
+            agent = headers.get(_CLAUDE_AGENT) if name == _CLAUDE_SESSION else None
+            return [part.encode() for part in (session, agent) if part]
     if session_key := request.fields.get(_SESSION_FIELD):
-        return _digest((session_key,))
-    return _digest(_beginning(request))
+        return [session_key]
+    return [request.session.encode("utf-8", "surrogatepass")] if request.session else []
 
 
 def _beginning(request: Request) -> Iterator[bytes]:

@@ -27,6 +27,8 @@ from proxy.settings import Settings, load_settings
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
+CLIENTS = ("claude-code", "codex")
+
 _FAILED = 1
 
 _CONFIG = click.option(
@@ -158,6 +160,7 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
 @_OLLAMA
 @click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Try its requests; show its settings.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -165,6 +168,7 @@ def doctor(
     config: Path | None,
     *,
     bundle: Path | None,
+    client: str | None,
     as_json: bool,
     look_at: tuple[str, ...],
     **flags: str | Path | None,
@@ -172,7 +176,7 @@ def doctor(
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(settings, bundle, look_at, as_json=as_json)
+    examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
     _run(examining, as_json=as_json, otherwise=_FAILED)
 
 

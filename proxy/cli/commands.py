@@ -86,22 +86,30 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 
 
 def examine_servers(
-    settings: Settings, bundle: Path | None, places: tuple[str, ...], *, as_json: bool
+    settings: Settings,
+    bundle: Path | None,
+    places: tuple[str, ...],
+    *,
+    client: str | None,
+    as_json: bool,
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
     """
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
     from proxy.doctor.checks import examine
+    from proxy.doctor.clients import CLIENTS
     from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places))
         console = Console(highlight=False)
         examined: list[Examined] = []
-        async with contextlib.aclosing(examine(examined_settings)) as findings:
+        one_client = CLIENTS[client] if client is not None else None
+        examining = examine(examined_settings, client=one_client)
+        async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
                     console.print(report.line(one, examined), soft_wrap=True)

@@ -24,7 +24,8 @@ class Request(msgspec.Struct, frozen=True):
     schema that an answer has to satisfy, None where any text will do. `answer_reserve` is what of
     the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
     and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
-    be called; None for all.
+    be called; None for all. `session` is what the client calls the conversation, "" where nothing
+    of it stands in the request.
     """
 
     model: str
@@ -41,6 +42,7 @@ class Request(msgspec.Struct, frozen=True):
     workflow: Workflow = NO_RULES
     answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None
+    session: str = ""
 
     @property
     def reserved(self) -> int | None:

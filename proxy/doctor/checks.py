@@ -11,6 +11,7 @@ import httpx
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.doctor import exchanges, machine, server
+from proxy.doctor.clients import Client
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
@@ -58,29 +59,41 @@ CHECKS = (
 
 
 async def examine(
-    settings: Settings, on_stage: StageListener = lambda _stage: None
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    client: Client | None = None,
 ) -> AsyncGenerator[Examined, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
-    Several models are examined one after the other. Raises `InvalidConfiguration` where nothing is
-    named.
+    Several models are examined one after the other, each also for a `client`. Raises
+    `InvalidConfiguration` where nothing is named.
     """
+    checks = (*CHECKS, *(_checks_for(client) if client is not None else ()))
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        async with aclosing(_examine_server(settled(each), on_stage)) as findings:
+        async with aclosing(_examine_server(settled(each), on_stage, checks)) as findings:
             async for found in findings:
                 yield found
 
 
+def _checks_for(client: Client) -> tuple[Check, ...]:
+    return (
+        Check(f"{client.title} answer", client.answers),
+        Check(f"{client.title} call", client.calls),
+        Check(client.title, client.window),
+        Check("settings", client.settings),
+    )
+
+
 async def _examine_server(
-    settings: Settings, on_stage: StageListener
+    settings: Settings, on_stage: StageListener, checks: tuple[Check, ...]
 ) -> AsyncGenerator[Examined, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
             target = await _admit(settings, own, stack)
-            for check in CHECKS:
+            for check in checks:
                 found = await _made(check, target)
                 yield Examined(check.title, found, settings.model.alias or target.model)
                 if check.is_vital and found.status is Status.FAIL:

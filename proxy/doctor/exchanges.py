@@ -8,19 +8,17 @@ from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Finding, doubtful, fine, skipped, wrong
 from proxy.doctor.target import CHAT, COUNT, Target, count, member
 
-_TOOL: JsonObject = {
-    "type": "function",
-    "function": {
-        "name": "report",
-        "description": "Report how you feel.",
-        "parameters": {
-            "type": "object",
-            "properties": {"feeling": {"type": "string", "enum": ["fine", "ill"]}},
-            "required": ["feeling"],
-            "additionalProperties": False,
-        },
+REPORT: JsonObject = {
+    "name": "report",
+    "description": "Report how you feel.",
+    "parameters": {
+        "type": "object",
+        "properties": {"feeling": {"type": "string", "enum": ["fine", "ill"]}},
+        "required": ["feeling"],
+        "additionalProperties": False,
     },
 }
+_TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
 _LINES = 60  # some hundreds of tokens
 _MOST_TOKENS = 65536  # larger windows are not filled for a test

@@ -15,11 +15,15 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result; `said` is a sentence without its full stop, `remedy` reports what to do."""
+    """One result; `said` is a sentence without its full stop, `remedy` says what to do.
+
+    `copy` are lines to be copied as they are.
+    """
 
     status: Status
     said: str
     remedy: str = ""
+    copy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,9 @@ class Examined:
     model: str = ""
 
 
-def fine(said: str) -> Finding:
+def fine(said: str, copy: str = "") -> Finding:
     """Find nothing wrong."""
-    return Finding(Status.OK, said)
+    return Finding(Status.OK, said, copy=copy)
 
 
 def doubtful(said: str, remedy: str) -> Finding:

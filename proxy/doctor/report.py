@@ -14,7 +14,7 @@ _COLOURS = {
     Status.SKIPPED: "dim",
 }
 _MARKS = {Status.OK: "ok", Status.WARN: "warn", Status.FAIL: "fail", Status.SKIPPED: "-"}
-_TITLE_WIDTH = 17
+_TITLE_WIDTH = 18
 
 
 def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
@@ -28,6 +28,8 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
     text.append(found.said, "dim" if found.status is Status.SKIPPED else "")
     if found.remedy:
         text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {found.remedy}", "italic")
+    if found.copy:
+        text.append(f"\n\n{found.copy}\n")
     return text
 
 
@@ -56,6 +58,7 @@ def document(examined: Sequence[Examined]) -> JsonObject:
                 "status": one.finding.status.value,
                 "found": one.finding.said,
                 "remedy": one.finding.remedy,
+                "copy": one.finding.copy,
             }
             for one in examined
         ],

@@ -11,6 +11,7 @@ from msgspec import structs
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -22,7 +23,8 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
 from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
@@ -103,9 +105,10 @@ class ExchangeRecorder:
         return RecordedExchange(
             id=record.id,
             at=record.begun_at,
+            dialect=record.dialect,
             model=_model(known),
             policy=_policy(plan.policy),
-            request={name: json.parse(raw) for name, raw in plan.request.fields.items()},
+            request=_request(plan.request),
             generations=tuple(
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
             ),
@@ -207,6 +210,19 @@ class _RecordedBackend(BackendWrapper):
         except (BackendFailed, InvalidRequest) as error:
             self._tape.note([FAILED, word_for(error)])
             raise
+
+
+def _request(request: Request) -> JsonObject:
+    """Write a request as it goes upstream, and with it what is enforced here only."""
+    written: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
+    if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
+        named = sorted(request.allowed_tools)
+        some: JsonObject = {
+            "mode": request.tool_choice.value,
+            "tools": [{"type": "function", "function": {"name": name}} for name in named],
+        }
+        written["tool_choice"] = {"type": "allowed_tools", "allowed_tools": some}
+    return written
 
 
 def _model(known: KnownModel) -> RecordedModel:

@@ -27,6 +27,7 @@ from proxy.errors import (
 from proxy.facts import Fact, Outcome, Try, tries
 from proxy.observability.record import (
     CHAT,
+    CHAT_DIALECT,
     CLIENT_LEFT,
     AttemptRecord,
     Load,
@@ -80,6 +81,7 @@ class LiveRequest:
         trace: TraceContext | None = None,
         *,
         path: str = CHAT,
+        dialect: str = CHAT_DIALECT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.asked: Asked | None = None
@@ -91,6 +93,7 @@ class LiveRequest:
         self._id = request_id
         self._trace = trace
         self._path = path
+        self._dialect = dialect
         self._clock = clock
         self._begun = clock()
         self._begun_at = time.time()
@@ -180,6 +183,7 @@ class LiveRequest:
         return RequestRecord(
             id=self._id,
             path=self._path,
+            dialect=self._dialect,
             begun_at=self._begun_at,
             seconds=now - self._begun,
             status=self.status,

@@ -115,6 +115,7 @@ def _told(record: RequestRecord) -> dict[str, Value]:
         "total_ms": _milliseconds(record.seconds),
         "model": _cut(record.model),
         "backend": _cut(record.backend),
+        "dialect": record.dialect,
         "stream": record.stream,
         "queued_ms": _milliseconds(record.queued),
         "first_token_ms": _milliseconds(record.first_token),

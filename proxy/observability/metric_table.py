@@ -28,8 +28,9 @@ class Metric:
 REQUESTS = Metric(
     "temper_requests_total",
     "counter",
-    ("model", "status", "outcome"),
-    "chat requests that are over; status 499 is a client that left, outcome none no answer",
+    ("model", "dialect", "status", "outcome"),
+    "chat requests that are over, by the language of their clients (chat, messages, responses); "
+    "status 499 is a client that left, outcome none no answer",
 )
 DURATION = Metric(
     "temper_request_duration_seconds",

@@ -70,7 +70,7 @@ class Metrics:
         """Count a request that is over."""
         model = record.service if record.service in self._loads else _OTHER
         outcome = record.outcome.value if record.outcome is not None else _NONE
-        self._count(table.REQUESTS, model, str(record.status), outcome)
+        self._count(table.REQUESTS, model, record.dialect, str(record.status), outcome)
         if record.left is not None:
             self._count(table.CANCELLED, model, record.left.value)
         self._measure(table.DURATION, model, record.seconds)

@@ -13,6 +13,7 @@ from proxy.facts import Fact, Outcome
 from proxy.observability.trace_context import TraceContext
 
 CHAT = "/v1/chat/completions"
+CHAT_DIALECT = "chat"
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
@@ -53,9 +54,10 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One request to `path`; None where it was not reached or not told.
 
     `begun_at` is a Unix time; all other times are seconds: `queued` was spent waiting for a slot
-    or for the model to be loaded, `first_token` came so long after the request. `model` is the
-    client's word, `service` the configured name that it stands for. `outcome` is known of requests
-    that were answered, `left` of those whose client did not wait for it.
+    or for the model to be loaded, `first_token` came so long after the request. `dialect` is the
+    language that the client speaks, `model` its word, `service` the configured name that it stands
+    for. `outcome` is known of requests that were answered, `left` of those whose client did not
+    wait for it.
     """
 
     id: str
@@ -63,6 +65,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     status: int
     path: str = CHAT
+    dialect: str = CHAT_DIALECT
     model: str | None = None
     service: str | None = None
     backend: str | None = None

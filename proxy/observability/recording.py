@@ -18,6 +18,7 @@ from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay
+from proxy.observability.record import CHAT_DIALECT
 from proxy.observability.redaction import Redaction
 
 logger = logging.getLogger(__name__)
@@ -81,11 +82,12 @@ class RecordedVerdict(_Part):
 
 
 class RecordedExchange(_Part):
-    """One request from its arrival to its answer."""
+    """One request from its arrival to its answer; whatever its dialect, `request` is in chat's."""
 
     version: Literal[1] = 1
     id: str
     at: float
+    dialect: str = CHAT_DIALECT
     model: RecordedModel
     policy: RecordedPolicy
     request: JsonObject

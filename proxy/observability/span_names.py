@@ -41,6 +41,7 @@ REQUEST: Mapping[str, Read] = {
     "http.response.status_code": lambda request: request.status,
     "error.type": lambda request: request.error,
     "temper.request.id": lambda request: request.id,
+    "temper.dialect": lambda request: request.dialect,
     "temper.service": lambda request: request.service,
     "temper.outcome": lambda request: request.outcome.value if request.outcome else None,
     "temper.repairs": lambda request: repairs(request.facts) or None,

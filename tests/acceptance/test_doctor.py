@@ -3,9 +3,12 @@
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.fakes.command import temper
+from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 11
 
@@ -26,6 +29,24 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     assert key not in told + violations
     with zipfile.ZipFile(bundle) as archive:
         assert all(key.encode() not in archive.read(name) for name in archive.namelist())
+
+
+@pytest.mark.parametrize(
+    ("client", "line"),
+    [
+        ("claude-code", f"export CLAUDE_CODE_MAX_CONTEXT_TOKENS={CONTEXT_TOKENS}"),
+        ("codex", f"model_context_window = {CONTEXT_TOKENS}"),
+    ],
+)
+def test_for_a_client_its_requests_are_tried_and_its_settings_shown(
+    llama_server: RunningServer, client: str, line: str
+) -> None:
+    flags = ("--backend-url", llama_server.base_url, "--client", client)
+    with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=llama_server.api_key) as doctor:
+        told, complaints = doctor.communicate()
+    assert doctor.returncode == 0, told + complaints
+    assert line in told.splitlines()
+    assert "a streamed call came whole" in told
 
 
 def test_a_wrong_key_is_a_failure_with_an_exit_code(llama_server: RunningServer) -> None:

@@ -1,10 +1,12 @@
 """Agents' frameworks, as their users have them, against Temper as it comes.
 
-They need the extra `clients` (litellm its own, `clients-litellm`); without it they are left out.
+They need the extra `clients` (litellm its own, `clients-litellm`; coding agents come from npm);
+without it they are left out.
 """
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -33,7 +35,7 @@ def running(
 def served(running: Served) -> Served:
     """Temper, with a count that begins with the test."""
     before = running.generations()
-    return Served(running.url, lambda: running.generations() - before)
+    return replace(running, generations=lambda: running.generations() - before)
 
 
 @pytest.fixture

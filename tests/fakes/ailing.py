@@ -12,6 +12,7 @@ from starlette.routing import Route
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.checks import examine
+from proxy.doctor.clients import Client
 from proxy.doctor.finding import Finding
 from proxy.settings import Settings
 from tests.fakes import spoken
@@ -168,11 +169,14 @@ class AilingServer:
         return _page() if self._has(Ailment.IS_A_WEB_PAGE) else Response(status_code=404)
 
 
-async def examined(ailment: Ailment, settings: JsonObject | None = None) -> dict[str, Finding]:
+async def examined(
+    ailment: Ailment, settings: JsonObject | None = None, client: Client | None = None
+) -> dict[str, Finding]:
     """Examine such a server; returns the findings by the titles of the checks."""
     async with listening(AilingServer(ailment).app) as server:
         wanted: dict[str, JsonValue] = {"backend": {"url": server.url}, **(settings or {})}
-        return {one.title: one.finding async for one in examine(Settings.model_validate(wanted))}
+        examining = examine(Settings.model_validate(wanted), client=client)
+        return {one.title: one.finding async for one in examining}
 
 
 def _page() -> Response:

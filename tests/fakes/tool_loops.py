@@ -6,7 +6,7 @@ result of a tool. So a loop that ends as it should has carried every call and ev
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -22,6 +22,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.demo.chat_template import chat_template
 from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.launch import LaunchPlan
 from tests.fakes import scripts
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
@@ -41,6 +42,12 @@ FACTS = "What is known about Paris? [[facts]]"
 TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. Paris is warmer."
 TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
 TRIP_GENERATIONS = 3
+
+# a coding agent runs `cat` with the shell tool of this name and tells what it printed
+CODE_WORD = "ZEBRA-4711"
+CODE_ANSWER = f"The code word is {CODE_WORD}."
+CODE_GENERATIONS = 2
+AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is hardly more than a byte
 _FACTS = '{"city": "Paris", "country": "France"}'
 
 
@@ -54,6 +61,10 @@ SAID: dict[str, Reply] = {
     ),
     WEATHER["Oslo"]: Reply("Both are known now. One moment, the time.", (_call("get_time"),)),
     TIME: Reply(TRIP_ANSWER),
+    # coding agents
+    "[[by Bash]]": Reply(calls=(Call("Bash", '{"command": "cat secret.txt"}'),)),
+    "[[by exec_command]]": Reply(calls=(Call("exec_command", '{"cmd": "cat secret.txt"}'),)),
+    CODE_WORD: Reply(CODE_ANSWER),
     # an answer in a form
     "[[facts]]": Reply(_FACTS),
     "[[call Fact]]": Reply(calls=(Call("Fact", _FACTS),)),
@@ -87,10 +98,19 @@ class Tools:
 
 @dataclass(frozen=True)
 class Served:
-    """Temper with its default settings before a backend; `generations` counts what it asked for."""
+    """Temper with its default settings before a backend; `generations` counts what it asked for.
+
+    With `leaks` the calls of the model come as text.
+    """
 
     url: str
     generations: Callable[[], int]
+    leaks: bool = False
+
+    @property
+    def rescued_calls(self) -> int:
+        """How many calls were text."""
+        return _counted(self.url.removesuffix("/v1"), "temper_rescued_calls_total")
 
 
 @contextmanager
@@ -110,26 +130,44 @@ def before_llama_server(folder: Path) -> Iterator[Served]:
     """Run Temper before a real llama-server, whose model is written into a folder."""
     model = folder / "loops.gguf"
     build_scripted_model(model, _scripts(), template=chat_template())
-    with serving(plan_for(model)) as server:
+    with _before(plan_for(model)) as served:
+        yield served
+
+
+@contextmanager
+def before_leaking_llama_server(folder: Path) -> Iterator[Served]:
+    """Do so with a model that writes its calls as text, and with a window for coding agents."""
+    model = folder / "leaking.gguf"
+    leaking = _scripts(scripts.run_on_call)
+    template = chat_template()
+    build_scripted_model(model, leaking, context_tokens=AGENT_TOKENS, template=template)
+    with _before(plan_for(model, context_tokens=AGENT_TOKENS, slots=1)) as served:
+        yield replace(served, leaks=True)
+
+
+@contextmanager
+def _before(plan: LaunchPlan) -> Iterator[Served]:
+    with serving(plan) as server:
         key = {"TEMPER_BACKEND__API_KEY": server.api_key}
         with running_temper("--backend-url", server.base_url, environment=key) as url:
-            yield Served(f"{url}/v1", lambda: _attempts(url))
+            yield Served(f"{url}/v1", lambda: _counted(url, "temper_attempts_total"))
 
 
-def _attempts(url: str) -> int:
-    """Read from Temper's metrics how many generations there were."""
+def _counted(url: str, name: str) -> int:
+    """Read from Temper's metrics how many of something there were."""
     text = httpx.get(f"{url}/metrics", trust_env=False).text
     samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-    return sum(int(one.value) for one in samples if one.name == "temper_attempts_total")
+    return sum(int(one.value) for one in samples if one.name == name)
 
 
-def _scripts() -> dict[str, str | Sequence[str]]:
+def _scripts(write: Callable[[str, str], str] = scripts.call) -> dict[str, str | Sequence[str]]:
     """Write what is said as a model writes it."""
-    return {"default": _NOTHING.text, **{word: _written(said) for word, said in SAID.items()}}
+    said = {word: _written(reply, write) for word, reply in SAID.items()}
+    return {"default": _NOTHING.text, **said}
 
 
-def _written(reply: Reply) -> str:
-    calls = (scripts.call(call.arguments, call.name) for call in reply.calls)
+def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
+    calls = (write(call.arguments, call.name) for call in reply.calls)
     return "\n".join(filter(None, (reply.text, *calls)))
 
 

@@ -128,6 +128,57 @@ async def test_what_was_never_understood_is_not_recorded(tmp_path: Path) -> None
     assert list(read_recording(path)) == []
 
 
+WEATHER: JsonObject = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+}
+ASKED_IN: dict[str, tuple[str, JsonObject]] = {
+    "messages": (
+        "/v1/messages",
+        {
+            "max_tokens": 2000,
+            "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
+            "tools": [{"name": "get_weather", "input_schema": WEATHER}, {"name": "get_time"}],
+            "temper": STEPS,
+        },
+    ),
+    "responses": (
+        "/v1/responses",
+        {
+            "input": "How is the weather in Paris?",
+            "tools": [
+                {"type": "function", "name": "get_weather", "parameters": WEATHER},
+                {"type": "function", "name": "get_time"},
+            ],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "get_time"}],
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", ASKED_IN)
+async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
+    *, dialect: str, stream: bool, tmp_path: Path
+) -> None:
+    """The call is a good one but for what is enforced here: rules of order, allowed tools."""
+    path = tmp_path / "recording.jsonl"
+    route, asked = ASKED_IN[dialect]
+    async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as front:
+        answer = await front.client.post(route, json={"model": "m", "stream": stream, **asked})
+    assert answer.status_code == 200
+    assert "get_time" in answer.text
+    (kept,) = read_recording(path)
+    assert kept.dialect == dialect
+    assert kept.verdict.attempts[0][1] is not None
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) == ("same", ())
+
+
 async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     count = 8

@@ -145,7 +145,7 @@ class Chat:
 
     def _context(self, http: HttpRequest, send: Send, ticket: Ticket) -> RequestContext:
         recorder = ExchangeRecorder() if self.observers.recording is not None else None
-        live = begin_live_request(http, self.observers)
+        live = begin_live_request(http, self.observers, self.front.name)
         return RequestContext(http, ticket, live, LoadingStream(send, self.timeouts), recorder)
 
     def _note(self, parsed: ParsedRequest, context: RequestContext) -> None:

@@ -30,7 +30,7 @@ _SHORT = 1_024
 _USUAL_SHARE = 0
 
 _ANY_OBJECT: JsonObject = {"type": "object"}
-_COPIED = ("temperature", "top_p", "top_k")
+_COPIED = ("temperature", "top_p", "top_k", "temper")
 
 
 class DecodedMessages(NamedTuple):
@@ -75,6 +75,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         answer_schema=_answer_schema(checked),
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,
+        session=_session_in(checked.metadata),
     )
     return DecodedMessages(
         replace(request, fields=_fields(request, checked, nodes)),
@@ -82,6 +83,19 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         shows_nothing=limit == 0,
         asks_for_edits=checked.context_management is not None,
     )
+
+
+def _session_in(metadata: Mapping[str, object] | None) -> str:
+    """Return what Claude Code writes into the id of the user; any other id may be a person's."""
+    user_id = (metadata or {}).get("user_id")
+    if not isinstance(user_id, str):
+        return ""
+    try:
+        told = json.parse(user_id)
+    except ValueError:
+        return ""
+    session = told.get("session_id") if isinstance(told, dict) else None
+    return session if isinstance(session, str) else ""
 
 
 def _refuse(body: JsonObject) -> None:

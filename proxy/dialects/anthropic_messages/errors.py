@@ -47,7 +47,8 @@ def _kind(status: int) -> str:
 def _message(problem: Problem) -> str:
     if problem.code == _OVERFLOW:
         return _overflow(problem)
-    return f"{problem.param}: {problem.message}" if problem.param else problem.message
+    path = f"{problem.param}: " if problem.param else ""
+    return problem.message if problem.message.startswith(path) else path + problem.message
 
 
 def _overflow(problem: Problem) -> str:

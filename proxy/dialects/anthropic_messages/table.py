@@ -37,7 +37,7 @@ FIELDS: Mapping[str, Handling] = MappingProxyType(
         "output_config": Handling.ENFORCED,
         "output_format": Handling.ENFORCED,
         "temper": Handling.ENFORCED,
-        "metadata": Handling.IGNORED,
+        "metadata": Handling.ENFORCED,
         "context_management": Handling.IGNORED,
         "compaction": Handling.IGNORED,
         "cache_control": Handling.IGNORED,

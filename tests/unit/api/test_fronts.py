@@ -4,13 +4,17 @@ from proxy.api.fronts import CHAT, STAMP, FrontRoute, Fronts, all_fronts
 from proxy.dialects.openai_chat.front import ChatFront
 
 OTHER = ChatFront(STAMP, "other")
-FRONTS = Fronts(FrontRoute(CHAT, ("/v1/chat/completions",)), FrontRoute(OTHER, ("/v1/other",)))
+CHAT_PATH = "/v1/chat/completions"
+FRONTS = Fronts(
+    FrontRoute(CHAT, (CHAT_PATH,)),
+    FrontRoute(OTHER, ("/v1/other",), header="other-version"),
+)
 
 
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/v1/chat/completions", "chat"),
+        (CHAT_PATH, "chat"),
         ("/v1/other", "other"),
         ("/v1/other/count", "other"),
         ("/nowhere", "chat"),
@@ -18,6 +22,13 @@ FRONTS = Fronts(FrontRoute(CHAT, ("/v1/chat/completions",)), FrontRoute(OTHER, (
 )
 def test_a_path_is_answered_in_its_language(path: str, name: str) -> None:
     assert FRONTS.of(path).name == name
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/v1/models/x", "other"), ("/nowhere", "other"), (CHAT_PATH, "chat")]
+)
+def test_a_path_of_all_languages_is_answered_in_that_of_the_client(path: str, name: str) -> None:
+    assert FRONTS.of(path, {"other-version": "1"}).name == name
 
 
 def test_every_language_has_a_name_and_paths_of_its_own() -> None:

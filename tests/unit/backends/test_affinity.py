@@ -64,6 +64,29 @@ def test_a_clients_own_session_counts_more_than_the_beginning(name: str) -> None
     assert conversation_key(request(SYSTEM, ASKED), {name: ""}) == FIRST
 
 
+def test_a_subagent_has_a_conversation_of_its_own() -> None:
+    session = {"x-claude-code-session-id": "s1"}
+    agents = [{**session, "x-claude-code-agent-id": agent} for agent in ("", "a1", "a2")]
+    keys = [conversation_key(request(MORE), headers) for headers in (session, *agents)]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    assert conversation_key(request(ASKED), {"x-claude-code-agent-id": "a1"}) == key(ASKED)
+
+
+def test_of_a_session_and_its_thread_the_thread_counts() -> None:
+    first = conversation_key(request(MORE), {"session-id": "s", "thread-id": "t1"})
+    assert first == conversation_key(request(ASKED), {"session-id": "s", "thread-id": "t1"})
+    assert first != conversation_key(request(MORE), {"session-id": "s", "thread-id": "t2"})
+
+
+def test_a_session_that_stands_in_the_request_is_the_last_resort() -> None:
+    named, other = (replace(request(one), session="s1\ud800") for one in (MORE, ASKED))
+    assert conversation_key(named, {}) == conversation_key(other, {})
+    assert conversation_key(named, {}) != conversation_key(request(MORE), {})
+    headers = {"x-session-id": "s"}
+    assert conversation_key(named, headers) == conversation_key(request(ASKED), headers)
+
+
 def test_the_clients_cache_key_is_a_session_too() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 

@@ -33,7 +33,16 @@ def test_the_summary_counts() -> None:
 def test_programs_get_every_finding() -> None:
     told = document([WELL, ILL])
     assert told["ok"] is False
+    names = ("model", "check", "status", "found", "remedy", "copy")
     assert told["checks"] == [
-        {"model": "m", "check": "one", "status": "ok", "found": "well", "remedy": ""},
-        {"model": "m", "check": "three", "status": "fail", "found": "ill", "remedy": "do that"},
+        dict(zip(names, values, strict=True))
+        for values in (
+            ("m", "one", "ok", "well", "", ""),
+            ("m", "three", "fail", "ill", "do that", ""),
+        )
     ]
+
+
+def test_lines_to_be_copied_stand_as_they_are() -> None:
+    copied = Examined("four", fine("set this:", "a = 1\nb = 2"), "m")
+    assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")

@@ -67,7 +67,7 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
     assert time.endswith("Z")
     assert rest == (
         "info    request id=r1 status=200 total_ms=100.0 model=qwen3"
-        " backend=http://127.0.0.1:8080 stream=true queued_ms=10.0 first_token_ms=12.3"
+        " backend=http://127.0.0.1:8080 dialect=chat stream=true queued_ms=10.0 first_token_ms=12.3"
         " overhead_ms=10.0 prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2"
         " outcome=retried"
         ' repairs="rescued=hermes;coerced=2" trace=000000000000000000000000000000ab\n'
@@ -77,7 +77,7 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
 def test_what_is_not_known_is_left_out_of_the_text() -> None:
     line = text_of(a_record("r2"))
     assert line.endswith(
-        'request id=r2 status=400 total_ms=1.0 overhead_ms=1.0 attempts=0 repairs=""\n'
+        'request id=r2 status=400 total_ms=1.0 dialect=chat overhead_ms=1.0 attempts=0 repairs=""\n'
     )
 
 
@@ -104,6 +104,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "total_ms": 100.0,
         "model": "qwen3",
         "backend": "http://127.0.0.1:8080",
+        "dialect": "chat",
         "stream": True,
         "queued_ms": 10.0,
         "first_token_ms": 12.3,

@@ -17,6 +17,7 @@ BOUNDED = {
     "phase",
     "reason",
     "result",
+    "dialect",
     "status",
     "syntax",
     "tier",

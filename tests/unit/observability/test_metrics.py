@@ -39,7 +39,7 @@ def after(*records: RequestRecord) -> Exposition:
 def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
     seen = after(RECORD, RECORD)
     told = {"model": "default", "status": "200", "outcome": "retried"}
-    assert seen.value("temper_requests_total", **told) == 2
+    assert seen.value("temper_requests_total", dialect="chat", **told) == 2
     assert seen.value("temper_request_duration_seconds_sum", model="default") == 6.0
     assert seen.value("temper_time_to_first_token_seconds_sum") == 3.0
     assert seen.value("temper_queue_duration_seconds_sum") == 1.0
@@ -50,6 +50,12 @@ def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
         seen.value("temper_tokens_total", type=kind) for kind in ("input", "cached", "output")
     ]
     assert counted == [200, 120, 14]
+
+
+def test_requests_are_told_apart_by_the_language_of_their_clients() -> None:
+    seen = after(RECORD, replace(RECORD, dialect="messages"), replace(RECORD, dialect="messages"))
+    assert seen.value("temper_requests_total", dialect="messages") == 2
+    assert seen.value("temper_requests_total") == 3
 
 
 def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:

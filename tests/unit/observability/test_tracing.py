@@ -92,6 +92,7 @@ def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
         "http.request.method": "POST",
         "http.response.status_code": 200,
         "temper.request.id": "r",
+        "temper.dialect": "chat",
         "temper.service": "default",
         "temper.outcome": "retried",
         "temper.repairs": "coerced=1",

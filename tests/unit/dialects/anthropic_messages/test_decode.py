@@ -37,6 +37,25 @@ def refused(document: bytes) -> str:
     return str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "session"),
+    [
+        ({"user_id": '{"device_id": "d", "session_id": "s1"}'}, "s1"),
+        ({"user_id": '{"session_id": 5}'}, ""),
+        ({"user_id": "[1]"}, ""),
+        ({"user_id": "alice"}, ""),
+        ({"user_id": None}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_a_session_in_the_users_id_is_known_and_goes_nowhere(
+    metadata: JsonValue, session: str
+) -> None:
+    assert decoded(metadata=metadata).request.session == session
+    assert "metadata" not in fields(metadata=metadata)
+
+
 def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
     request = (
         b'{"stream":true,"top_k":4,"top_p":0.50,"temperature":1.0,"stop_sequences":[ "\\u00e4" ],'
@@ -173,7 +192,7 @@ def test_rules_of_order_are_read_as_in_chat() -> None:
     rules: JsonObject = {"workflow": {"required_steps": ["look"]}}
     request = decoded(tools=[LOOK], temper=rules).request
     assert request.workflow == Workflow(("look",))
-    assert "temper" not in request.fields
+    assert json.parse(request.fields["temper"]) == rules
 
 
 def test_stop_sequences_may_be_none() -> None:

@@ -54,8 +54,9 @@ def test_every_status_has_its_kind(status: int, kind: str) -> None:
         assert ErrorResponse.model_validate_json(reply.body).request_id == "req_1"
 
 
-def test_the_field_to_blame_stands_before_the_problem() -> None:
-    problem = Problem(400, "invalid_request_error", "Field required", param="max_tokens")
+@pytest.mark.parametrize("message", ["Field required", "max_tokens: Field required"])
+def test_the_field_to_blame_stands_once_before_the_problem(message: str) -> None:
+    problem = Problem(400, "invalid_request_error", message, param="max_tokens")
     error = error_object(problem, "")["error"]
     assert error == {"type": "invalid_request_error", "message": "max_tokens: Field required"}
 

@@ -1,0 +1,175 @@
+"""Checks for one client: its requests in its own language, and what has to be set for it."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.doctor.exchanges import REPORT
+from proxy.doctor.finding import Finding, doubtful, fine, wrong
+from proxy.doctor.target import Target
+
+_QUESTION = "Say OK."
+_REQUEST = "Call the tool `report` and say that you are fine."
+_LEAST_WINDOW = 32_768  # their first request alone takes a third of it
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - told apart, not listened on
+_DEFAULT_PORT = 8367
+_LOG = "look into the server's log"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client as it asks: an `answer` in words, and a `call` of a tool, streamed.
+
+    The stream of a call contains `mark` and has `end` in its last event. `words` writes what has
+    to be set, to be copied; `tricky` is how names of models begin of which it believes to know
+    more than it does.
+    """
+
+    title: str
+    path: str
+    answer: JsonObject
+    call: JsonObject
+    mark: bytes
+    end: bytes
+    tricky: tuple[str, ...]
+    place: str
+    words: Callable[[Target, int | None], str]
+
+    async def answers(self, target: Target) -> Finding:
+        """Have it answer in words."""
+        told = await target.ask(self.answer, path=self.path)
+        if told.status >= 400:
+            return wrong(f"{self.path} failed: {told.violation}", _LOG)
+        return fine(f"{self.path} answers")
+
+    async def calls(self, target: Target) -> Finding:
+        """Have it call a tool in a stream, as agents do."""
+        asked: JsonObject = {"model": target.model, "stream": True, **self.call}
+        headers = {"content-type": "application/json"}
+        told = await target.temper.post(self.path, content=json.dump(asked), headers=headers)
+        if told.is_error or self.end not in told.content:
+            return wrong(f"a streamed call failed: {told.text[-200:]}", _LOG)
+        if self.mark not in told.content:
+            return wrong(
+                "no valid call came", "is it a model for tools? 'temper models' tells what it is"
+            )
+        return fine("a streamed call came whole")
+
+    async def window(self, target: Target) -> Finding:
+        """Hold the window against what the client needs, and the name against what it guesses."""
+        window = target.known.window
+        if target.model.startswith(self.tricky):
+            return doubtful(
+                f"{self.title} takes {target.model!r} for a model that it knows",
+                "serve it under another name, e.g. with model.alias",
+            )
+        if window is None:
+            return doubtful("the window is unknown", "set context.window_tokens")
+        if window < _LEAST_WINDOW:
+            return doubtful(
+                f"the window has {window} tokens, of which its first request takes about 12000",
+                f"give it {_LEAST_WINDOW} or more (model.context_tokens, or --ctx-size)",
+            )
+        return fine(f"the window has {window} tokens")
+
+    async def settings(self, target: Target) -> Finding:
+        """Tell what has to be set."""
+        return fine(self.place, self.words(target, target.known.window))
+
+
+def _environment(target: Target, window: int | None) -> str:
+    """Write what Claude Code reads from its environment."""
+    model = shlex.quote(target.model)
+    values = {
+        "ANTHROPIC_BASE_URL": _address(target),
+        "ANTHROPIC_AUTH_TOKEN": "A-KEY-OF-TEMPER" if _has_keys(target) else "none",
+        "ANTHROPIC_MODEL": model,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
+        "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
+        "ANTHROPIC_DEFAULT_OPUS_MODEL": model,
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
+    }
+    if window is not None:
+        values["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = f"{window}"
+    return "\n".join(f"export {name}={value}" for name, value in values.items())
+
+
+def _config(target: Target, window: int | None) -> str:
+    """Write what Codex reads from its config.toml."""
+    model = json.dump_text(target.model)
+    lines = [f"model = {model}", 'model_provider = "temper"']
+    if window is not None:
+        lines.append(f"model_context_window = {window}")
+    lines += [
+        "",
+        "[model_providers.temper]",
+        'name = "Temper"',
+        f'base_url = "{_address(target)}/v1"',
+        'wire_api = "responses"',
+    ]
+    if _has_keys(target):
+        lines.append('env_key = "TEMPER_KEY"')
+    return "\n".join(lines)
+
+
+def _address(target: Target) -> str:
+    server = target.settings.server
+    host = "127.0.0.1" if server.host in _ANYWHERE else server.host
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{server.port or _DEFAULT_PORT}"
+
+
+def _has_keys(target: Target) -> bool:
+    server = target.settings.server
+    return server.api_key is not None or server.api_keys_file is not None
+
+
+def _user(text: str) -> JsonValue:
+    return [{"role": "user", "content": text}]
+
+
+_ABOUT = {"name": REPORT["name"], "description": REPORT["description"]}
+_BY_MESSAGES: JsonObject = {**_ABOUT, "input_schema": REPORT["parameters"]}
+_BY_RESPONSES: JsonObject = {"type": "function", **_ABOUT, "parameters": REPORT["parameters"]}
+
+CLIENTS: Mapping[str, Client] = MappingProxyType(
+    {
+        "claude-code": Client(
+            "Claude Code",
+            "/v1/messages",
+            {"messages": _user(_QUESTION), "max_tokens": 64},
+            {
+                "messages": _user(_REQUEST),
+                "max_tokens": 512,
+                "tools": [_BY_MESSAGES],
+                "tool_choice": {"type": "any"},
+            },
+            b'"type":"tool_use"',
+            b"event: message_stop",
+            ("claude-",),
+            "set this in the shell that starts Claude Code:",
+            _environment,
+        ),
+        "codex": Client(
+            "Codex",
+            "/v1/responses",
+            {"input": _QUESTION, "max_output_tokens": 64, "store": False},
+            {
+                "input": _REQUEST,
+                "max_output_tokens": 512,
+                "store": False,
+                "tools": [_BY_RESPONSES],
+                "tool_choice": "required",
+            },
+            b'"type":"function_call"',
+            b"event: response.completed",
+            ("gpt-", "codex-"),
+            "write this into ~/.codex/config.toml:",
+            _config,
+        ),
+    }
+)

@@ -1,0 +1,288 @@
+"""The official Anthropic SDK, Temper as users run it, and a real llama-server behind it."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import cast
+
+import anthropic
+import pytest
+from anthropic import omit
+from anthropic.types import Message, MessageParam, ToolParam
+
+from proxy.conversation import json
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+from tests.fakes.llama import CONTEXT_TOKENS
+from tests.fakes.scripts import LONG_CITY, THOUGHTS, TOOLS, said
+from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, chat_answer
+
+WAYS = ("whole", "stream", "async stream", "beta stream")
+REASONS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
+
+
+def in_messages(tool: json.JsonObject) -> ToolParam:
+    """Describe a tool in the Messages language."""
+    function = cast("json.JsonObject", tool["function"])
+    schema = cast("dict[str, object]", function["parameters"])
+    name, description = str(function["name"]), str(function["description"])
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+OFFERED = [*map(in_messages, TOOLS)]
+
+
+@pytest.fixture(scope="module")
+def url(llama_server: RunningServer) -> Iterator[str]:
+    """Temper in front of the real llama-server."""
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as opened:
+        yield opened
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """Every answer is read whole, and by each of the SDK's accumulators."""
+    return str(request.param)
+
+
+def user(text: str) -> MessageParam:
+    return {"role": "user", "content": text}
+
+
+def get(url: str, way: str, asked: SdkQuestion) -> SdkAnswer:
+    if way == "async stream":
+        return asyncio.run(get_async(url, asked))
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        tools = OFFERED if asked.has_tools else omit
+        if way == "whole":
+            return read(
+                client.messages.create(
+                    model="any",
+                    max_tokens=asked.max_tokens,
+                    messages=[user(asked.prompt)],
+                    tools=tools,
+                    extra_headers=asked.headers,
+                )
+            )
+        if way == "stream":
+            with client.messages.stream(
+                model="any",
+                max_tokens=asked.max_tokens,
+                messages=[user(asked.prompt)],
+                tools=tools,
+                extra_headers=asked.headers,
+            ) as stream:
+                return read(stream.get_final_message())
+        with client.beta.messages.stream(  # as Claude Code asks
+            model="any",
+            max_tokens=asked.max_tokens,
+            messages=[{"role": "user", "content": asked.prompt}],
+            tools=OFFERED if asked.has_tools else omit,
+            extra_headers=asked.headers,
+        ) as beta:
+            return read(Message.model_validate(beta.get_final_message().model_dump()))
+
+
+async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
+    async with (
+        anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client,
+        client.messages.stream(
+            model="any",
+            max_tokens=asked.max_tokens,
+            messages=[user(asked.prompt)],
+            tools=OFFERED if asked.has_tools else omit,
+            extra_headers=asked.headers,
+        ) as stream,
+    ):
+        return read(await stream.get_final_message())
+
+
+def read(message: Message) -> SdkAnswer:
+    """Read an answer, and check what every client relies on."""
+    assert message.id.startswith("msg_")
+    assert (message.role, message.model) == ("assistant", "any")
+    assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) > 0
+    assert message.usage.output_tokens > 0 or not message.content
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[tuple[str, json.JsonValue]] = []
+    for block in message.content:
+        match block.type:
+            case "text":
+                assert block.text, "an empty block of text is refused when it is sent back"
+                texts.append(block.text)
+            case "thinking":
+                assert block.signature.startswith("temper1:")
+                thoughts.append(block.thinking)
+            case "tool_use":
+                assert block.id
+                calls.append((block.name, cast("json.JsonValue", block.input)))
+            case other:
+                pytest.fail(f"unexpected block: {other}")
+    reason = REASONS[str(message.stop_reason)]
+    return SdkAnswer("".join(texts), "".join(thoughts), tuple(calls), reason)
+
+
+PARIS: tuple[str, json.JsonValue] = ("get_weather", {"city": "Paris", "unit": "celsius"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
+        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
+        (SdkQuestion("[[call]]"), SdkAnswer(calls=(PARIS,), reason="tool_calls")),
+        (
+            SdkQuestion("[[coder]]"),
+            SdkAnswer(calls=(("get_weather", {"city": "Turin"}),), reason="tool_calls"),
+        ),
+        (
+            SdkQuestion("[[bad json]]"),
+            SdkAnswer(calls=(("get_weather", {"city": "Nice", "days": 2}),), reason="tool_calls"),
+        ),
+        (
+            SdkQuestion("[[two calls]]"),
+            SdkAnswer(
+                calls=(("get_time", {}), ("get_weather", {"city": "Oslo"})), reason="tool_calls"
+            ),
+        ),
+        (SdkQuestion("[[thinking]]", "auto"), SdkAnswer("The answer is 4.", THOUGHTS)),
+        (
+            SdkQuestion("[[thinking call]]"),
+            SdkAnswer("", "A tool will know.", (("get_weather", {"city": "Bern"}),), "tool_calls"),
+        ),
+        (SdkQuestion("[[empty]]", "accept"), SdkAnswer()),
+    ],
+    ids=lambda value: value.prompt if isinstance(value, SdkQuestion) else "",
+)
+def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
+    url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
+) -> None:
+    got = get(url, way, asked)
+    assert got == chat_answer(url, asked)
+    assert got.text == answer.text
+    assert got.thoughts.strip() == answer.thoughts
+    assert (got.calls, got.reason) == (answer.calls, answer.reason)
+
+
+def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
+    answer = get(url, way, SdkQuestion("[[long call]]", max_tokens=12))
+    assert answer.calls == ()
+    assert answer.reason == "length"
+    assert LONG_CITY[:5] not in answer.text
+
+
+def test_text_comes_in_several_deltas(client: anthropic.Anthropic) -> None:
+    with client.messages.stream(
+        model="any", max_tokens=400, messages=[user("[[prose]]")], tools=OFFERED
+    ) as stream:
+        pieces = list(stream.text_stream)
+    assert len(pieces) > 1
+    assert "".join(pieces) == said("[[prose]]")
+
+
+def turn_after(message: Message) -> list[MessageParam]:
+    """Send an answer back as it came, and with it the results of its calls."""
+    results = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}
+        for block in message.content
+        if block.type == "tool_use"
+    ]
+    return [
+        {"role": "assistant", "content": message.content},
+        cast("MessageParam", {"role": "user", "content": results}),
+    ]
+
+
+@pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
+def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
+    client: anthropic.Anthropic, prompt: str
+) -> None:
+    asked = user(f"Cached: {prompt}")
+    first = client.messages.create(model="any", max_tokens=400, messages=[asked], tools=OFFERED)
+    assert first.stop_reason == "tool_use"
+    second = client.messages.create(
+        model="any", max_tokens=400, messages=[asked, *turn_after(first)], tools=OFFERED
+    )
+    assert [block.type for block in second.content] == ["text"]
+    assert getattr(second.content[0], "text", "") == said("<tool_response>")
+    begun = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
+    assert (second.usage.cache_read_input_tokens or 0) >= 0.95 * begun
+
+
+def test_tokens_are_counted_as_they_are_used(client: anthropic.Anthropic) -> None:
+    asked = [user("[[four]]")]
+    counted = client.messages.count_tokens(model="any", messages=asked, tools=OFFERED)
+    used = client.messages.create(model="any", max_tokens=9, messages=asked, tools=OFFERED).usage
+    assert counted.input_tokens == used.input_tokens + (used.cache_read_input_tokens or 0)
+
+
+def test_models_are_listed_and_shown(client: anthropic.Anthropic) -> None:
+    (model,) = client.models.list()
+    assert model.type == "model"
+    assert model.max_input_tokens == CONTEXT_TOKENS
+    assert client.models.retrieve(model.id) == model
+
+
+def test_an_unknown_model_is_not_found(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError) as raised:
+        client.models.retrieve("nobody")
+    assert error_in(raised.value)["type"] == "not_found_error"
+    assert raised.value.request_id
+
+
+def error_in(raised: anthropic.APIStatusError) -> json.JsonObject:
+    body = cast("json.JsonObject", raised.body)
+    assert body["type"] == "error"
+    assert body["request_id"] == raised.request_id
+    return cast("json.JsonObject", body["error"])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"messages": [user("Hi")]}, "max_tokens: Field required"),
+        (
+            {"max_tokens": 9, "messages": []},
+            "messages: Expected at least 1 element, got an empty array.",
+        ),
+        (
+            {"max_tokens": 9, "messages": [{"role": "user", "content": 5}]},
+            "messages.0.content: Expected ",
+        ),
+        (
+            {"max_tokens": 9, "messages": [user("Hi")], "tool_choice": {"type": "any"}},
+            "tool_choice: It asks for a tool call, but `tools` is empty.",
+        ),
+    ],
+)
+def test_the_message_of_an_error_names_the_field_once(
+    client: anthropic.Anthropic, body: json.JsonObject, message: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        client.post("/v1/messages", cast_to=Message, body={"model": "any", **body})
+    error = error_in(raised.value)
+    assert error["type"] == "invalid_request_error"
+    assert str(error["message"]).startswith(message)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for(
+    client: anthropic.Anthropic, is_stream: bool
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        client.messages.create(
+            model="any", max_tokens=9, messages=[user("word " * 20_000)], stream=is_stream
+        )
+    error = error_in(raised.value)
+    assert error["type"] == "invalid_request_error"
+    told = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", str(error["message"]))
+    assert told is not None
+    assert int(told[1]) > int(told[2]) == CONTEXT_TOKENS

@@ -1,0 +1,284 @@
+"""The Responses API by the official OpenAI SDK, on a real llama-server behind Temper."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import cast
+
+import openai
+import pytest
+from openai import omit
+from openai.lib.streaming.responses import ResponseStreamEvent
+from openai.types.responses import (
+    FunctionToolParam,
+    Response,
+    ResponseInputParam,
+    ResponseUsage,
+    ToolParam,
+)
+
+from proxy.conversation import json
+from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
+from tests.fakes.scripts import LONG_CITY, THOUGHTS, TOOLS, said
+from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, chat_answer
+
+WAYS = ("whole", "stream", "async stream")
+
+
+def in_responses(tool: json.JsonObject) -> FunctionToolParam:
+    """Describe a tool in the language of responses."""
+    function = cast("json.JsonObject", tool["function"])
+    return {
+        "type": "function",
+        "name": str(function["name"]),
+        "description": str(function["description"]),
+        "parameters": cast("dict[str, object]", function["parameters"]),
+        "strict": False,
+    }
+
+
+OFFERED: list[ToolParam] = [*map(in_responses, TOOLS)]
+
+
+@pytest.fixture(scope="module")
+def url(llama_server: RunningServer) -> Iterator[str]:
+    """Temper in front of the real llama-server."""
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as opened:
+        yield opened
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """Every answer is read whole, and by each of the SDK's accumulators."""
+    return str(request.param)
+
+
+def get(url: str, way: str, asked: SdkQuestion) -> SdkAnswer:
+    if way == "async stream":
+        return asyncio.run(get_async(url, asked))
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        if way == "whole":
+            response = client.responses.create(
+                model="any",
+                input=asked.prompt,
+                max_output_tokens=asked.max_tokens,
+                tools=OFFERED if asked.has_tools else omit,
+                extra_headers=asked.headers,
+            )
+            return read(response)
+        with client.responses.stream(
+            model="any",
+            input=asked.prompt,
+            max_output_tokens=asked.max_tokens,
+            tools=OFFERED if asked.has_tools else omit,
+            extra_headers=asked.headers,
+        ) as stream:
+            return [answer for event in stream if (answer := end_in(event))][-1]
+
+
+async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
+    async with (
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        client.responses.stream(
+            model="any",
+            input=asked.prompt,
+            max_output_tokens=asked.max_tokens,
+            tools=OFFERED if asked.has_tools else omit,
+            extra_headers=asked.headers,
+        ) as stream,
+    ):
+        return [answer async for event in stream if (answer := end_in(event))][-1]
+
+
+def end_in(event: "ResponseStreamEvent[None]") -> SdkAnswer | None:
+    """Read the event that ends a stream; the SDK has added up what came before."""
+    if event.type == "response.completed" or event.type == "response.incomplete":
+        return read(event.response)
+    return None
+
+
+def read(response: Response) -> SdkAnswer:
+    """Read an answer, and check what every client relies on."""
+    assert response.id.startswith("resp_")
+    assert response.model == "any"
+    assert usage_of(response).input_tokens > 0
+    assert len({item.id for item in response.output}) == len(response.output)
+    thoughts: list[str] = []
+    calls: list[tuple[str, json.JsonValue]] = []
+    for item in response.output:
+        if item.type == "reasoning":
+            thoughts += [part.text for part in item.content or []]
+        if item.type == "function_call" and item.status == "completed":
+            calls.append((item.name, json.parse(item.arguments)))
+    reason = "tool_calls" if calls else "stop"
+    if response.status == "incomplete":
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+        reason = "length"
+    return SdkAnswer(response.output_text, "".join(thoughts), tuple(calls), reason)
+
+
+def usage_of(response: Response) -> ResponseUsage:
+    assert response.usage is not None
+    return response.usage
+
+
+PARIS: tuple[str, json.JsonValue] = ("get_weather", {"city": "Paris", "unit": "celsius"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
+        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
+        (SdkQuestion("[[call]]"), SdkAnswer(calls=(PARIS,), reason="tool_calls")),
+        (
+            SdkQuestion("[[coder]]"),
+            SdkAnswer(calls=(("get_weather", {"city": "Turin"}),), reason="tool_calls"),
+        ),
+        (
+            SdkQuestion("[[bad json]]"),
+            SdkAnswer(calls=(("get_weather", {"city": "Nice", "days": 2}),), reason="tool_calls"),
+        ),
+        (
+            SdkQuestion("[[two calls]]"),
+            SdkAnswer(
+                calls=(("get_time", {}), ("get_weather", {"city": "Oslo"})), reason="tool_calls"
+            ),
+        ),
+        (SdkQuestion("[[thinking]]", "auto"), SdkAnswer("The answer is 4.", THOUGHTS)),
+        (
+            SdkQuestion("[[thinking call]]"),
+            SdkAnswer("", "A tool will know.", (("get_weather", {"city": "Bern"}),), "tool_calls"),
+        ),
+        (SdkQuestion("[[empty]]", "accept"), SdkAnswer()),
+    ],
+    ids=lambda value: value.prompt if isinstance(value, SdkQuestion) else "",
+)
+def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
+    url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
+) -> None:
+    got = get(url, way, asked)
+    assert got == chat_answer(url, asked)
+    assert got.text == answer.text
+    assert got.thoughts.strip() == answer.thoughts
+    assert (got.calls, got.reason) == (answer.calls, answer.reason)
+
+
+def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
+    answer = get(url, way, SdkQuestion("[[long call]]", max_tokens=12))
+    assert answer.calls == ()
+    assert answer.reason == "length"
+    assert LONG_CITY[:5] not in answer.text
+
+
+def test_text_comes_in_several_deltas(client: openai.OpenAI) -> None:
+    stream = client.responses.create(model="any", input="[[prose]]", tools=OFFERED, stream=True)
+    pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+    assert len(pieces) > 1
+    assert "".join(pieces) == said("[[prose]]")
+
+
+def results_of(response: Response) -> ResponseInputParam:
+    return [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "sunny"}
+        for item in response.output
+        if item.type == "function_call"
+    ]
+
+
+def question(prompt: str) -> ResponseInputParam:
+    return [{"type": "message", "role": "user", "content": prompt}]
+
+
+@pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
+    client: openai.OpenAI, prompt: str, is_chain: bool
+) -> None:
+    asked = question(f"Cached {is_chain}: {prompt}")
+    first = client.responses.create(model="any", input=asked, tools=OFFERED, store=is_chain)
+    results = results_of(first)
+    assert results
+    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    second = client.responses.create(
+        model="any",
+        input=results if is_chain else [*earlier, *results],
+        previous_response_id=first.id if is_chain else omit,
+        tools=OFFERED,
+    )
+    assert second.output_text == said("<tool_response>")
+    usage = usage_of(second)
+    assert usage.input_tokens_details.cached_tokens >= 0.95 * usage_of(first).input_tokens
+
+
+def test_a_chain_gives_the_same_prompt_as_the_whole_input(client: openai.OpenAI) -> None:
+    asked = question("[[thinking call]] in a chain")
+    first = client.responses.create(model="any", input=asked, tools=OFFERED)
+    results = results_of(first)
+    chained = client.responses.create(
+        model="any", input=results, previous_response_id=first.id, tools=OFFERED
+    )
+    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    whole = client.responses.create(model="any", input=[*earlier, *results], tools=OFFERED)
+    used = usage_of(whole)
+    assert used.input_tokens == usage_of(chained).input_tokens
+    # the last token is always read, or else there is nothing to go on from
+    assert used.input_tokens_details.cached_tokens == used.input_tokens - 1
+    assert chained.previous_response_id == first.id
+
+
+def test_tokens_are_counted_as_they_are_used(client: openai.OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model="any", input="[[four]]", tools=OFFERED)
+    used = client.responses.create(model="any", input="[[four]]", tools=OFFERED)
+    assert counted.input_tokens == usage_of(used).input_tokens
+
+
+def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
+    made = client.responses.create(model="any", input="[[four]]")
+    assert client.responses.retrieve(made.id).output_text == said("[[four]]")
+    (item,) = client.responses.input_items.list(made.id)
+    assert item.type == "message"
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
+def test_an_unknown_earlier_response_is_the_clients_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.responses.create(model="any", input="Hi", previous_response_id="resp_nobody")
+    assert raised.value.code == "previous_response_not_found"
+    assert raised.value.param == "previous_response_id"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"),
+        ({"input": [{"type": "message", "role": "user", "content": 5}]}, "input.0.content"),
+        ({"input": "Hi", "background": True}, "background"),
+        ({"input": "Hi", "tool_choice": "required"}, "tool_choice"),
+    ],
+)
+def test_an_error_names_the_field(client: openai.OpenAI, body: json.JsonObject, param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.post("/responses", cast_to=Response, body={"model": "any", **body})
+    assert raised.value.param == param
+    assert raised.value.message.count(f"{param}: ") == 1
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_context_that_is_too_long_is_the_clients_error(
+    client: openai.OpenAI, is_stream: bool
+) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.responses.create(model="any", input="word " * 20_000, stream=is_stream)
+    assert raised.value.code == "context_length_exceeded"
+    assert "maximum context length" in raised.value.message

@@ -1,0 +1,126 @@
+"""What is told to users of a client, on a server that is healthy but for one ailment."""
+
+import tomllib
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from proxy.cli.app import CLIENTS as OFFERED
+from proxy.conversation.json import JsonObject
+from proxy.doctor.clients import CLIENTS
+from proxy.doctor.finding import Finding, Status
+from proxy.doctor.target import Target
+from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.recognition import Evidence
+from proxy.settings import Settings
+from tests.fakes.ailing import WINDOW, Ailment, examined
+
+pytestmark = pytest.mark.anyio
+
+
+async def found_for(
+    name: str, ailment: Ailment = Ailment.NONE, settings: JsonObject | None = None
+) -> dict[str, Finding]:
+    return await examined(ailment, settings, CLIENTS[name])
+
+
+def environment(copied: str) -> dict[str, str]:
+    words = [line.removeprefix("export ").partition("=") for line in copied.splitlines()]
+    return {name: value for name, _, value in words}
+
+
+def test_the_command_offers_those_that_are_known() -> None:
+    assert tuple(CLIENTS) == OFFERED
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> None:
+    found = await found_for(name)
+    title = CLIENTS[name].title
+    assert found[f"{title} answer"].status is Status.OK, found
+    assert found[f"{title} call"].status is Status.OK, found
+    assert CLIENTS[name].path in found[f"{title} answer"].said
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    ("ailment", "check", "words"),
+    [
+        (Ailment.NEVER_CALLS, "call", "no valid call|a streamed call failed"),
+        (Ailment.BREAKS_OFF, "call", "a streamed call failed"),
+        (Ailment.BREAKS_OFF, "answer", "broke off|failed"),
+    ],
+)
+async def test_what_fails_is_found_by_its_check(
+    name: str, ailment: Ailment, check: str, words: str
+) -> None:
+    found = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
+    assert found.status is Status.FAIL
+    assert any(word in found.said for word in words.split("|")), found
+    assert found.remedy
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str) -> None:
+    found = (await found_for(name))[CLIENTS[name].title]
+    assert found.status is Status.WARN
+    assert str(WINDOW) in found.said
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    ("model", "window", "status", "words"),
+    [
+        ("local", 32_768, Status.OK, "32768 tokens"),
+        ("local", 32_767, Status.WARN, "32767 tokens"),
+        ("local", None, Status.WARN, "unknown"),
+        (None, 65_536, Status.WARN, "for a model that it knows"),
+    ],
+)
+async def test_the_window_and_the_name_have_to_fit_the_client(
+    name: str, model: str | None, window: int | None, status: Status, words: str
+) -> None:
+    client = CLIENTS[name]
+    known = replace(introduce("", Evidence(), (), Overrides()), window=window)
+    async with httpx.AsyncClient() as nobody:
+        named = model or f"{client.tricky[0]}x"
+        found = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
+        copied = client.words(Target(Settings(), named, known, nobody, nobody, ""), window)
+    assert found.status is status
+    assert words in found.said
+    assert (str(window) in copied) == (window is not None)
+
+
+async def test_claude_code_is_told_its_environment() -> None:
+    told = environment((await found_for("claude-code"))["settings"].copy)
+    assert told["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8367"
+    assert told["ANTHROPIC_AUTH_TOKEN"] == "none"
+    assert told["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(WINDOW)
+    assert {value for name, value in told.items() if name.endswith("_MODEL")} == {"tiny"}
+
+
+async def test_codex_is_told_its_configuration() -> None:
+    told = tomllib.loads((await found_for("codex"))["settings"].copy)
+    assert told == {
+        "model": "tiny",
+        "model_provider": "temper",
+        "model_context_window": WINDOW,
+        "model_providers": {
+            "temper": {
+                "name": "Temper",
+                "base_url": "http://127.0.0.1:8367/v1",
+                "wire_api": "responses",
+            }
+        },
+    }
+
+
+async def test_keys_are_asked_for_and_never_shown() -> None:
+    locked: JsonObject = {"server": {"api_key": "secret", "host": "::", "port": 1234}}
+    claude = (await found_for("claude-code", settings=locked))["settings"].copy
+    codex = (await found_for("codex", settings=locked))["settings"].copy
+    assert environment(claude)["ANTHROPIC_AUTH_TOKEN"] == "A-KEY-OF-TEMPER"
+    assert tomllib.loads(codex)["model_providers"]["temper"]["env_key"] == "TEMPER_KEY"
+    assert "http://127.0.0.1:1234/v1" in codex
+    assert "secret" not in claude + codex
