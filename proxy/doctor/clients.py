@@ -42,7 +42,7 @@ class Client:
         """Have it answer in words."""
         told = await target.ask(self.answer, path=self.path)
         if told.status >= 400:
-            return wrong(f"{self.path} failed: {told.violation}", _LOG)
+            return wrong(f"{self.path} failed: {told.error_message}", _LOG)
         return fine(f"{self.path} answers")
 
     async def calls(self, target: Target) -> Finding:

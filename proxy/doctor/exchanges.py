@@ -42,7 +42,7 @@ async def forced_call(target: Target) -> Finding:
     call = member(answer.document, "choices", 0, "message", "tool_calls", 0, "function")
     attempts = answer.headers.get("x-temper-attempts", "1")
     if answer.status >= 400:
-        return wrong(f"a forced call failed: {answer.violation}", "look into the server's log")
+        return wrong(f"a forced call failed: {answer.error_message}", "look into the server's log")
     if not isinstance(call, dict):
         return wrong(
             f"no valid call came of {attempts} attempts",
@@ -111,7 +111,7 @@ async def overflow(target: Target) -> Finding:
             'use Ollama through backend.kind = "ollama"; llama-server: no --context-shift',
         )
     return doubtful(
-        f"a prompt beyond the window failed in an unknown way: {answer.violation}",
+        f"a prompt beyond the window failed in an unknown way: {answer.error_message}",
         "Temper cannot shorten and ask again then: set context.window_tokens",
     )
 

@@ -47,7 +47,7 @@ async def version(target: Target) -> Finding:
     if listed.status < 400 and "data" in listed.document:
         return fine("an OpenAI-compatible server that does not tell its version")
     return wrong(
-        f"this is no server for models: {_MODELS} says {listed.violation}",
+        f"this is no server for models: {_MODELS} says {listed.error_message}",
         "correct backend.url, or set backend.api_key if it wants a key",
     )
 

@@ -22,7 +22,7 @@ class Reached:
     headers: httpx.Headers
 
     @property
-    def violation(self) -> str:
+    def error_message(self) -> str:
         """What an error says for itself."""
         error = self.document.get("error")
         told = error.get("message") if isinstance(error, dict) else error

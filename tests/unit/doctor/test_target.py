@@ -24,6 +24,6 @@ def test_only_whole_numbers_count() -> None:
 
 
 def test_an_error_speaks_for_itself_or_has_only_its_status() -> None:
-    assert reached({"error": {"message": "no"}}).violation == "no"
-    assert reached({"error": "no"}).violation == "no"
-    assert reached({}).violation == "status 500"
+    assert reached({"error": {"message": "no"}}).error_message == "no"
+    assert reached({"error": "no"}).error_message == "no"
+    assert reached({}).error_message == "status 500"
