@@ -163,8 +163,8 @@ class BackendFailed(TemperError):
 class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
-    One that `is_managed` is a managed server; it is there again in `retry_after` seconds, or stays
-    down where that is None. Nothing was sent to one that `is_unreached`.
+    It is there again in `retry_after` seconds, where that is known; one that `is_managed` is a
+    managed server and stays down where it is None. Nothing was sent to one that `is_unreached`.
     """
 
     def __init__(

@@ -106,7 +106,10 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
     match error:
         case errors.BackendUnavailable(loading=True):
             return _unavailable("Loading model", "model_loading")
-        case errors.BackendUnavailable(is_managed=True):
+        case (
+            errors.BackendUnavailable(is_managed=True)
+            | errors.BackendUnavailable(retry_after=int())
+        ):
             return _recovery(error)
         case errors.BackendUnavailable():
             return Problem(502, "server_error", str(error), "backend_unavailable")
@@ -119,7 +122,7 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
 
 
 def _recovery(error: errors.BackendUnavailable) -> Problem:
-    """Say when a managed server is there again; no client can do anything about one that is not."""
+    """Say when a server is there again; nobody can do anything about one that stays away."""
     later = error.retry_after
     headers = _NO_RETRY if later is None else {"retry-after": str(later)}
     return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)

@@ -1,4 +1,4 @@
-"""How many tokens a prompt or a text has, asked of a llama-server or a vLLM.
+"""How many tokens a prompt or a text has, asked of a llama-server, a vLLM or Anthropic's API.
 
 Nothing here raises or takes long: None means that nobody knows and that an estimate has to do. It
 must not know what is asked, only the body that would be sent.
@@ -15,6 +15,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed
 
 COUNT = "/v1/chat/completions/input_tokens"
+COUNT_MESSAGES = "/v1/messages/count_tokens"
 TEMPLATE = "/apply-template"
 TOKENIZE = "/tokenize"
 
@@ -66,6 +67,11 @@ class TokenCounter:
         """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
         counted = await self._post(TOKENIZE, body, headers)
         return None if counted is None else _tokens(counted.get("count"))
+
+    async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Return the same for a body of Anthropic's Messages API."""
+        counted = await self._post(COUNT_MESSAGES, body, headers)
+        return None if counted is None else _tokens(counted.get("input_tokens"))
 
     async def count_texts(
         self, texts: Sequence[str], headers: Mapping[str, str]

@@ -28,11 +28,15 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a serv
 
 
 class Kind(Enum):
-    """The kinds of servers that have an adapter of their own; OPENAI is any other engine."""
+    """The kinds of servers that have an adapter of their own; OPENAI is any other engine.
+
+    ANTHROPIC is never found: who means it names it.
+    """
 
     LLAMA_SERVER = "llama-server"
     OLLAMA = "ollama"
     OPENAI = "openai"
+    ANTHROPIC = "anthropic"
 
 
 @dataclass(frozen=True, slots=True)

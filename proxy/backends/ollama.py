@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
-from proxy.backends.refusals import Refusal, as_error, streamed_refusal
+from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.relaying import relayed
+from proxy.backends.streamed_reply import StreamedReply
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyUnreadable
+from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.ndjson import LineDecoder
@@ -26,14 +27,10 @@ from proxy.dialects.ollama_chat.decode import LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question
 from proxy.dialects.ollama_chat.fields import Terms
 from proxy.dialects.ollama_chat.messages import first_picture
-from proxy.dialects.openai_chat.decode import StreamedError
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
-    BackendSpokeNonsense,
-    BackendUnavailable,
     InvalidRequest,
-    TemperError,
     UnknownModel,
 )
 from proxy.guardrails.injection.hermes import HermesConvention
@@ -189,24 +186,10 @@ class Ollama:
                 error = decode_error(document.body)
                 refusal = Refusal(document.status, error, document.retry_after)
                 raise as_error(self.name, refusal)
-            reading = _Reading(self._connection)
-            is_open = True
-            while is_open:
-                chunk = await answer.next_chunk()
-                is_open = bool(chunk)
-                events, failed = reading.read(chunk)
-                if events and isinstance(events[-1], ReplyFinished):
-                    if not answer.is_whole:
-                        if len(events) > 1:
-                            yield events[:-1]
-                        await answer.linger()
-                        events = events[-1:]
-                    yield events
-                    return
-                if events:
-                    yield events
-                if failed is not None:
-                    raise failed
+            reply = StreamedReply(self._connection, LineDecoder(), LineReader(), as_error)
+            async with aclosing(reply.batches(answer)) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def _meaning(self, refusal: BackendRefused, question: Question, name: str) -> Exception:
         """Return what a refusal means for the client."""
@@ -227,40 +210,6 @@ class Ollama:
             self._warned.add(name)
             advice = "agents need more, set ollama.context_tokens"
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
-
-
-class _Reading:
-    """Reads one reply, from bytes to events."""
-
-    def __init__(self, connection: BackendClient) -> None:
-        self._backend = connection.name
-        self._confidential = connection.confidential
-        self._has_begun = False
-        self._lines = LineDecoder()
-        self._reader = LineReader()
-
-    def read(self, chunk: bytes) -> tuple[list[ReplyEvent], TemperError | None]:
-        """Read a chunk, or the end of the body where it is empty; a failure comes last in it."""
-        events: list[ReplyEvent] = []
-        try:
-            for line in self._lines.feed(chunk) if chunk else self._lines.finish():
-                for part in self._reader.feed(line):
-                    if isinstance(part, StreamedError):
-                        error = self._confidential.out_of_error(part.error)
-                        return events, as_error(self._backend, streamed_refusal(error))
-                    events.append(part)
-            if not chunk:
-                self._reader.finish()
-        except ValueError:
-            return events, self._unreadable(chunk)
-        finally:
-            self._has_begun = self._has_begun or bool(events)
-        return events, None
-
-    def _unreadable(self, chunk: bytes) -> BackendFailed:
-        if self._has_begun and not chunk:
-            return BackendUnavailable(self._backend, "broke off in the middle of its reply")
-        return BackendSpokeNonsense(self._backend, "sent no valid reply", chunk)
 
 
 def _check_pictures(question: Question, name: str, shown: Shown | None) -> None:

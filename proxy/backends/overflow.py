@@ -43,6 +43,7 @@ _OVERFLOWS = tuple(
         rf"length of the messages or completion(?:.{{0,60}}limit is {_WINDOW})?",
         # docs: Anthropic, Gemini and xAI behind gateways
         rf"prompt is too long: {_PROMPT} tokens > {_WINDOW} maximum",
+        rf"input length and `max_tokens` exceed context limit: {_PROMPT} \+ \d+ > {_WINDOW}",
         rf"token count \({_PROMPT}\) exceeds the maximum.{{0,40}}\({_WINDOW}\)",
         rf"maximum prompt length is {_WINDOW}",
         # docs: Text Generation Inference, Together

@@ -38,8 +38,9 @@ from proxy.errors import (
 
 # A client's header outside this list could change what the backend does: llama-server lets a
 # stream with X-Conversation-Id outlive its connection, so a closed client would cancel nothing.
+AUTHORIZATION = "authorization"
 FORWARDED_HEADERS = frozenset(
-    {"authorization", "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
+    {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
 STREAM_LIMIT = 32 * 1024 * 1024
@@ -227,7 +228,8 @@ class Answer:
 class BackendClient:
     """One backend's HTTP client.
 
-    `api_key` is sent as a bearer token; without one a client's own Authorization travels on. The
+    `api_key` is sent as a bearer token; without one a client's own Authorization travels on. A
+    backend that wants its key in another header, `key_header`, never gets that of a client. The
     operator's `headers` are sent with every request. Questions have a pool of
     connections of their own, documents go through httpx; a `transport` of httpx takes both.
     """
@@ -240,11 +242,15 @@ class BackendClient:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        key_header: str = AUTHORIZATION,
     ) -> None:
         if _UNSENDABLE.search(api_key):
             raise InvalidConfiguration("backend.api_key", "must be one line of plain characters")
         self._root = root_of(url)
-        self._authorization = f"Bearer {api_key}" if api_key else ""
+        is_bearer = key_header == AUTHORIZATION
+        self._forwarded = FORWARDED_HEADERS - (frozenset() if is_bearer else {AUTHORIZATION})
+        written = f"Bearer {api_key}" if is_bearer else api_key
+        self._key = {key_header: written} if api_key else {}
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
         # certificates take longer to load than everything else here
@@ -333,10 +339,8 @@ class BackendClient:
         return Answer(self.name, arriving, deadline=deadline, idle=idle, confidential=confidential)
 
     def _allowed(self, headers: Mapping[str, str]) -> dict[str, str]:
-        allowed = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
-        if self._authorization:
-            allowed["authorization"] = self._authorization
-        return allowed
+        allowed = {name: headers[name] for name in self._forwarded if name in headers}
+        return allowed | self._key
 
     def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""

@@ -73,7 +73,7 @@ class Digest:
         self.told.append((unit.places[0], line, price))
         self.lines += price
         while self.size > self.room and (self.told or self.kept):
-            if self.told and 2 * self.values <= self.room:
+            if self.told and (not self.kept or 2 * self.values <= self.room):
                 self._reduce()
             else:
                 self.values -= self.kept.popleft()[2]

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from proxy.backends.client import Backend, Description
 from proxy.backends.llama_server import LlamaServer
-from proxy.backends.transport import BackendClient, Timeouts
+from proxy.backends.transport import AUTHORIZATION, BackendClient, Timeouts
 from proxy.processes.launch import NAME, LaunchPlan, check_plan, find_program, sampling_flags
 from proxy.processes.llama_server import StageListener, start_llama_server
 from proxy.processes.managed import Managed, Supervised
@@ -95,15 +95,30 @@ async def managed(
         await backend.close()
 
 
-def connection_to(settings: BackendSettings, address: ServerAddress) -> BackendClient:
-    """Connect to a server, as patiently as the operator wants it."""
+def connection_to(
+    settings: BackendSettings,
+    address: ServerAddress,
+    *,
+    key_header: str = AUTHORIZATION,
+    usual: Mapping[str, str] | None = None,
+) -> BackendClient:
+    """Connect to a server, as patiently as the operator wants it.
+
+    The operator's headers come before the `usual` ones of its kind.
+    """
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
         idle=settings.idle_seconds,
     )
-    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-    return BackendClient(address.base_url, address.api_key, headers=headers, timeouts=timeouts)
+    own = {name.lower(): value.get_secret_value() for name, value in settings.headers.items()}
+    return BackendClient(
+        address.base_url,
+        address.api_key,
+        headers={**(usual or {}), **own},
+        timeouts=timeouts,
+        key_header=key_header,
+    )
 
 
 def settled(settings: Settings) -> Settings:

@@ -6,12 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.anthropic import ADDRESS, KEY_HEADER, VERSION_HEADER, Anthropic
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind, ollama_url
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
+from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration
 from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
@@ -69,10 +71,15 @@ async def open_backend(
 
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
-    """Return where the running servers are, if there are any; an Ollama is somewhere always."""
+    """Return where the running servers are, if there are any.
+
+    An Ollama is somewhere always, and Anthropic's API where it is.
+    """
     is_ollama = settings.backend.kind == Kind.OLLAMA.value or settings.ollama.model is not None
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
+    if settings.backend.kind == Kind.ANTHROPIC.value and not settings.backend.addresses:
+        return (ADDRESS,)
     return settings.backend.addresses
 
 
@@ -154,7 +161,7 @@ async def _connected(
     settings: Settings, found: ServerAddress, kind: Kind | None
 ) -> AsyncGenerator[Backend, None]:
     """Speak to a server as its kind wants it; without one it is recognised."""
-    connection = connection_to(settings.backend, found)
+    connection = _connection(settings, found, kind)
     ollamas: list[Ollama] = []
 
     def adapter_for(kind: Kind) -> Backend:
@@ -171,6 +178,8 @@ async def _connected(
                 return ollamas[-1]
             case Kind.OPENAI:
                 return AdaptiveEngine(connection)
+            case Kind.ANTHROPIC:
+                return Anthropic(connection)
 
     try:
         yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
@@ -178,6 +187,12 @@ async def _connected(
         for ollama in ollamas:
             await ollama.unload()
         await connection.close()
+
+
+def _connection(settings: Settings, found: ServerAddress, kind: Kind | None) -> BackendClient:
+    if kind is Kind.ANTHROPIC:
+        return connection_to(settings.backend, found, key_header=KEY_HEADER, usual=VERSION_HEADER)
+    return connection_to(settings.backend, found)
 
 
 def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:

@@ -103,9 +103,10 @@ class Address(Section):
     urls: list[OneUrl] = Field(
         default=[], description="several servers of the same model, instead of one url"
     )
-    kind: Literal["auto", "llama-server", "ollama", "openai"] = Field(
+    kind: Literal["auto", "llama-server", "ollama", "openai", "anthropic"] = Field(
         default="auto",
-        description="what it is: llama-server, ollama, openai for any other server, or auto",
+        description="what it is: llama-server, ollama, anthropic for what speaks Anthropic's "
+        "Messages API, openai for any other server, or auto",
     )
     api_key: Key = Field(default=None, description="key that Temper sends to the backend")
     headers: Headers = Field(

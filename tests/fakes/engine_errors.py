@@ -77,6 +77,10 @@ _OPENROUTER = (
     "This endpoint's maximum context length is 262144 tokens. However, you requested about "
     "300012 tokens (299000 of text input, 1012 in the output)."
 )
+_WITH_LIMIT = (
+    "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, "
+    "decrease input length or `max_tokens` and try again"
+)
 _TGI = "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 512"
 
 OVERFLOWS = (
@@ -106,6 +110,7 @@ OVERFLOWS = (
         200000,
         _as_object("prompt is too long: 208310 tokens > 200000 maximum"),
     ),
+    Overflow("anthropic with max_tokens", _WITH_LIMIT, 188240, 200000, _as_object(_WITH_LIMIT)),
     Overflow(
         "gemini",
         "The input token count (1048600) exceeds the maximum number of tokens allowed (1048576).",

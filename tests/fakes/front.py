@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from proxy.api.app import ServerOptions, create_app
+from proxy.backends.anthropic import Anthropic
 from proxy.backends.client import Backend
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
@@ -103,7 +104,7 @@ async def in_front_of(
         async with serving_all(serves.alone(engine), serves, backend, observers) as front:
             yield front
     finally:
-        if isinstance(engine, LlamaServer | Ollama | Managed):
+        if isinstance(engine, LlamaServer | Ollama | Anthropic | Managed):
             await engine.close()
 
 

@@ -1,4 +1,4 @@
-"""Both languages, whatever is said in them: read, or refused by name; never anything else."""
+"""The languages of backends, whatever is said: read, or refused by name; never anything else."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,12 +12,18 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Question, Request
+from proxy.dialects.anthropic_messages.upstream.decode import EventReader
+from proxy.dialects.anthropic_messages.upstream.encode import (
+    encode_question as encode_for_anthropic,
+)
+from proxy.dialects.anthropic_messages.upstream.fields import Terms as AnthropicTerms
 from proxy.dialects.ndjson import LineDecoder
 from proxy.dialects.ollama_chat.decode import LineReader
 from proxy.dialects.ollama_chat.encode import encode_question as encode_for_ollama
 from proxy.dialects.ollama_chat.fields import Terms
 from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, decode_request
 from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.sse import Event
 from proxy.errors import InvalidRequest
 from tests.fakes.histories import call, called, result, said
 from tests.fuzz.documents import VALUES, nearly
@@ -50,6 +56,10 @@ REQUEST: JsonObject = {
     "temper": {"workflow": {"required_steps": ["look"], "prerequisites": []}},
 }
 BODIES = nearly(REQUEST).map(json.dump)
+NOT_ANTHROPICS = {"options", "keep_alive", "logit_bias"}
+FOR_ANTHROPIC = nearly(
+    {name: value for name, value in REQUEST.items() if name not in NOT_ANTHROPICS}
+).map(json.dump)
 
 
 def refusal_or(read: Callable[[], T]) -> T | InvalidRequest:
@@ -111,6 +121,24 @@ def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: byte
     messages = sent["messages"]
     assert isinstance(messages, list)
     assert len(messages) == len(request.messages)
+
+
+@settings(deadline=None)
+@given(FOR_ANTHROPIC)
+def test_a_request_is_put_to_anthropic_or_refused_by_the_name_of_a_field(body: bytes) -> None:
+    request = read(body)
+    if request is None:
+        return
+    question = question_of(request)
+    body_sent = refusal_or(lambda: encode_for_anthropic(question, AnthropicTerms("m")))
+    if isinstance(body_sent, InvalidRequest):
+        assert f"{body_sent.param}".partition(".")[0] in request.fields
+        return
+    sent = json.parse(body_sent)
+    assert isinstance(sent, dict)
+    assert sent["stream"] is True
+    assert sent["messages"]
+    assert len(json.split_array(json.dump(sent.get("tools", [])))) == len(request.tools)
 
 
 CHUNK: JsonObject = {
@@ -190,6 +218,31 @@ def test_the_short_way_to_read_a_chunk_reads_the_same(chunk: JsonObject) -> None
 def test_whatever_ollama_streams_is_a_reply_or_none(lines: list[JsonObject]) -> None:
     reader = LineReader()
     parts_of(lambda line: reader.feed(line.encode()), lines)
+
+
+BLOCK: JsonObject = {"type": "tool_use", "id": "a", "name": "look", "input": {"a": 1}}
+START: JsonObject = {"id": "m", "model": "m", "usage": {"input_tokens": 1}}
+EVENTS: tuple[JsonObject, ...] = (
+    {"type": "message_start", "message": START},
+    {"type": "content_block_start", "index": 0, "content_block": BLOCK},
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "input_json_delta", "partial_json": "{}"},
+    },
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hi"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    {"type": "error", "error": {"type": "api_error", "message": "no"}},
+    {"type": "message_stop"},
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(EVENTS).flatmap(nearly), max_size=8))
+def test_whatever_anthropic_streams_is_a_reply_or_none(events: list[JsonObject]) -> None:
+    reader = EventReader()
+    parts_of(lambda event: reader.feed(Event(event)), events)
 
 
 @given(st.lists(st.sampled_from([b"\n", b"\r\n", b" ", b"{}", b"\xc3\xa9", b"\xff"])), st.data())

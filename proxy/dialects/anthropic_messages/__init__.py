@@ -1,4 +1,4 @@
-"""The Messages language of Anthropic, spoken by clients.
+"""The Messages language of Anthropic, spoken by clients, and in `upstream` to backends.
 
 In reading order: `table` lists every name of the language and its handling, `schema` says what a
 request looks like on the wire, `decode` writes it in the language of backends, with the help of

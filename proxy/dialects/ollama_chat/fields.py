@@ -9,17 +9,8 @@ from dataclasses import dataclass, field
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
-from proxy.dialects.ollama_chat.schema import (
-    FIELDS,
-    OPTIONS,
-    UNKNOWN,
-    Enforced,
-    FieldRule,
-    Member,
-    Needless,
-    Option,
-    Refused,
-)
+from proxy.dialects.handling import Enforced, FieldRule, Member, Needless, Refused
+from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, UNKNOWN, Option
 from proxy.errors import InvalidRequest
 
 _EFFORTS: dict[str, JsonValue] = {"none": False, "minimal": "low"}

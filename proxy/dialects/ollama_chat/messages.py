@@ -4,20 +4,18 @@ Pictures are a list beside the text, so where they stood within it cannot be tol
 nothing to a model, like a participant's `name`, have no counterpart.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
+from proxy.dialects.pictures import read_picture
 from proxy.errors import InvalidRequest
 
 _ROLES = {"developer": "system", "function": "tool"}
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _TEXTS = {"text": "text", "refusal": "refusal"}
-_BASE64 = ";base64"
 
 
 def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
@@ -77,26 +75,11 @@ def _parts(content: list[JsonValue], param: str) -> tuple[str, list[JsonValue]]:
         if kind in _TEXTS:
             texts.append(f"{part.get(_TEXTS[kind]) or ''}")
         elif kind == "image_url":
-            pictures.append(_picture(part, where))
+            pictures.append(read_picture(part, where).data)
         elif kind not in _THOUGHTS:
             problem = f"Ollama takes text and pictures, and no {kind!r}. Leave it out."
             raise InvalidRequest(problem, where)
     return "\n".join(texts), pictures
-
-
-def _picture(part: JsonObject, where: str) -> JsonValue:
-    """Return the base64 of a picture; the request was checked to hold `data:` URLs only."""
-    holder = part.get("image_url")
-    url = holder.get("url") if isinstance(holder, dict) else holder
-    head, _, data = f"{url}".partition(",")
-    try:
-        is_whole = head.endswith(_BASE64) and bool(base64.b64decode(data, validate=True))
-    except binascii.Error:
-        is_whole = False
-    if not is_whole:
-        problem = 'Expected a picture in base64: "data:image/png;base64,...".'
-        raise InvalidRequest(problem, f"{where}.image_url.url")
-    return data
 
 
 def _thoughts(members: JsonObject) -> str:

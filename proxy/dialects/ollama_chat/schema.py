@@ -7,14 +7,8 @@ field is carried over, kept by Temper, needless for a model by its nature, or re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
 
-from proxy.conversation.json import JsonValue
-
-
-@dataclass(frozen=True, slots=True)
-class FieldRule:
-    """The field has a counterpart that `fields`, `messages` or `tools` write."""
+from proxy.dialects.handling import Enforced, FieldRule, Handling, Member, Needless, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +18,11 @@ class Option:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """The value goes to the top of the body, under the same name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Enforced:
-    """Temper itself sees to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Needless:
-    """No reply would be another one for it: it is about accounts, records, routing or speed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Ollama cannot do it; `remedy` is the way out, `harmless` are values that ask for nothing."""
-
-    remedy: str
-    harmless: tuple[JsonValue, ...] = ()
-
-
-Handling: TypeAlias = FieldRule | Option | Member | Enforced | Needless | Refused
-
 UNKNOWN = Refused(
     "Ollama knows no such field. Leave it out; its own parameters go under `options`."
 )
 
-FIELDS: Mapping[str, Handling] = MappingProxyType(
+FIELDS: Mapping[str, Handling | Option] = MappingProxyType(
     {
         # what OpenAI's clients send
         "model": FieldRule(),

@@ -125,3 +125,9 @@ def test_a_wrong_method_names_the_right_one() -> None:
 def test_a_client_is_told_when_a_server_of_ours_is_there_again_or_that_it_never_is() -> None:
     assert describe(RESTARTING).headers == {"retry-after": "3"}
     assert describe(DOWN).headers == {"x-should-retry": "false"}
+
+
+def test_a_backend_that_says_when_to_come_back_is_unavailable_until_then() -> None:
+    problem = describe(errors.BackendUnavailable("b", "is overloaded", retry_after=7))
+    assert (problem.status, problem.code) == (503, "backend_unavailable")
+    assert problem.headers == {"retry-after": "7"}

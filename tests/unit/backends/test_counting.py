@@ -6,7 +6,14 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.counting import COUNT, TEMPLATE, TOKENIZE, Patience, TokenCounter
+from proxy.backends.counting import (
+    COUNT,
+    COUNT_MESSAGES,
+    TEMPLATE,
+    TOKENIZE,
+    Patience,
+    TokenCounter,
+)
 from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -49,6 +56,16 @@ def tokenize(request: httpx.Request) -> httpx.Response:
 
 def tokens_of(piece: JsonValue) -> list[JsonValue]:
     return [1_000_000 + byte for byte in piece.encode()] if isinstance(piece, str) else [piece]
+
+
+def test_a_prompt_of_anthropics_language_is_counted_where_that_is_spoken() -> None:
+    routes = respx.MockRouter()
+    route = routes.post(HOST + COUNT_MESSAGES).respond(json={"input_tokens": 12})
+    counting = counter(routes)
+    assert asyncio.run(counting.count_messages(BODY, {})) == 12
+    assert route.calls.last.request.content == BODY
+    route.respond(429)
+    assert asyncio.run(counting.count_messages(BODY, {})) is None
 
 
 def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:

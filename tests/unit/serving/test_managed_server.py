@@ -1,18 +1,26 @@
+import asyncio
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from proxy.errors import LaunchFailed
 from proxy.processes.model_file import ModelFile
+from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import State
 from proxy.serving.managed_server import (
     alias_of,
+    connection_to,
     introduce_file,
     launch_plan,
     model_file,
     supervisor,
 )
 from proxy.settings import Settings, load_settings
+from tests.fakes.sockets import listening
 
 OWN_PROFILE = """
 name = "falcon"
@@ -98,3 +106,27 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
     known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
     assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).traits.syntaxes
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
+)
+def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], sent: str) -> None:
+    settings = load_settings(None, {"backend": {"headers": own}}).backend
+    heard: list[dict[str, str]] = []
+
+    async def hear(http: Request) -> Response:
+        heard.append({name.lower(): value for name, value in http.headers.items()})
+        return Response()
+
+    async def ask() -> None:
+        app = Starlette(routes=[Route("/v1/models", hear)])
+        async with listening(app) as server:
+            address = ServerAddress(server.url, "ours")
+            usual = {"anthropic-version": "2023-06-01"}
+            connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
+            await connection.get("/v1/models")
+            await connection.close()
+
+    asyncio.run(ask())
+    assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")

@@ -5,6 +5,7 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.backends.adaptive import AdaptiveEngine
+from proxy.backends.anthropic import ADDRESS, Anthropic
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.llama_server import LlamaServer
@@ -33,6 +34,7 @@ def opened(settings: Settings, model: str = "any") -> Backend:
         ("llama-server", LlamaServer),
         ("ollama", Ollama),
         ("openai", AdaptiveEngine),
+        ("anthropic", Anthropic),
         ("auto", DetectedBackend),
     ],
 )
@@ -41,6 +43,12 @@ def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> 
     backend = opened(settings_of(backend={"url": url, "kind": kind, "api_key": "k"}))
     assert isinstance(backend, adapter)
     assert backend.name == "http://127.0.0.1:1"
+
+
+def test_anthropics_api_is_where_everybody_finds_it() -> None:
+    assert opened(settings_of(backend={"kind": "anthropic"})).name == ADDRESS
+    elsewhere = settings_of(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
+    assert opened(elsewhere).name == "http://127.0.0.1:2"
 
 
 def test_several_addresses_are_a_pool() -> None:

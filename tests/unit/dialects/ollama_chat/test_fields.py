@@ -4,8 +4,9 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
+from proxy.dialects.handling import FieldRule
 from proxy.dialects.ollama_chat.fields import Terms, body_fields
-from proxy.dialects.ollama_chat.schema import FIELDS, FieldRule
+from proxy.dialects.ollama_chat.schema import FIELDS
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest
 

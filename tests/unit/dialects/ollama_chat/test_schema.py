@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, Option, Refused
+from proxy.dialects.handling import Refused
+from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, Option
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 
 

@@ -1,0 +1,135 @@
+"""The fields of a request beside its messages and tools, in Anthropic's words.
+
+Nothing is dropped: what the API cannot do is refused with the name of the field, and so is the same
+thing asked for twice in different ways.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Parsing, Question
+from proxy.dialects.anthropic_messages.upstream.table import FIELDS, UNKNOWN
+from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
+from proxy.dialects.handling import Enforced, FieldRule, Member, Needless, Refused
+from proxy.errors import InvalidRequest
+
+_EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
+_DISABLED: JsonObject = {"type": "disabled"}
+_ADAPTIVE: JsonObject = {"type": "adaptive"}
+_CACHED: JsonObject = {"type": "ephemeral"}
+_NOTHING = b"null"
+_SHORTEST_LIMIT = 4096  # tokens; every model of Anthropic's answers with as many
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is known of the model that is asked: its name there, and its bounds in tokens.
+
+    `longest_answer` is the most that it writes, `window` the room for prompt and answer together;
+    None where nobody knows.
+    """
+
+    model: str
+    longest_answer: int | None = None
+    window: int | None = None
+
+    def limit(self, wanted: int | None) -> int:
+        """Return the most tokens of an answer, which the API wants to be told."""
+        if wanted is None:
+            half = _SHORTEST_LIMIT if self.window is None else self.window // 2
+            wanted = half if self.longest_answer is None else self.longest_answer
+        most = wanted if self.longest_answer is None else min(wanted, self.longest_answer)
+        return max(1, most)
+
+
+@dataclass(slots=True)
+class _Body:
+    """The members written so far; `output` is the API's `output_config`."""
+
+    members: JsonObject = field(default_factory=dict)
+    output: JsonObject = field(default_factory=dict)
+
+    def put(self, name: str, value: JsonValue, param: str) -> None:
+        """Write a member."""
+        if self.members.setdefault(name, value) != value:
+            raise InvalidRequest(
+                "It was asked for twice, with different values. Choose one.", param
+            )
+
+
+def body_fields(question: Question) -> JsonObject:
+    """Write what shapes an answer, its limit excepted; raises InvalidRequest."""
+    body = _Body()
+    if (choice := encode_choice(question)) is not None:
+        body.members["tool_choice"] = choice
+    for name, raw in question.request.fields.items():
+        if name not in question.omits and raw.strip() != _NOTHING:
+            _write_field(body, name, json.parse(raw), question)
+    if is_forced(choice) and body.members.get("thinking") != _DISABLED:
+        # the API refuses thoughts before a call that it is told to force
+        body.members.pop("thinking", None)
+    if question.tools and "cache_control" not in question.request.fields:
+        # whoever calls tools comes back with the same prompt and more; nothing is cached unasked
+        body.members["cache_control"] = _CACHED
+    if body.output:
+        body.members["output_config"] = body.output
+    return body.members
+
+
+def _write_field(body: _Body, name: str, value: JsonValue, question: Question) -> None:
+    match FIELDS.get(name, UNKNOWN):
+        case Member():
+            body.put(name, value, name)
+        case Refused(remedy, harmless):
+            if value not in harmless:
+                raise InvalidRequest(remedy, name)
+        case FieldRule():
+            _write(body, name, value, question)
+        case Enforced() | Needless():
+            pass
+
+
+def _write(body: _Body, name: str, value: JsonValue, question: Question) -> None:
+    match name:
+        case "stop":
+            body.put("stop_sequences", [value] if isinstance(value, str) else value, name)
+        case "response_format":
+            if question.parsing is Parsing.BACKEND:
+                _write_form(body, value)
+        case "reasoning_effort":
+            _write_effort(body, value)
+        case "chat_template_kwargs":
+            body.put("thinking", _thinking(value), name)
+        case "thinking" | "cache_control":
+            body.put(name, value, name)
+        case _:  # model, messages, tools and limits are written elsewhere
+            pass
+
+
+def _write_form(body: _Body, wanted: JsonValue) -> None:
+    """Ask for the form of an answer; where it is checked here, nobody asks for it there."""
+    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+        return
+    described = wanted.get("json_schema")
+    holder = described if isinstance(described, dict) else wanted
+    schema = holder.get("schema")
+    if not isinstance(schema, dict):
+        problem = 'Anthropic\'s API wants to know the schema: {"type": "json_schema", ...}.'
+        raise InvalidRequest(problem, "response_format")
+    body.output["format"] = {"type": "json_schema", "schema": schema}
+
+
+def _write_effort(body: _Body, value: JsonValue) -> None:
+    if value == "none":
+        body.put("thinking", _DISABLED, "reasoning_effort")
+    else:
+        body.output["effort"] = _EFFORTS.get(f"{value}", value)
+
+
+def _thinking(value: JsonValue) -> JsonValue:
+    wanted = value.get("enable_thinking") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(wanted, bool):
+        problem = "Anthropic's API has no templates. Of their variables, only `enable_thinking`"
+        raise InvalidRequest(f"{problem} means something there.", "chat_template_kwargs")
+    return _ADAPTIVE if wanted else _DISABLED

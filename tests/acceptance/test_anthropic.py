@@ -1,0 +1,426 @@
+"""The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages` behind it.
+
+The llama-server speaks the language of Anthropic's API; it is not that API.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import anthropic
+import openai
+import pytest
+from anthropic.types import Message, MessageParam, ToolParam
+from openai import omit
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessageParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
+
+from proxy.api.app import ServerOptions
+from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER, Anthropic
+from proxy.backends.transport import BackendClient
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.processes.process import RunningServer
+from tests.fakes.anthropic import KEY, MODEL, WINDOW, AnthropicDouble, Fault
+from tests.fakes.command import running_temper
+from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.histories import call, called, result
+from tests.fakes.histories import said as said_by
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.sockets import listening
+
+pytestmark = pytest.mark.anyio
+
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+IN_MESSAGES = [
+    cast("ToolParam", {"name": one["name"], "input_schema": one["parameters"]})
+    for tool in TOOLS
+    if isinstance(one := tool["function"], dict)
+]
+CALLED: tuple[ChatCompletionMessageParam, ...] = (
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call.1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call.1", "content": "sunny"},
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def double(llama_server: RunningServer) -> AnthropicDouble:
+    return AnthropicDouble(llama_server)
+
+
+@asynccontextmanager
+async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
+    """Run Temper before the double."""
+    async with listening(double.app()) as behind:
+        connection = BackendClient(
+            behind.url,
+            KEY,
+            headers=VERSION_HEADER,
+            transport=plain_transport(),
+            key_header=KEY_HEADER,
+        )
+        async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
+            yield front
+
+
+@asynccontextmanager
+async def chat(
+    double: AnthropicDouble, policy: str = "respond"
+) -> AsyncGenerator[openai.AsyncOpenAI, None]:
+    """Run OpenAI's SDK before Temper; its own key must not go any further."""
+    async with (
+        front_before(double) as front,
+        openai.AsyncOpenAI(
+            base_url=f"{front.server.url}/v1",
+            api_key="of-the-client",
+            max_retries=0,
+            default_headers={"x-temper-text-policy": policy},
+        ) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
+    """Run Anthropic's SDK before Temper."""
+    async with (
+        front_before(double) as front,
+        anthropic.AsyncAnthropic(
+            base_url=front.server.url, api_key="of-the-client", max_retries=0
+        ) as client,
+    ):
+        yield client
+
+
+async def ask(
+    client: openai.AsyncOpenAI,
+    prompt: str,
+    *,
+    history: tuple[ChatCompletionMessageParam, ...] = (),
+    choice: ChatCompletionToolChoiceOptionParam | None = None,
+    extra: JsonObject | None = None,
+) -> ChatCompletion:
+    return await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": prompt}, *history],
+        tools=OFFERED,
+        tool_choice=choice or omit,
+        extra_body=extra,
+    )
+
+
+def calls(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
+    (choice,) = completion.choices
+    made = choice.message.tool_calls or []
+    assert len({call.id for call in made}) == len(made)
+    return [
+        (call.function.name, json.parse(call.function.arguments))
+        for call in made
+        if call.type == "function"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
+        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
+        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
+        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
+        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
+        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
+        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
+        ("[[bad json]]", [("get_weather", {"city": "Nice", "days": 2})]),
+        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
+        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
+    ],
+)
+async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+    double: AnthropicDouble, prompt: str, expected: list[tuple[str, JsonValue]]
+) -> None:
+    async with chat(double) as client:
+        completion = await ask(client, prompt)
+    assert calls(completion) == expected
+    assert completion.choices[0].finish_reason == "tool_calls"
+    assert {name: double.asked[0][name] for name in ("model", "max_tokens", "stream")} == {
+        "model": MODEL,
+        "max_tokens": 2048,
+        "stream": True,
+    }
+
+
+async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> None:
+    async with chat(double) as client:
+        chunks = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "[[call]]"}],
+            tools=OFFERED,
+            stream=True,
+        )
+        deltas = [
+            call async for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()
+        ]
+    written = [delta.function.arguments or "" for delta in deltas if delta.function]
+    assert json.parse("".join(written)) == {"city": "Paris", "unit": "celsius"}
+    assert len(written) > 2
+
+
+async def test_answers_stream_with_their_thoughts_and_their_cost(double: AnthropicDouble) -> None:
+    async with chat(double, "accept") as client:
+        chunks = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "[[thinking]]"}],
+            tools=OFFERED,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        seen = [chunk async for chunk in chunks]
+    deltas = [chunk.choices[0].delta for chunk in seen if chunk.choices]
+    assert "".join(delta.content or "" for delta in deltas).strip() == "The answer is 4."
+    thoughts = [(delta.model_extra or {}).get("reasoning_content", "") for delta in deltas]
+    assert "".join(map(str, thoughts)).strip() == THOUGHTS
+    usage = seen[-1].usage
+    assert usage is not None
+    assert usage.prompt_tokens > 100
+    assert usage.completion_tokens > 0
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+
+
+async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> None:
+    async with chat(double) as client:
+        completion = await ask(client, "[[respond]]")
+    assert completion.choices[0].message.content == "".join(SENTENCES)
+
+
+async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: AnthropicDouble) -> None:
+    """There is no grammar: the last attempt forces a call, and the prompt stays as it was."""
+    async with chat(double, "require") as client:
+        completion = await ask(client, "[[prose]]")
+    assert calls(completion) == [("get_weather", {"city": "Paris"})]
+    *before, last = double.asked
+    assert all("tool_choice" not in body for body in before)
+    assert last["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
+    assert last["tools"] == before[0]["tools"]
+
+
+async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDouble) -> None:
+    async with chat(double, "accept") as client:
+        first = await ask(client, "[[call]]")
+        second = await ask(client, "[[call]]", history=CALLED)
+    assert calls(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
+    assert second.choices[0].message.content == said("<tool_response>")
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked[:2])
+    assert after[: len(before)] == before
+    assert double.asked[0]["tools"] == double.asked[1]["tools"]
+    usage = second.usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert (usage.prompt_tokens_details.cached_tokens or 0) > 0.8 * usage.prompt_tokens
+
+
+def content_of(message: Message) -> list[JsonValue]:
+    return [block.model_dump(exclude={"signature", "id"}) for block in message.content]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+async def test_anthropics_sdk_gets_through_to_anthropics_language(
+    double: AnthropicDouble, *, is_streamed: bool
+) -> None:
+    async def told(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
+        if not is_streamed:
+            return await client.messages.create(
+                model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
+            )
+        async with client.messages.stream(
+            model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
+        ) as stream:
+            return await stream.get_final_message()
+
+    history: list[MessageParam] = [{"role": "user", "content": "[[thinking call]]"}]
+    async with messages(double) as client:
+        first = await told(client, history)
+        assert first.stop_reason == "tool_use"
+        (used,) = [block for block in first.content if block.type == "tool_use"]
+        assert (used.name, used.input) == ("get_weather", {"city": "Bern"})
+        history.append({"role": "assistant", "content": first.content})
+        answered: MessageParam = {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": used.id, "content": "sunny"}],
+        }
+        second = await told(client, [*history, answered])
+    assert second.stop_reason == "end_turn"
+    assert [block.text for block in second.content if block.type == "text"] == [
+        said("<tool_response>")
+    ]
+    assert [body["max_tokens"] for body in double.asked] == [200, 200]
+    assert double.asked[0]["system"] == [{"type": "text", "text": "Be kind."}]
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked)
+    assert after[: len(before)] == before
+    (answer,) = (one for one in after if isinstance(one, dict) and one["role"] == "assistant")
+    kinds = [block["type"] for block in cast("list[JsonObject]", answer["content"])]
+    assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
+
+
+async def test_tokens_are_counted_there(double: AnthropicDouble) -> None:
+    async with messages(double) as client:
+        counted = await client.messages.count_tokens(
+            model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=IN_MESSAGES
+        )
+        listed = [model async for model in client.models.list()]
+    assert counted.input_tokens > 100
+    assert len(double.counted) == 1
+    assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
+
+
+async def test_a_prompt_that_is_too_long_is_the_clients_error(double: AnthropicDouble) -> None:
+    async with chat(double) as client:
+        with pytest.raises(openai.BadRequestError) as raised:
+            await ask(client, "word " * 20_000)
+    assert raised.value.code == "context_length_exceeded"
+    assert f"maximum context length is {WINDOW} tokens" in raised.value.message
+
+
+async def test_a_conversation_that_outgrows_the_window_is_shortened(
+    double: AnthropicDouble,
+) -> None:
+    lines = "\n".join(f"line {number} of the log" for number in range(30))
+    history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
+    reports: list[str] = []
+    async with front_before(double) as front:
+        for turn in range(20):
+            history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
+            request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
+            answer = await front.ask(request, headers={"x-temper-text-policy": "accept"})
+            assert answer.status == 200
+            reports.append(answer.report.get("context", "tier=0"))
+    assert "tier=0" in reports[0]
+    assert "tier=0" not in reports[-1]
+
+
+async def test_a_model_that_there_is_not_is_named_with_those_there_are(
+    double: AnthropicDouble,
+) -> None:
+    async with front_before(double) as front:
+        answer = await front.ask(
+            {"model": "claude-none", "messages": [said_by("user", "Hi")], "tools": list(TOOLS)}
+        )
+    assert answer.status == 404
+    assert answer.error is not None
+    assert answer.error["code"] == "model_not_found"
+    assert MODEL in f"{answer.error['message']}"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "retry_after"),
+    [
+        (Fault(529, "overloaded_error", headers={"retry-after": "7"}), 503, "7"),
+        (Fault(529, "overloaded_error"), 503, "5"),
+        (Fault(429, "rate_limit_error", headers={"retry-after": "9"}), 429, "9"),
+        (Fault(401, "authentication_error"), 401, None),
+        (Fault(500, "api_error"), 502, None),
+        (Fault(kind="overloaded_error", events=1), 503, "5"),
+        (Fault(kind="api_error", events=1), 502, None),
+        (Fault(events=1), 502, None),
+    ],
+)
+async def test_what_fails_there_is_told_as_what_it_is(
+    double: AnthropicDouble, fault: Fault, status: int, retry_after: str | None
+) -> None:
+    double.faults = [fault]
+    async with chat(double, "accept") as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await ask(client, "[[four]]")
+    assert raised.value.status_code == status
+    assert raised.value.response.headers.get("retry-after") == retry_after
+
+
+@pytest.mark.parametrize("kind", ["api_error", ""], ids=["error", "cut"])
+async def test_a_stream_that_breaks_ends_in_an_error(double: AnthropicDouble, kind: str) -> None:
+    double.faults = [Fault(kind=kind, events=5)]
+    async with chat(double, "accept") as client:
+        chunks = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "[[four]]"}], stream=True
+        )
+        texts: list[str] = []
+
+        async def collect() -> None:
+            async for chunk in chunks:
+                texts.extend(choice.delta.content or "" for choice in chunk.choices)
+
+        with pytest.raises(openai.APIError):
+            await collect()
+    assert "".join(texts)
+    assert said("[[four]]").startswith("".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [({"seed": 1}, "seed"), ({"response_format": {"type": "json_object"}}, None)],
+)
+async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
+    double: AnthropicDouble, extra: JsonObject, param: str | None
+) -> None:
+    async with chat(double, "accept") as client:
+        if param is None:
+            assert calls(await ask(client, "[[call]]", extra=extra))
+            return
+        with pytest.raises(openai.BadRequestError) as raised:
+            await ask(client, "[[call]]", extra=extra)
+    assert raised.value.param == param
+    assert double.asked == []
+
+
+async def test_the_command_serves_what_speaks_the_language(llama_server: RunningServer) -> None:
+    """Without anything in between: the real server, its own list of models and its own errors."""
+
+    def use() -> None:
+        environment = {
+            "TEMPER_BACKEND__API_KEY": llama_server.api_key,
+            "TEMPER_BACKEND__KIND": "anthropic",
+        }
+        with running_temper("--backend-url", llama_server.base_url, environment=environment) as url:
+            with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+                assert [model.id for model in client.models.list()] == [MODEL]
+                made = client.chat.completions.create(
+                    model=MODEL,
+                    messages=[{"role": "user", "content": "[[coder]]"}],
+                    tools=OFFERED,
+                )
+                response = client.responses.create(model=MODEL, input="[[four]]")
+                with pytest.raises(openai.BadRequestError) as raised:
+                    client.chat.completions.create(
+                        model=MODEL, messages=[{"role": "user", "content": "word " * 20_000}]
+                    )
+            with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as other:
+                message = other.messages.create(
+                    model=MODEL, max_tokens=99, messages=[{"role": "user", "content": "[[four]]"}]
+                )
+        assert calls(made) == [("get_weather", {"city": "Turin"})]
+        assert response.output_text == said("[[four]]")
+        assert raised.value.code == "context_length_exceeded"
+        assert content_of(message) == [
+            {"type": "text", "text": said("[[four]]"), "citations": None}
+        ]
+
+    await asyncio.to_thread(use)

@@ -1,0 +1,166 @@
+"""What stands in for Anthropic's API: a real llama-server's `/v1/messages`, watched and disturbed.
+
+It is not Anthropic's API and proves nothing about one. Every body is held against the types of
+Anthropic's SDK; the lists of models and the faults are written by hand, after its documents.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import cast
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.processes.process import RunningServer
+from tests.fakes.anthropic_types import check_count, check_question
+from tests.patience import PATIENCE_SECONDS
+
+KEY = "sk-ant-made-up"
+MODEL = "scripted"
+WINDOW = 8192
+VERSION = "2023-06-01"
+LISTED: JsonObject = {
+    "type": "model",
+    "id": MODEL,
+    "display_name": MODEL,
+    "created_at": "2026-01-01T00:00:00Z",
+    "lifecycle": "active",
+    "max_input_tokens": WINDOW,
+    "max_tokens": 2048,
+}
+
+
+def failure(kind: str, message: str) -> JsonObject:
+    """Write an error as Anthropic's API does."""
+    error: JsonObject = {"type": kind, "message": message}
+    return {"type": "error", "error": error, "request_id": "req_1"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error in place of an answer; with status 200 it comes after `events` of the answer.
+
+    Without a `kind` the stream only breaks off.
+    """
+
+    status: int = 200
+    kind: str = ""
+    message: str = "made up"
+    headers: dict[str, str] = field(default_factory=dict)
+    events: int = 4
+
+
+@dataclass
+class AnthropicDouble:
+    """The server's state: `asked` are the bodies of questions, `faults` befall the next ones."""
+
+    behind: RunningServer
+    asked: list[JsonObject] = field(default_factory=list)
+    counted: list[JsonObject] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/v1/models", self._models),
+                Route("/v1/messages", self._messages, methods=["POST"]),
+                Route("/v1/messages/count_tokens", self._count, methods=["POST"]),
+            ]
+        )
+
+    async def _models(self, http: Request) -> Response:
+        _check_headers(http)
+        assert http.query_params["limit"] == "1000"
+        listed: JsonObject = {"data": [LISTED], "has_more": False}
+        return JSONResponse({**listed, "first_id": MODEL, "last_id": MODEL})
+
+    async def _count(self, http: Request) -> Response:
+        _check_headers(http)
+        self.counted.append(await _body(http))
+        check_count(self.counted[-1])
+        async with self._client() as client:
+            answer = await client.post("/v1/messages/count_tokens", json=self.counted[-1])
+        return Response(answer.content, answer.status_code, media_type="application/json")
+
+    async def _messages(self, http: Request) -> Response:
+        _check_headers(http)
+        body = await _body(http)
+        self.asked.append(body)
+        check_question(body)
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None and fault.status != 200:
+            return JSONResponse(failure(fault.kind, fault.message), fault.status, fault.headers)
+        if body["model"] != MODEL:
+            return JSONResponse(failure("not_found_error", f"model: {body['model']}"), 404)
+        pieces = self._pieces(body, fault)
+        first = await anext(pieces)
+        if first.startswith(b"{"):
+            await pieces.aclose()
+            return JSONResponse(_refusal(first), 400)
+        return StreamingResponse(_joined(first, pieces), media_type="text/event-stream")
+
+    async def _pieces(self, body: JsonObject, fault: Fault | None) -> AsyncGenerator[bytes, None]:
+        """Pass on what the server says, event by event, up to a fault."""
+        count = 0
+        body = _unforced(body)
+        async with (
+            self._client() as client,
+            client.stream("POST", "/v1/messages", json=body) as said,
+        ):
+            if said.is_error:
+                yield await said.aread()
+                return
+            async for line in said.aiter_lines():
+                count += line.startswith("event: ")
+                if fault is not None and count > fault.events:
+                    break
+                yield line.encode() + b"\n"
+        if fault is not None and fault.kind:
+            error = json.dump(failure(fault.kind, fault.message))
+            yield b"event: error\ndata: " + error + b"\n\n"
+
+    def _client(self) -> httpx.AsyncClient:
+        key = {"x-api-key": self.behind.api_key}
+        return httpx.AsyncClient(
+            base_url=self.behind.base_url, headers=key, trust_env=False, timeout=PATIENCE_SECONDS
+        )
+
+
+def _check_headers(http: Request) -> None:
+    assert http.headers["x-api-key"] == KEY
+    assert http.headers["anthropic-version"] == VERSION
+    assert "authorization" not in http.headers
+
+
+async def _body(http: Request) -> JsonObject:
+    return cast("JsonObject", json.parse(await http.body()))
+
+
+def _unforced(body: JsonObject) -> JsonObject:
+    """Leave out that a call is forced: a llama-server only bans the end of the text for it."""
+    choice = body.get("tool_choice")
+    is_forced = isinstance(choice, dict) and choice["type"] in ("any", "tool")
+    return {name: body[name] for name in body if not (is_forced and name == "tool_choice")}
+
+
+async def _joined(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for piece in others:
+        yield piece
+
+
+def _refusal(said: bytes) -> JsonValue:
+    """Say what a llama-server said as Anthropic's API would."""
+    error = cast("JsonObject", cast("JsonObject", json.parse(said))["error"])
+    message = f"{error['message']}"
+    if error["type"] == "exceed_context_size_error":
+        message = (
+            f"prompt is too long: {error['n_prompt_tokens']} tokens > {error['n_ctx']} maximum"
+        )
+    return failure("invalid_request_error", message)

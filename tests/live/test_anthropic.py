@@ -1,0 +1,84 @@
+"""Temper before the real Anthropic API; it runs only where a key and a model are named for it.
+
+`ANTHROPIC_UPSTREAM_KEY` and `ANTHROPIC_UPSTREAM_MODEL`, and `ANTHROPIC_UPSTREAM_URL` for another
+server of the language. What a model says is its own affair; every run costs a few thousand tokens.
+"""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import httpx
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.backends.anthropic import ADDRESS, KEY_HEADER, VERSION_HEADER, Anthropic
+from proxy.backends.transport import BackendClient
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.front import Front, in_front_of
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import TOOLS
+
+KEY = os.environ.get("ANTHROPIC_UPSTREAM_KEY", "")
+MODEL = os.environ.get("ANTHROPIC_UPSTREAM_MODEL", "")
+URL = os.environ.get("ANTHROPIC_UPSTREAM_URL", ADDRESS)
+ASKED: JsonObject = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "What is the weather in Paris? Use the tool."}],
+    "tools": list(TOOLS),
+    "max_tokens": 500,
+}
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not (KEY and MODEL), reason="ANTHROPIC_UPSTREAM_KEY and _MODEL are not set"),
+]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def temper() -> AsyncGenerator[Front, None]:
+    connection = BackendClient(URL, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
+    async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
+        front.client.timeout = httpx.Timeout(600)
+        yield front
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
+    async with temper() as front:
+        answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)
+    assert answer.error is None
+    assert [name for name, _ in answer.called][:1] == ["get_weather"]
+    assert answer.reason == "tool_calls"
+
+
+async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
+    async with temper() as front:
+        made = await front.ask({**ASKED, "tool_choice": "required"})
+        call = made.calls[0]
+        history: list[JsonValue] = [
+            {"role": "system", "content": "Be brief."},
+            *cast("list[JsonValue]", ASKED["messages"]),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
+            {"role": "system", "content": "Answer in one sentence."},
+        ]
+        answer = await front.ask({**ASKED, "messages": history, "tool_choice": "none"})
+    assert answer.error is None
+    assert answer.text
+    usage = cast("JsonObject", answer.usage)
+    assert cast("int", usage["prompt_tokens"]) > 0
+
+
+async def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
+    async with temper() as front:
+        answer = await front.ask({**ASKED, "model": "no-such-model"})
+    assert answer.status == 404
+    assert answer.error is not None
+    assert answer.error["code"] == "model_not_found"

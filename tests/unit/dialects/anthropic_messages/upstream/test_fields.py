@@ -1,0 +1,172 @@
+import pytest
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.tools import ToolUse
+from proxy.dialects.anthropic_messages.upstream.fields import Terms, body_fields
+from proxy.dialects.anthropic_messages.upstream.table import FIELDS
+from proxy.dialects.handling import Enforced, Needless, Refused
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import InvalidRequest
+
+SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
+FORM: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+WRITTEN_FORM: JsonObject = {"format": {"type": "json_schema", "schema": SCHEMA}}
+TOOL: JsonObject = {"type": "function", "function": {"name": "f"}}
+DISABLED: JsonObject = {"type": "disabled"}
+
+
+def question(**fields: JsonValue) -> Question:
+    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = decode_request(json.dump(asked))
+    return Question(request, request.messages, request.tools, request.tool_choice)
+
+
+def written(**fields: JsonValue) -> JsonObject:
+    return body_fields(question(**fields))
+
+
+def refused(asked: Question) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as raised:
+        body_fields(asked)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
+def test_parameters_of_sampling_are_carried(name: str) -> None:
+    assert written(**{name: 0.5}) == {name: 0.5}
+
+
+@pytest.mark.parametrize("stop", ["a", ["a"]])
+def test_stop_strings_are_a_list(stop: JsonValue) -> None:
+    assert written(stop=stop) == {"stop_sequences": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "members"),
+    [
+        ({"reasoning_effort": "high"}, {"output_config": {"effort": "high"}}),
+        ({"reasoning_effort": "minimal"}, {"output_config": {"effort": "low"}}),
+        ({"reasoning_effort": "none"}, {"thinking": DISABLED}),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, {"thinking": DISABLED}),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, {"thinking": {"type": "adaptive"}}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}},) * 2,
+        (
+            {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}},
+            {"thinking": DISABLED},
+        ),
+    ],
+)
+def test_how_much_is_thought_has_other_words(fields: JsonObject, members: JsonObject) -> None:
+    assert written(**fields) == members
+
+
+@pytest.mark.parametrize("kwargs", [{"a": 1}, {"enable_thinking": 1}, {}, "x"])
+def test_other_variables_of_templates_mean_nothing_there(kwargs: JsonValue) -> None:
+    assert refused(question(chat_template_kwargs=kwargs)).param == "chat_template_kwargs"
+
+
+def test_the_same_thing_asked_for_in_two_ways_is_refused() -> None:
+    error = refused(question(reasoning_effort="none", thinking={"type": "adaptive"}))
+    assert error.param == "thinking"
+    assert "twice" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("form", "output"),
+    [
+        ({"type": "text"}, None),
+        (FORM, WRITTEN_FORM),
+        ({"type": "json_object", "schema": SCHEMA}, WRITTEN_FORM),
+    ],
+)
+def test_the_form_of_an_answer_is_its_schema(form: JsonObject, output: JsonObject | None) -> None:
+    assert written(response_format=form).get("output_config") == output
+    both = written(response_format=form, reasoning_effort="low").get("output_config")
+    assert both == {**(output or {}), "effort": "low"}
+
+
+def test_a_form_without_a_schema_is_refused() -> None:
+    error = refused(question(response_format={"type": "json_object"}))
+    assert error.param == "response_format"
+    assert "json_schema" in error.problem
+
+
+def test_a_form_that_is_checked_here_is_not_asked_for_there() -> None:
+    asked = replace(question(response_format=FORM, tools=[TOOL]), parsing=Parsing.OURS)
+    assert "output_config" not in body_fields(asked)
+    omitted = replace(question(response_format=FORM), omits=frozenset({"response_format"}))
+    assert body_fields(omitted) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, fate in FIELDS.items() if isinstance(fate, Enforced | Needless)],
+)
+def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
+    asked = question()
+    fields = {**asked.request.fields, name: b'"x"'}
+    assert body_fields(replace(asked, request=replace(asked.request, fields=fields))) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "fate"), [(name, fate) for name, fate in FIELDS.items() if isinstance(fate, Refused)]
+)
+def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
+    name: str, fate: Refused
+) -> None:
+    asked = question()
+
+    def with_value(raw: bytes) -> Question:
+        fields = {**asked.request.fields, name: raw}
+        return replace(asked, request=replace(asked.request, fields=fields))
+
+    for harmless in (*fate.harmless, None):
+        assert body_fields(with_value(json.dump(harmless))) == {}
+    error = refused(with_value(b'"something"'))
+    assert (error.param, error.problem) == (name, fate.remedy)
+
+
+def test_a_field_that_nobody_knows_is_refused_by_name() -> None:
+    assert refused(question(mirostat=2)).param == "mirostat"
+
+
+def test_whoever_calls_tools_has_the_prompt_cached() -> None:
+    assert written() == {}
+    assert written(tools=[TOOL]) == {"cache_control": {"type": "ephemeral"}}
+    assert written(tools=[TOOL], cache_control=None) == {}
+    long: JsonObject = {"type": "ephemeral", "ttl": "1h"}
+    assert written(tools=[TOOL], cache_control=long) == {"cache_control": long}
+    assert written(cache_control=long) == {"cache_control": long}
+
+
+def test_a_forced_call_has_no_thoughts_before_it() -> None:
+    thinking: JsonObject = {"type": "adaptive"}
+    free = written(tools=[TOOL], thinking=thinking)
+    assert free["thinking"] == thinking
+    forced = written(tools=[TOOL], thinking=thinking, tool_choice="required")
+    assert "thinking" not in forced
+    assert forced["tool_choice"] == {"type": "any"}
+    off = written(tools=[TOOL], thinking=DISABLED, tool_choice="required")
+    assert off["thinking"] == DISABLED
+    none = replace(question(tools=[TOOL], thinking=thinking), tool_choice=ToolUse.NONE)
+    assert body_fields(none)["thinking"] == thinking
+
+
+@pytest.mark.parametrize(
+    ("terms", "wanted", "limit"),
+    [
+        (Terms("m"), None, 4096),
+        (Terms("m"), 9, 9),
+        (Terms("m"), 0, 1),
+        (Terms("m", window=8192), None, 4096),
+        (Terms("m", window=200_000), None, 100_000),
+        (Terms("m", 64_000, 200_000), None, 64_000),
+        (Terms("m", 64_000, 200_000), 100_000, 64_000),
+        (Terms("m", 64_000, 200_000), 9, 9),
+    ],
+)
+def test_an_answer_always_has_a_limit(terms: Terms, wanted: int | None, limit: int) -> None:
+    assert terms.limit(wanted) == limit

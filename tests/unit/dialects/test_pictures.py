@@ -1,0 +1,35 @@
+import pytest
+
+from proxy.conversation.json import JsonValue
+from proxy.dialects.pictures import Picture, read_picture
+from proxy.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("url", "picture"),
+    [
+        ("data:image/png;base64,aGk=", Picture("image/png", "aGk=")),
+        ("DATA:IMAGE/JPEG;base64,aGk=", Picture("image/jpeg", "aGk=")),
+        ("data:image/png;name=a.png;base64,aGk=", Picture("image/png", "aGk=")),
+        ("data:;base64,aGk=", Picture("", "aGk=")),
+    ],
+)
+def test_a_picture_is_its_type_and_its_data(url: str, picture: Picture) -> None:
+    assert read_picture({"image_url": {"url": url}}, "here") == picture
+    assert read_picture({"image_url": url}, "here") == picture
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        None,
+        {"url": "data:image/png,hello"},
+        {"url": "data:image/png;base64,"},
+        {"url": "data:image/png;base64,a"},
+        {"url": "data:image/png;base64,a b="},
+    ],
+)
+def test_what_is_no_picture_in_base64_is_refused(holder: JsonValue) -> None:
+    with pytest.raises(InvalidRequest, match="base64") as raised:
+        read_picture({"image_url": holder}, "messages.0.content.1")
+    assert raised.value.param == "messages.0.content.1.image_url.url"
