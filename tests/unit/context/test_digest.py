@@ -111,7 +111,7 @@ def test_of_nothing_it_costs_nothing() -> None:
 
 
 def test_without_any_room_it_only_tells_how_much_is_left_out() -> None:
-    told = digest(0, *many(7))
+    told = digest(-5, *many(7))
     assert told.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
     assert COUNTS.of(told.message()) <= told.size
 
