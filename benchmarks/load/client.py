@@ -13,10 +13,18 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from benchmarks.load.languages import CHAT
 from benchmarks.load.replies import STAMP_DIGITS, WORD
 
 # The first delta that a client could show or act upon, however the JSON is spaced.
-_CONTENT = re.compile(rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{')
+_CONTENT = re.compile(
+    rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{|"text_delta"|"response\.output_text\.delta"'
+)
+# The end of a stream, or what only a whole answer has.
+_WHOLE = re.compile(
+    rb'data: \[DONE\]|"chat\.completion"|event: (?:message_stop|response\.completed)'
+    rb'|\A\{"id":"(?:msg|resp)_'
+)
 _STAMP = re.compile(rb" (\d{%d})" % STAMP_DIGITS)
 _WORD = WORD.encode()
 _MOST_REPORTED = 500
@@ -56,10 +64,10 @@ class Target:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def request(self, body: bytes) -> bytes:
-        """Write a request for a chat completion."""
+    def request(self, body: bytes, path: str = CHAT.path) -> bytes:
+        """Write a request, for a chat completion if nothing else is said."""
         lines = (
-            "POST /v1/chat/completions HTTP/1.1",
+            f"POST {path} HTTP/1.1",
             f"Host: {urlsplit(self.url).netloc}",
             "Content-Type: application/json",
             "Authorization: Bearer nobody",
@@ -174,4 +182,4 @@ class Connection(asyncio.Protocol):
         answer.words += words
         if not words:
             answer.delays += [now - int(stamp) / 1e6 for stamp in _STAMP.findall(lines)]
-        answer.is_whole |= b"data: [DONE]" in lines or b'"chat.completion"' in lines
+        answer.is_whole |= _WHOLE.search(lines) is not None

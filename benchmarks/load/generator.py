@@ -37,7 +37,7 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
     batch = Batch()
     begun = time.monotonic()
     queue = iter(range(effort.requests))
-    request = target.request(workload.body)
+    request = target.request(workload.body, workload.language.path)
 
     async def work(place: int) -> None:
         await asyncio.sleep(effort.ramp * place / effort.at_once)

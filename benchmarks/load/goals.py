@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from benchmarks.load.candidates import DIRECT, TEMPER
+from benchmarks.load.languages import LANGUAGES
 from benchmarks.load.results import Results
 
 # A ratio, a difference or a figure; None where something was not measured.
@@ -116,6 +117,15 @@ GOALS = (
     Goal("slow", "added delay per token, p99", added("slow", "delay_p99"), 40, " ms"),
     Goal("slow", "peak memory", own("slow", "peak_mb"), 120, " MB"),
     Goal("slow", "errors", own("slow", "errors"), 0),
+    *(
+        Goal("languages", f"{language}: {what}, of chat's", own("languages", figure), 1.25)
+        for language in LANGUAGES
+        for what, figure in (
+            ("CPU per call", f"{language}_call_of_chat"),
+            ("CPU per token of 8 streams", f"{language}_prose_of_chat"),
+            ("CPU per token of 256 slow streams", f"{language}_slow_of_chat"),
+        )
+    ),
     Goal("large", "p50, of forge's", ratio("large", "p50", "forge"), 0.25),
     Goal("start", "to the first answer", own("start", "ready_seconds"), 1, " s"),
     Goal("start", "idle memory", own("start", "idle_mb"), 80, " MB"),

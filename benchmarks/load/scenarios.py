@@ -5,8 +5,8 @@ Times are in ms unless a figure's name says otherwise. Every function measures o
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from math import isnan
+from dataclasses import dataclass, replace
+from math import isnan, nan
 from typing import TypeAlias
 
 import uvloop
@@ -15,6 +15,7 @@ from benchmarks.healthy import measuring
 from benchmarks.load.candidates import DIRECT, TEMPER, Prose
 from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
+from benchmarks.load.languages import CHAT, LANGUAGES
 from benchmarks.load.processes import Usage
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.subjects import Subject
@@ -156,6 +157,37 @@ async def slow(subject: Subject, size: Size) -> Measured:
     return _measured(figures | ({} if used is None else {"peak_mb": used.peak_mb}), batch)
 
 
+async def languages(subject: Subject, size: Size) -> Measured:
+    """Ask the same in every language, and read what it takes of a core, beside chat."""
+    many = size.slow_streams
+    asked = {
+        "call": (Behaviour("call"), Effort(seconds=size.seconds, at_once=16)),
+        "prose": (Behaviour("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
+        "slow": (Behaviour("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
+    }
+    figures, batches = Figures(), list[Batch]()
+    for kind, (behaviour, effort) in asked.items():
+        for name, language in {"chat": CHAT, **LANGUAGES}.items():
+            workload = Workload(behaviour, is_streamed=kind != "call", language=language)
+            spent, batch = await _spent(subject, workload, effort)
+            batches.append(batch)
+            figures[f"{name}_{kind}_us"] = spent
+            if language is not CHAT:
+                figures[f"{name}_{kind}_of_chat"] = spent / figures[f"chat_{kind}_us"]
+    return _measured(figures, *batches)
+
+
+async def _spent(subject: Subject, workload: Workload, effort: Effort) -> tuple[float, Batch]:
+    """Tell how many microseconds of a core a call takes, or a token of a stream."""
+    short = replace(workload, behaviour=replace(workload.behaviour, tokens=3))
+    await send(subject.target, short, Effort(8, at_once=8))
+    before = subject.usage()
+    batch = await send(subject.target, workload, effort)
+    tokens = workload.behaviour.tokens if workload.is_streamed else 1
+    spent = _cpu("us", before, subject.usage(), tokens * len(batch.answers))
+    return spent.get("us", nan), batch
+
+
 async def large_request(subject: Subject, size: Size) -> Measured:
     """Send a request of 625 kB, again and again."""
     workload = large(Behaviour("call"))
@@ -243,6 +275,12 @@ SCENARIOS: dict[str, Scenario] = {
     "streams": Scenario("8 streams with tools at 5 ms", streams, left_out=(DIRECT,)),
     "burst": Scenario("one stream with tools, no delay", burst),
     "slow": Scenario("256 streams with tools at 20 ms", slow),
+    "languages": Scenario(
+        "calls and streams in the languages of Anthropic and of Responses",
+        languages,
+        "accept",
+        only=(TEMPER,),
+    ),
     "large": Scenario("whole answer to 625 kB, 200 messages, 40 tools", large_request),
     "start": Scenario(
         "from the start to the first answer", start, is_cold=True, left_out=(DIRECT,)

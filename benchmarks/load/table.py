@@ -39,6 +39,14 @@ ROWS: dict[str, dict[str, str]] = {
         "peak_mb": "the same: peak memory, MB",
         "errors": "the same: errors",
     },
+    "languages": {
+        "messages_call_of_chat": "Messages: CPU per call, of that in chat",
+        "messages_prose_of_chat": "the same: per token of 8 streams",
+        "messages_slow_of_chat": "the same: per token of 256 slow streams",
+        "responses_call_of_chat": "Responses: CPU per call, of that in chat",
+        "responses_prose_of_chat": "the same: per token of 8 streams",
+        "responses_slow_of_chat": "the same: per token of 256 slow streams",
+    },
     "large": {"p50": "625 kB request: p50, ms"},
     "start": {
         "ready_seconds": "start to first answer, s",

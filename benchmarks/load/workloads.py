@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.load.client import Answer
+from benchmarks.load.languages import CHAT, Language
 from benchmarks.load.replies import Behaviour, mark
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -40,6 +41,7 @@ class Workload:
     tools: int = 3
     is_streamed: bool = True
     padding: int = 0
+    language: Language = CHAT
 
     @property
     def body(self) -> bytes:
@@ -52,7 +54,7 @@ class Workload:
         }
         if self.tools:
             body["tools"] = [_tool(place) for place in range(self.tools)]
-        return json.dump(body)
+        return json.dump(self.language.put(body))
 
     def problem(self, answer: Answer) -> str:
         """Say what is wrong with an answer, "" if nothing is."""

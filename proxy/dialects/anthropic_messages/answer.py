@@ -83,6 +83,11 @@ class AnswerBlocks:
         self.has_calls = False
         self.has_half_call = False
 
+    @property
+    def is_in_text(self) -> bool:
+        """Whether more text would go on with the block that is open."""
+        return self._open is not None and self._open.kind == "text"
+
     def feed(self, event: ReplyEvent) -> list[BlockStep]:
         """Return what an event says about blocks."""
         match event:

@@ -12,6 +12,7 @@ from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
     ReplyFinished,
+    TextDelta,
     UsageReported,
 )
 from proxy.dialects import sse
@@ -92,6 +93,11 @@ class _Answer:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 
     @property
+    def is_in_text(self) -> bool:
+        """Whether more text would be nothing but one more delta."""
+        return self._blocks.is_in_text
+
+    @property
     def usage(self) -> JsonObject:
         """The totals."""
         return usage_at_end(self._usage)
@@ -149,6 +155,8 @@ class MessageStream:
         return _event("message_start", {"type": "message_start", "message": message})
 
     def _encode(self, event: ReplyEvent) -> bytes:
+        if isinstance(event, TextDelta) and self._answer.is_in_text:  # as most events are
+            return self._more(event.text) if event.text else b""
         written = b"".join(map(self._write, self._answer.steps(event)))
         return written + self._end(event.reason) if isinstance(event, ReplyFinished) else written
 
@@ -166,9 +174,12 @@ class MessageStream:
             case BlockStarted():
                 return self._start_block(step)
             case BlockDelta(text):
-                return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
+                return self._more(text)
             case BlockStopped(signature):
                 return self._stop_block(signature)
+
+    def _more(self, text: str) -> bytes:
+        return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
 
     def _start_block(self, started: BlockStarted) -> bytes:
         # Everything around a delta is written once and not once per token.

@@ -11,10 +11,9 @@ _TEXT: JsonObject = {"type": "string"}
 
 def messages_schemas() -> Schemas:
     """Describe a request, an answer and a count."""
-    request: JsonObject = MessagesRequest.model_json_schema(ref_template=_REFERENCE)
-    parts = request.get("$defs")
-    if isinstance(parts, dict):
-        request["$defs"] = {f"Messages{name}": part for name, part in parts.items()}
+    described = MessagesRequest.model_json_schema(ref_template=_REFERENCE)
+    parts = {f"Messages{name}": part for name, part in described["$defs"].items()}
+    request: JsonObject = {**described, "$defs": parts}
     error = _object("MessagesErrorDetails", type=_TEXT, message=_TEXT)
     return Schemas(
         request,

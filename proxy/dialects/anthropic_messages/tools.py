@@ -5,8 +5,10 @@ names them: so a tool that is found later alters nothing before it.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from proxy.conversation import json
+from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
 from proxy.dialects.anthropic_messages.schema import Choice, MessagesRequest
@@ -18,7 +20,15 @@ from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 _CUSTOM = "custom"
+_PLACE = "tool"  # where a tool stands while it is read on its own
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
+
+
+class _Described(NamedTuple):
+    """A tool, None for the search for tools; one that `waits` is offered once it is named."""
+
+    tool: Tool | None
+    waits: bool = False
 
 
 class ToolSet:
@@ -30,16 +40,15 @@ class ToolSet:
         self.has_search = False
         deferred: list[str] = []
         for node in described:
-            members = node.members()
-            if _is_search(members):
+            tool, waits = _described(node)
+            if tool is None:
                 self.has_search = True
                 continue
-            tool = _read_tool(node, members)
             if tool.name in self._known:
                 problem = f"Two tools are named {tool.name!r}. Rename one."
                 raise InvalidRequest(problem, f"{node.path}.name")
             self._known[tool.name] = tool
-            if "defer_loading" in members and members["defer_loading"].value is True:
+            if waits:
                 deferred.append(tool.name)
             else:
                 self.add(tool.name)
@@ -54,9 +63,8 @@ class ToolSet:
 
     def define(self, node: Node) -> None:
         """Offer a tool that the history describes."""
-        members = node.members()
-        if not _is_search(members):
-            tool = _read_tool(node, members)
+        tool, _ = _described(node)
+        if tool is not None:
             self._known[tool.name] = tool
             self.add(tool.name)
 
@@ -68,6 +76,25 @@ class ToolSet:
     def offered(self) -> tuple[Tool, ...]:
         """The tools that the model may use, in their order."""
         return tuple(self._known[name] for name in self._offered)
+
+
+def _described(node: Node) -> _Described:
+    """Read a tool; clients send the same ones with every request."""
+    try:
+        return _read_described(node.source)
+    except InvalidRequest as refused:
+        place = (refused.param or _PLACE).removeprefix(_PLACE)
+        raise InvalidRequest(refused.problem, node.path + place) from None
+
+
+@DocumentCache
+def _read_described(source: bytes) -> _Described:
+    node = Node(json.parse(source), source, _PLACE)
+    members = node.members()
+    if _is_search(members):
+        return _Described(None)
+    waits = "defer_loading" in members and members["defer_loading"].value is True
+    return _Described(_read_tool(node, members), waits)
 
 
 def _is_search(members: Mapping[str, Node]) -> bool:

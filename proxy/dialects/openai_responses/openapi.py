@@ -12,10 +12,9 @@ _TEXT: JsonObject = {"type": "string"}
 
 def responses_schemas() -> Schemas:
     """Describe a request, an answer, a count and an error; the last two are those of the chat."""
-    request: JsonObject = ResponseRequest.model_json_schema(ref_template=_REFERENCE)
-    parts = request.get("$defs")
-    if isinstance(parts, dict):
-        request["$defs"] = {f"Response{name}": part for name, part in parts.items()}
+    described = ResponseRequest.model_json_schema(ref_template=_REFERENCE)
+    parts = {f"Response{name}": part for name, part in described["$defs"].items()}
+    request: JsonObject = {**described, "$defs": parts}
     members: dict[str, JsonObject] = {
         "id": _TEXT,
         "object": {"const": "response"},

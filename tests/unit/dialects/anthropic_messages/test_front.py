@@ -30,6 +30,7 @@ def whole(answering: Answering, *events: ReplyEvent) -> JsonObject:
 def test_it_is_a_front_end() -> None:
     front: Front = FRONT
     assert front.name == "messages"
+    assert front.schemas().request["title"] == "MessagesRequest"
 
 
 def test_a_request_is_read_with_what_was_left_out() -> None:

@@ -22,6 +22,10 @@ def test_a_request_is_read_as_the_decoder_reads_it() -> None:
         FRONT.decode(b"", Sender())
 
 
+def test_what_is_sent_is_described() -> None:
+    assert FRONT.schemas().request["title"] == "ChatCompletionRequest"
+
+
 def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
     answering = FRONT.decode(BODY, Sender()).answering
     for first, identity in (

@@ -16,6 +16,14 @@ def test_it_is_a_front() -> None:
     assert not front.is_complete(b"data: [DONE]\n\n")
 
 
+def test_a_request_is_counted_as_it_is_answered() -> None:
+    front, body = make_front(), b'{"model":"m","input":"Hi"}'
+    counted = front.decode_count(body, Sender()).request
+    assert counted == front.decode(body, Sender()).request
+    assert json.parse(front.counted(7)) == {"object": "response.input_tokens", "input_tokens": 7}
+    assert front.schemas().request["title"] == "ResponseRequest"
+
+
 def test_errors_look_as_in_chat_completions() -> None:
     problem = Problem(400, "invalid_request_error", "No.", "c", "input", {"x-a": "b"}, {"n_ctx": 5})
     reply = make_front().error(problem, "req_1")

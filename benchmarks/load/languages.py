@@ -1,0 +1,90 @@
+"""The languages that clients speak: the same request in each, from that of chat completions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language: where it is spoken, and how it says what a chat completion asks for."""
+
+    path: str
+    put: Callable[[JsonObject], JsonObject]
+
+
+def _as_messages(body: JsonObject) -> JsonObject:
+    """Write a request as clients of Anthropic do: results are blocks of the user's."""
+    system, *others = _objects(body["messages"])
+    tools: list[JsonValue] = [
+        {
+            "name": tool["name"],
+            "description": tool["description"],
+            "input_schema": tool["parameters"],
+        }
+        for tool in _functions(body)
+    ]
+    said: JsonObject = {"system": system["content"], "messages": [*map(_message, others)]}
+    rest: JsonObject = {"model": body["model"], "stream": body["stream"], "max_tokens": 4096}
+    return {**rest, **said, "temperature": body["temperature"], "tools": tools}
+
+
+def _message(message: JsonObject) -> JsonObject:
+    if message["role"] == "tool":
+        block: JsonObject = {
+            "type": "tool_result",
+            "tool_use_id": message["tool_call_id"],
+            "content": message["content"],
+        }
+        return {"role": "user", "content": [block]}
+    calls: list[JsonValue] = [
+        {"type": "tool_use", "id": call_id, "name": name, "input": json.parse(arguments)}
+        for call_id, name, arguments in _calls(message)
+    ]
+    return {"role": message["role"], "content": calls or message["content"]}
+
+
+def _as_responses(body: JsonObject) -> JsonObject:
+    """Write a request as Codex does: messages, calls and results are items of one list."""
+    system, *others = _objects(body["messages"])
+    items: list[JsonValue] = [item for message in others for item in _items(message)]
+    tools: list[JsonValue] = [{"type": "function", **tool} for tool in _functions(body)]
+    said: JsonObject = {"instructions": system["content"], "input": items, "store": False}
+    rest: JsonObject = {name: body[name] for name in ("model", "stream", "temperature")}
+    return {**rest, **said, "tools": tools}
+
+
+def _items(message: JsonObject) -> list[JsonObject]:
+    if message["role"] == "tool":
+        told = {"call_id": message["tool_call_id"], "output": message["content"]}
+        return [{"type": "function_call_output", **told}]
+    calls: list[JsonObject] = [
+        {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        for call_id, name, arguments in _calls(message)
+    ]
+    return calls or [{"type": "message", "role": message["role"], "content": message["content"]}]
+
+
+def _calls(message: JsonObject) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    for call in _objects(message.get("tool_calls", [])):
+        (function,) = _objects([call["function"]])
+        found.append((str(call["id"]), str(function["name"]), str(function["arguments"])))
+    return found
+
+
+def _functions(body: JsonObject) -> list[JsonObject]:
+    return _objects([tool["function"] for tool in _objects(body.get("tools", []))])
+
+
+def _objects(values: JsonValue) -> list[JsonObject]:
+    return [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
+
+
+CHAT = Language("/v1/chat/completions", lambda body: body)
+LANGUAGES = {
+    "messages": Language("/v1/messages", _as_messages),
+    "responses": Language("/v1/responses", _as_responses),
+}
