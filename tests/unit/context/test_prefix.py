@@ -37,7 +37,7 @@ def test_a_system_prompt_that_changes_is_blamed_where_it_does(
     found = broken((system_message(before), ONE), (system_message(now), ONE))
     causes = {
         "time": " (it seems to contain a timestamp)",
-        "id": " (it seems to contain an id that is made anew)",
+        "id": " (it seems to contain an id that is made again)",
         "number": " (it seems to contain a number that counts)",
     }
     changed = f"the system prompt changed at character {told.format(**causes)}"
