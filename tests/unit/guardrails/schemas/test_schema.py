@@ -184,7 +184,8 @@ def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
 def test_the_work_is_linear_in_what_is_wrong(schema: JsonObject) -> None:
     checked = compiled(schema)
-    assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 200_000)
+    # not so many that the kernel's work for fresh memory is what is measured
+    assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 20_000)
 
 
 def test_a_part_keeps_the_references_of_the_whole() -> None:
