@@ -37,9 +37,13 @@ class FrontRoute:
 
 
 class Fronts:
-    """Every language that is spoken; who shows none by path or header is answered in the first."""
+    """Every language that is spoken; who shows none by path or header is answered in the first.
 
-    def __init__(self, *routes: FrontRoute) -> None:
+    Responses are kept in the `store`; None where nothing is.
+    """
+
+    def __init__(self, *routes: FrontRoute, store: ResponseStore | None = None) -> None:
+        self.store = store
         self._routes = routes
 
     def __iter__(self) -> Iterator[FrontRoute]:
@@ -51,12 +55,6 @@ class Fronts:
             if path.startswith(route.paths):
                 return route.front
         return self._route_of_client(headers).front
-
-    @property
-    def store(self) -> ResponseStore | None:
-        """Where responses are kept; None where nothing is."""
-        fronts = (route.front for route in self._routes)
-        return next((one.store for one in fronts if isinstance(one, ResponsesFront)), None)
 
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
@@ -80,4 +78,5 @@ def all_fronts(store: ResponseStore | None = None) -> Fronts:
             MessagesCatalogue(),
         ),
         FrontRoute(ResponsesFront(STAMP, store), ("/v1/responses",), "/v1/responses/input_tokens"),
+        store=store,
     )

@@ -36,8 +36,9 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
         if is_new:
             paths = _member(document, "paths")
             components = _member(document, "components")
+            described = {route.front.name: route.front.schemas() for route in fronts}
             for route in fronts:
-                schemas = route.front.schemas()
+                schemas = described[route.front.name]
                 paths |= _front_paths(route, schemas)
                 _member(components, "schemas").update(_definitions(schemas))
                 failure: JsonObject = {
@@ -47,7 +48,8 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
                 _member(components, "responses")[_title(schemas.error)] = failure
             paths |= {path: {"post": _passed_on(path)} for path in passed_on}
             for path in paths:
-                _describe_failures(_member(paths, path), _title(fronts.of(path).schemas().error))
+                error = described[fronts.of(path).name].error
+                _describe_failures(_member(paths, path), _title(error))
             for name in _FRAMEWORKS_ERRORS:
                 _member(components, "schemas").pop(name, None)
         return document

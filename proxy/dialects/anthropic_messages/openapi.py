@@ -3,35 +3,29 @@
 from proxy.conversation.json import JsonObject
 from proxy.dialects.anthropic_messages.schema import MessagesRequest
 from proxy.dialects.front import Schemas
-
-# other languages have parts of the same names
-_REFERENCE = "#/components/schemas/Messages{model}"
-_TEXT: JsonObject = {"type": "string"}
+from proxy.dialects.json_schemas import TEXT, object_schema, request_schema
 
 
 def messages_schemas() -> Schemas:
-    """Describe a request, an answer and a count."""
-    described = MessagesRequest.model_json_schema(ref_template=_REFERENCE)
-    parts = {f"Messages{name}": part for name, part in described["$defs"].items()}
-    request: JsonObject = {**described, "$defs": parts}
-    error = _object("MessagesErrorDetails", type=_TEXT, message=_TEXT)
+    """Describe a request, an answer, a count and an error."""
+    error = _object("MessagesErrorDetails", type=TEXT, message=TEXT)
     return Schemas(
-        request,
+        request_schema(MessagesRequest, "Messages"),
         _object(
             "Message",
-            id=_TEXT,
+            id=TEXT,
             type={"const": "message"},
             role={"const": "assistant"},
-            model=_TEXT,
+            model=TEXT,
             content={"type": "array", "items": {"type": "object"}},
-            stop_reason=_TEXT,
+            stop_reason=TEXT,
             usage={"type": "object"},
         ),
         _object("MessagesCount", input_tokens={"type": "integer"}),
-        _object("MessagesError", type={"const": "error"}, error=error, request_id=_TEXT),
+        _object("MessagesError", type={"const": "error"}, error=error, request_id=TEXT),
     )
 
 
 def _object(title: str, **members: JsonObject) -> JsonObject:
-    """Describe an object that has at least these members."""
-    return {"title": title, "type": "object", "properties": {**members}, "required": [*members]}
+    """Describe an object by its name and the members that it has at least."""
+    return {"title": title, **object_schema(**members)}

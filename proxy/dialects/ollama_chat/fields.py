@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
-from proxy.dialects.handling import Enforced, FieldRule, Member, Needless, Refused
+from proxy.dialects.handling import (
+    Enforced,
+    FieldRule,
+    Member,
+    Needless,
+    Refused,
+    form_schema,
+    put_once,
+)
 from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, UNKNOWN, Option
 from proxy.errors import InvalidRequest
 
@@ -39,16 +47,11 @@ class _Body:
 
     def put(self, name: str, value: JsonValue, param: str) -> None:
         """Write a member."""
-        _put(self.members, name, value, param)
+        put_once(self.members, name, value, param)
 
     def set(self, name: str, value: JsonValue, param: str) -> None:
         """Write an option."""
-        _put(self.options, name, value, param)
-
-
-def _put(target: JsonObject, name: str, value: JsonValue, param: str) -> None:
-    if target.setdefault(name, value) != value:
-        raise InvalidRequest("It was asked for twice, with different values. Choose one.", param)
+        put_once(self.options, name, value, param)
 
 
 def body_fields(question: Question, terms: Terms) -> JsonObject:
@@ -108,10 +111,8 @@ def _answer_form(wanted: JsonValue) -> JsonValue:
     """Return what `format` has to be, None for any text."""
     if not isinstance(wanted, dict) or wanted.get("type") == "text":
         return None
-    described = wanted.get("json_schema")
-    holder = described if isinstance(described, dict) else wanted
-    schema = holder.get("schema")
-    return schema if isinstance(schema, dict) else "json"
+    schema = form_schema(wanted)
+    return "json" if schema is None else schema
 
 
 def _thinking(name: str, value: JsonValue) -> JsonValue:

@@ -292,3 +292,8 @@ def error_object(problem: Problem) -> JsonObject:
         **problem.details,
     }
     return {"error": error}
+
+
+def count_object(tokens: int) -> bytes:
+    """Write how many tokens the prompt of a request takes."""
+    return json.dump({"object": "response.input_tokens", "input_tokens": tokens})

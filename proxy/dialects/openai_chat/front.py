@@ -12,6 +12,7 @@ from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
     CompletionBuilder,
     Identity,
+    count_object,
     error_object,
 )
 from proxy.dialects.openai_chat.openapi import chat_schemas
@@ -41,7 +42,7 @@ class ChatFront:
 
     def counted(self, tokens: int) -> bytes:
         """Return the body that reports how many tokens a request has."""
-        return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
+        return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
         """Write an error as OpenAI's SDKs expect it."""

@@ -2,45 +2,42 @@
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Schemas
+from proxy.dialects.json_schemas import TEXT, object_schema, request_schema
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 
-REFERENCE = "#/components/schemas/{model}"
-_TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
 
 
 def chat_schemas() -> Schemas:
-    """Describe a request, an answer and a count."""
+    """Describe a request, an answer, a count and an error."""
+    answer = {"title": "ChatCompletion", **_completion()}
+    return Schemas(request_schema(ChatCompletionRequest), answer, count_schema(), error_schema())
+
+
+def count_schema() -> JsonObject:
+    """Describe a count of tokens, in all of OpenAI's languages."""
     kind: JsonObject = {"const": "response.input_tokens"}
-    return Schemas(
-        ChatCompletionRequest.model_json_schema(ref_template=REFERENCE),
-        {"title": "ChatCompletion", **_completion()},
-        {"title": "InputTokens", **_object(object=kind, input_tokens={"type": "integer"})},
-        {"title": "Error", **_object(error=_error())},
-    )
+    return {"title": "InputTokens", **object_schema(object=kind, input_tokens={"type": "integer"})}
+
+
+def error_schema() -> JsonObject:
+    """Describe an error, in all of OpenAI's languages."""
+    error = object_schema(message=TEXT, type=TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
+    return {"title": "Error", **object_schema(error=error)}
 
 
 def _completion() -> JsonObject:
-    function = _object(name=_TEXT, arguments=_TEXT)
-    call = _object(id=_TEXT, type={"const": "function"}, function=function)
+    function = object_schema(name=TEXT, arguments=TEXT)
+    call = object_schema(id=TEXT, type={"const": "function"}, function=function)
     calls: JsonObject = {"type": "array", "items": call}
-    message = _object(role={"const": "assistant"}, content=_TEXT_OR_NULL, tool_calls=calls)
+    message = object_schema(role={"const": "assistant"}, content=_TEXT_OR_NULL, tool_calls=calls)
     message["required"] = ["role", "content"]
-    choice = _object(index={"const": 0}, message=message, finish_reason=_TEXT)
-    return _object(
-        id=_TEXT,
+    choice = object_schema(index={"const": 0}, message=message, finish_reason=TEXT)
+    return object_schema(
+        id=TEXT,
         object={"const": "chat.completion"},
         created={"type": "integer"},
-        model=_TEXT,
+        model=TEXT,
         choices={"type": "array", "items": choice},
         usage={"type": ["object", "null"]},
     )
-
-
-def _error() -> JsonObject:
-    return _object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
-
-
-def _object(**members: JsonObject) -> JsonObject:
-    """Describe an object that has at least these members."""
-    return {"type": "object", "properties": {**members}, "required": [*members]}

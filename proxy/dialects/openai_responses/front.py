@@ -7,12 +7,11 @@ from functools import partial
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
-from proxy.dialects.openai_chat.encode import error_object
+from proxy.dialects.openai_chat.encode import count_object, error_object
 from proxy.dialects.openai_responses.decode import Read, decode_request
 from proxy.dialects.openai_responses.inputs import identified
 from proxy.dialects.openai_responses.openapi import responses_schemas
 from proxy.dialects.openai_responses.response import Identity
-from proxy.dialects.openai_responses.retrieval import input_tokens
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.openai_responses.stream import (
     Answer,
@@ -47,7 +46,7 @@ class ResponsesFront:
 
     def counted(self, tokens: int) -> bytes:
         """Return the body that reports how many tokens a request has."""
-        return input_tokens(tokens)
+        return count_object(tokens)
 
     def error(self, problem: Problem, _: str) -> ErrorReply:
         """Write an error, which looks as in chat completions."""

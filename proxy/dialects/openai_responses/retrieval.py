@@ -1,4 +1,4 @@
-"""What the routes beside that of new responses answer: responses that are kept, and token counts.
+"""What the routes beside that of new responses answer: responses that are kept.
 
 A `Problem` is an answer, too.
 """
@@ -70,11 +70,6 @@ def not_offered(path: str) -> Problem:
     """Word the absence of a route that OpenAI's own server has."""
     remedy = "Use `previous_response_id`, or send the whole conversation as `input`."
     return Problem(404, _KIND, f"There is no {path}. {remedy}", "not_found")
-
-
-def input_tokens(count: int) -> bytes:
-    """Tell how many tokens the prompt of a request takes."""
-    return json.dump({"object": "response.input_tokens", "input_tokens": count})
 
 
 def _missing(response_id: str) -> Problem:

@@ -11,7 +11,15 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.anthropic_messages.upstream.table import FIELDS, UNKNOWN
 from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
-from proxy.dialects.handling import Enforced, FieldRule, Member, Needless, Refused
+from proxy.dialects.handling import (
+    Enforced,
+    FieldRule,
+    Member,
+    Needless,
+    Refused,
+    form_schema,
+    put_once,
+)
 from proxy.errors import InvalidRequest
 
 _EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
@@ -52,10 +60,7 @@ class _Body:
 
     def put(self, name: str, value: JsonValue, param: str) -> None:
         """Write a member."""
-        if self.members.setdefault(name, value) != value:
-            raise InvalidRequest(
-                "It was asked for twice, with different values. Choose one.", param
-            )
+        put_once(self.members, name, value, param)
 
 
 def body_fields(question: Question) -> JsonObject:
@@ -111,10 +116,8 @@ def _write_form(body: _Body, wanted: JsonValue) -> None:
     """Ask for the form of an answer; where it is checked here, nobody asks for it there."""
     if not isinstance(wanted, dict) or wanted.get("type") == "text":
         return
-    described = wanted.get("json_schema")
-    holder = described if isinstance(described, dict) else wanted
-    schema = holder.get("schema")
-    if not isinstance(schema, dict):
+    schema = form_schema(wanted)
+    if schema is None:
         problem = 'Anthropic\'s API wants to know the schema: {"type": "json_schema", ...}.'
         raise InvalidRequest(problem, "response_format")
     body.output["format"] = {"type": "json_schema", "schema": schema}

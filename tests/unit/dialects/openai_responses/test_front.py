@@ -24,6 +24,10 @@ def test_a_request_is_counted_as_it_is_answered() -> None:
     assert front.schemas().request["title"] == "ResponseRequest"
 
 
+def test_the_tokens_of_a_prompt_are_told() -> None:
+    assert make_front().counted(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+
+
 def test_errors_look_as_in_chat_completions() -> None:
     problem = Problem(400, "invalid_request_error", "No.", "c", "input", {"x-a": "b"}, {"n_ctx": 5})
     reply = make_front().error(problem, "req_1")

@@ -6,7 +6,6 @@ from proxy.dialects.front import Problem
 from proxy.dialects.openai_responses.retrieval import (
     cancel,
     delete,
-    input_tokens,
     list_inputs,
     not_offered,
     retrieve,
@@ -131,7 +130,3 @@ def test_what_there_is_not_is_refused_with_its_remedy() -> None:
     assert "background" in cancel("one").message
     assert not_offered("/v1/conversations").status == 404
     assert "previous_response_id" in not_offered("/v1/responses/compact").message
-
-
-def test_the_tokens_of_a_prompt_are_told() -> None:
-    assert input_tokens(7) == b'{"object":"response.input_tokens","input_tokens":7}'
