@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import Parsing, Question, Request
+from proxy.conversation.requests import UNSAID, Parsing, Question, Request, Thinking
 from proxy.conversation.tools import ToolUse
 
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
@@ -38,3 +38,9 @@ def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
     bounded = generous.bounded(512)
     assert (bounded.max_tokens, dict(bounded.fields)) == (512, {"max_completion_tokens": b"512"})
     assert generous.bounded(2000).fields["max_completion_tokens"] == b"900"
+
+
+def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
+    assert UNSAID.or_else(None) is UNSAID
+    assert Thinking(effort="high").or_else(is_on=False) == Thinking(False, "high")
+    assert Thinking(is_on=True).or_else(is_on=False) == Thinking(is_on=True)
