@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import Parsing, Question, Request
+from proxy.conversation.requests import UNSAID, Parsing, Question, Request, Thinking
 from proxy.conversation.tools import Tool, ToolUse
 
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
@@ -60,3 +60,9 @@ def test_more_tools_stand_behind_the_clients_own() -> None:
 def test_how_tools_are_used_is_changed_in_both_views() -> None:
     request = Request("m", (), RAW, tool_choice=ToolUse.REQUIRED).choosing(ToolUse.AUTO)
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
+
+
+def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
+    assert UNSAID.or_else(None) is UNSAID
+    assert Thinking(effort="high").or_else(is_on=False) == Thinking(False, "high")
+    assert Thinking(is_on=True).or_else(is_on=False) == Thinking(is_on=True)
