@@ -14,6 +14,11 @@ from proxy.guardrails.offer import Offer
 _MOST_NAMES = 20
 _DONE = "DONE"
 
+# What stands where the result of a call would, as it was not run or not to its end.
+POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
+NEVER_RUN = "Not run: the work was cancelled before."
+CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

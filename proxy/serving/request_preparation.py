@@ -87,6 +87,8 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
+        thinking = request.thinking.or_else(known.overrides.thinking)
+        request = structs.replace(request, thinking=thinking)
         ordering = Ordering(self.services, self.workflows)
         rules, skipped = await ordering.rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
