@@ -236,6 +236,13 @@ class Guardrails(Section):
         ge=1,
         description="rounds of tool calls after which a model that finds nothing new has to answer",
     )
+    without: list[
+        Literal["rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"]
+    ] = Field(
+        default=[],
+        description="parts to leave out, for measuring: rescue, repair, nudge, constrained, "
+        "respond, loops, compaction",
+    )
 
 
 class Responses(Section):
