@@ -19,6 +19,7 @@ from rich.console import Console
 
 from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
+from proxy.cli.evaluating import evaluation
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.conversation import json
 from proxy.errors import TemperError
@@ -215,6 +216,9 @@ def check(config: Path | None, *, as_json: bool) -> None:
         commands.print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
     else:
         click.echo("The configuration is valid.")
+
+
+main.add_command(evaluation)
 
 
 @main.command(name="version")
