@@ -109,38 +109,42 @@ class Task:
         results = _new(_results(self.setting, seen))
         last = max((one.place for one in results), default=-1)
         tries = sum(1 for one in seen[last + 1 :] if one.get("role") == "assistant")
-        progress = self._progress(results)
+        made = Counter(one.key for one in results)
+        progress = max(len(results), self._furthest(made))
+        action = self._next_action(seen, progress, made)
         fails = bool(results) and results[-1].fails
-        return Position(progress, tries, self.next_action(seen, progress), after_failure=fails)
+        return Position(progress, tries, action, after_failure=fails)
 
-    def next_action(self, seen: Transcript, progress: int) -> Action:
-        """Return the right next step after so many calls."""
+    def _next_action(self, seen: Transcript, progress: int, made: Counter[str]) -> Action:
+        """Return the right next step after so many calls, of which these were made."""
         passed = 0
         for step in self.steps:
             passed += len(step.calls)
             if progress < passed:
                 missing = _missing(step.needs, seen)
-                left = step.calls[len(step.calls) - (passed - progress) :]
+                left = tuple(one for one in step.calls if not made[_key(one)])
+                # a call with a wrong value was made for one of them
+                left = left[: passed - progress] or step.calls[progress - passed :]
                 return NotKnown(missing) if missing else CallTools(left)
         missing = _missing(self.expected.facts, seen) if self.steps else ""
         return NotKnown(missing) if missing else GiveAnswer(self.answer)
 
-    def _progress(self, results: Sequence["_Result"]) -> int:
-        """Count the steps that were taken: as many as have results, or up to the last one seen."""
-        times = Counter(one.key for one in results)
-        furthest, seen = 0, Counter[str]()
-        for place, call in enumerate(self.calls):
-            key = key_of(call.name, call.arguments)
-            seen[key] += 1
-            furthest = place + 1 if seen[key] <= times[key] else furthest
-        return max(len(results), furthest)
+    def _furthest(self, made: Counter[str]) -> int:
+        """Count the calls up to the last step of which all were made: those before it were, too."""
+        furthest, passed, due = 0, 0, Counter[str]()
+        for step in self.steps:
+            passed += len(step.calls)
+            due.update(map(_key, step.calls))
+            if all(made[_key(one)] >= due[_key(one)] for one in step.calls):
+                furthest = passed
+        return furthest
 
     def judge(self, end: World, said: Transcript) -> Judgement:
         """Judge a run by the changes it made, and by its last words."""
         if not isinstance(end, CannedWorld):
             return Judgement(right=False, why="it ran in another world")
-        made = Counter(key_of(one.name, one.arguments) for one in end.changes)
-        due = Counter(key_of(one.name, one.arguments) for one in self._changes())
+        made = Counter(map(_key, end.changes))
+        due = Counter(map(_key, self._changes()))
         quoted = self.expected.quoted
         promoted = sum(1 for one in end.calls if one == quoted)
         why = self._objection(end, made, due) or self._objection_to_words(said)
@@ -201,6 +205,10 @@ def _results(setting: Setting, seen: Transcript) -> list[_Result]:
             fails = possible.get(text, False)
             found.append(_Result(key_of(call.name, call.arguments), text, place, fails))
     return found
+
+
+def _key(call: PlannedCall) -> str:
+    return key_of(call.name, call.arguments)
 
 
 def _new(results: Sequence[_Result]) -> list[_Result]:

@@ -171,8 +171,7 @@ def _flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> Writ
         kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
         return _said(moment, renderings.prose(kind, call, draw), flaw)
     if flaw is Flaw.FOREIGN:
-        text = "\n".join(renderings.foreign(one, draw) for one in calls)
-        return WrittenReply(text, flaw=flaw)
+        return WrittenReply(renderings.foreign(calls, draw), flaw=flaw)
     if flaw is Flaw.REPEATED:
         return _repeated(moment, calls)
     if flaw is Flaw.WRONG_COUNT:
@@ -220,7 +219,7 @@ def _answering(moment: _Moment, text: str) -> WrittenReply:
     quoted = task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
-        return _said(moment, f"{text}\n\n{renderings.foreign(quoted, draw)}", Flaw.QUOTED)
+        return _said(moment, f"{text}\n\n{renderings.foreign((quoted,), draw)}", Flaw.QUOTED)
     return _said(moment, text, None)
 
 

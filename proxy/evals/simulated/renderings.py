@@ -4,7 +4,7 @@ An edit takes a right call and returns what a model that errs so would have writ
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from proxy.conversation import json
@@ -56,9 +56,10 @@ def as_text(call: PlannedCall, form: str) -> str:
     return form
 
 
-def foreign(call: PlannedCall, draw: random.Random) -> str:
-    """Write a right call in a syntax that the engine does not read."""
-    return as_text(call, draw.choice(renderings()["foreign"]))
+def foreign(calls: Sequence[PlannedCall], draw: random.Random) -> str:
+    """Write right calls in one syntax that the engine does not read."""
+    form = draw.choice(renderings()["foreign"])
+    return "\n".join(as_text(one, form) for one in calls)
 
 
 def broken_json(call: PlannedCall, draw: random.Random) -> str:
