@@ -28,8 +28,8 @@ from proxy.api.reloading import (
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
-from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
+from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
 

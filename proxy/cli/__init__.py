@@ -1,4 +1,4 @@
 """The command line: `app` reads the flags, `commands` does what they ask for and prints.
 
-`signals` says what Ctrl-C means while no event loop runs.
+`terminal` tells how far a start has come, `signals` what Ctrl-C means while no event loop runs.
 """

@@ -92,7 +92,7 @@ def main() -> None:
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
 @click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
-@click.option("--log-format", help="text or json.")
+@click.option("--log-format", help="auto, text or json.")
 @_CONFIG
 @_JSON
 @_LOOK_AT

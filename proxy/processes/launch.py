@@ -79,17 +79,21 @@ class LaunchPlan:
         return tuple(word for flag, value in wanted if value for word in (flag, value))
 
     def __str__(self) -> str:
-        layers = "as many layers as fit" if self.gpu_layers is None else f"{self.gpu_layers} layers"
         program = "the embedded server" if self.is_embedded else self.program[0]
         parts = (
             f"{self.model} on {program}",
             f"{self.slots} x {self.context_tokens} tokens",
-            f"{layers} on the GPU",
+            *(() if self.gpu_layers is None else (f"{self.gpu_layers} layers on the GPU",)),
             f"flash attention {self.flash_attention}",
             f"KV cache {self.cache_type_k}/{self.cache_type_v}",
             f"port {self.port}" if self.port else "a free port",
         )
         return ", ".join(parts) + (f", {' '.join(self.extra)}" if self.extra else "")
+
+    @property
+    def downloads(self) -> bool:
+        """Whether the server gets its model from Hugging Face, or from its cache of that."""
+        return not isinstance(self.model, Path)
 
     @property
     def is_embedded(self) -> bool:

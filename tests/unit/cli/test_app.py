@@ -112,7 +112,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
         (("--budget", "lavish"), "context.budget: should be 'backend'"),
         (("--budget", "manual"), "set context.window_tokens"),
-        (("--log-format", "xml"), "logging.format: should be 'text'"),
+        (("--log-format", "xml"), "logging.format: should be 'auto'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "no model"), "ollama.model: String should match"),
