@@ -30,17 +30,25 @@ TemperError
 Facts are attributes and the message is made from them; HTTP statuses live in `api.errors`.
 """
 
+from collections.abc import Sequence
+
 
 class TemperError(Exception):
     """Base of every error this package raises on purpose."""
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name as the operator writes it."""
+    """A setting cannot be used; `setting` is its name as the operator writes it.
 
-    def __init__(self, setting: str, problem: str) -> None:
+    Where several cannot, `problems` has each of them.
+    """
+
+    def __init__(
+        self, setting: str, problem: str, problems: "Sequence[InvalidConfiguration]" = ()
+    ) -> None:
         self.setting = setting
         self.problem = problem
+        self.problems = tuple(problems) or (self,)
         super().__init__(f"{setting}: {problem}")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -107,7 +108,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as error:
         wrong = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
-        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --{wrong}"
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
     # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).

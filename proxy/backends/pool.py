@@ -247,7 +247,7 @@ class PinnedMember(BackendWrapper):
             except BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
                     raise
-                logger.warning("%s; asking the next server", error)
+                logger.warning("%s Asking the next server.", error)
             else:
                 return
 

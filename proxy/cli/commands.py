@@ -110,7 +110,7 @@ def examine_servers(
     from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:
-        examined_settings = with_backend(settings, await find_backend(settings, places))
+        examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None

@@ -162,21 +162,24 @@ def check_plan(plan: LaunchPlan) -> None:
 
 def check_model_file(model: Path) -> None:
     """Raise `LaunchFailed` if `model` cannot be a model."""
+    if problem := model_file_problem(model):
+        sentence = f"was not started: the model file {model} {problem}"
+        raise LaunchFailed(NAME, sentence, is_lasting=True)
+
+
+def model_file_problem(model: Path) -> str:
+    """Tell in words why `model` cannot be a model; nothing where it can."""
     try:
         with model.open("rb") as file:
             magic = file.read(4)
     except FileNotFoundError:
-        problem = "does not exist: check the path"
+        return "does not exist: check the path"
     except IsADirectoryError:
-        problem = "is a folder: name the .gguf file in it"
+        return "is a folder: name the .gguf file in it"
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    else:
-        if magic == b"GGUF":
-            return
-        problem = "is not a GGUF file: convert it or download the GGUF version"
-    sentence = f"was not started: the model file {model} {problem}"
-    raise LaunchFailed(NAME, sentence, is_lasting=True)
+        return f"cannot be read: {error.strerror}"
+    is_model = magic == b"GGUF"
+    return "" if is_model else "is not a GGUF file: convert it or download the GGUF version"
 
 
 def _check_port(port: int) -> None:
