@@ -22,6 +22,8 @@ TemperError
 │   └── BackendSpokeNonsense
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
+├── ToolRetry                   a tool's, told to the model: call it otherwise
+├── ToolFailed                  a tool's, told to the model: there is nothing to be had
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -29,8 +31,6 @@ TemperError
 
 Facts are attributes and the message is made from them; HTTP statuses live in `api.errors`.
 """
-
-from collections.abc import Sequence
 
 
 class TemperError(Exception):
@@ -44,11 +44,11 @@ class InvalidConfiguration(TemperError):
     """
 
     def __init__(
-        self, setting: str, problem: str, problems: "Sequence[InvalidConfiguration]" = ()
+        self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
     ) -> None:
         self.setting = setting
         self.problem = problem
-        self.problems = tuple(problems) or (self,)
+        self.problems = problems or (self,)
         super().__init__(f"{setting}: {problem}")
 
 
@@ -259,6 +259,14 @@ class CallBrokeOff(GuardrailsExhausted):
             f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
             f"completed it ({self.defect}). Nothing of it should be run; send the request again"
         )
+
+
+class ToolRetry(TemperError):
+    """Raised by a tool that was called in a wrong way; the message tells the model a better one."""
+
+
+class ToolFailed(TemperError):
+    """Raised by a tool that was called rightly and has nothing to give; nobody did it wrong."""
 
 
 class ProcessFailed(TemperError):

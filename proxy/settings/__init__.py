@@ -3,8 +3,9 @@
 Only `cli`, `api` and `serving` read settings; everything below them receives values. Nothing here
 knows what a setting is used for, and no message or representation ever shows a secret.
 
-`Settings` stands here. Its parts are in `sections`, of several models in `models`, made of kinds of
-`values` and `launch_values`; `sources` says where each value comes from.
+`Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
+in `tool_servers`, made of kinds of `values` and `launch_values`; `sources` says where each value
+comes from.
 """
 
 import ipaddress
@@ -38,9 +39,11 @@ from proxy.settings.sections import (
     Tracing,
 )
 from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
+TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
 
 
 class Settings(BaseSettings):
@@ -68,6 +71,10 @@ class Settings(BaseSettings):
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
+    tools: Tools = Tools()
+    mcp: dict[str, ToolServer] = Field(
+        default={}, description="MCP servers whose tools Temper runs, by name"
+    )
     models: dict[str, ServedModel] = Field(
         default={}, description="several models, each in a section of its own, by name"
     )
@@ -96,7 +103,9 @@ _FIELDS = {
     for section, values in Settings()
     if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
-} | {f"models.*.{name}": field for name, field in ServedModel.model_fields.items()}
+}
+for _table, _section in (("models", ServedModel), ("mcp", ToolServer)):
+    _FIELDS |= {f"{_table}.*.{name}": field for name, field in _section.model_fields.items()}
 _CONFIDENTIAL = tuple(
     name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)
 )
@@ -105,7 +114,7 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows", "aliases"),
-    tables=("models",),
+    tables=TABLES,
 )
 
 
@@ -120,6 +129,9 @@ class LoadedSettings:
     file: Path | None
     origins: Mapping[str, str]
     hidden: frozenset[str]
+
+
+DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
 def load_settings(
@@ -155,7 +167,7 @@ def load_with_origins(
         if wrong.isdisjoint(names)
     )
     if problems:
-        raise _all_in_one(problems)
+        raise all_in_one(problems)
     origins = {name: one.origin for name, one in given.items()}
     hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
     return LoadedSettings(settings, path, origins, hidden)
@@ -215,6 +227,12 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _rivals_of_models(settings)
     yield from served_models.misnamed_aliases(settings.models, settings.aliases)
     yield from _rules_nobody_can_keep(settings)
+    yield from tool_server_contradictions(
+        settings.tools,
+        settings.mcp,
+        settings.server.workers,
+        has_key_file=settings.server.api_keys_file is not None,
+    )
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -283,8 +301,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return InvalidConfiguration("configuration", f"{len(problems)} problems{lines}", problems)
+    told = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", told, tuple(problems))

