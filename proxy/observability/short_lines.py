@@ -111,6 +111,8 @@ def _parts_of(record: RequestRecord) -> Iterator[_Part]:
     if record.path != CHAT:
         yield _Part(escaped(record.path), _DIM)
     yield from _tokens(record)
+    if record.client is not None:
+        yield _Part(f"by {_shortened(escaped(record.client), _LONGEST_MODEL)}", _DIM)
     if why := _why(record):
         yield _Part(why, _RED)
     if done := in_words(record.facts):

@@ -48,6 +48,7 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         (replace(RECORD, outcome=Outcome.EXHAUSTED), "gave up  qwen3"),
         (replace(RECORD, outcome=None, status=503), "error 503  qwen3"),
         (replace(RECORD, attempts=RECORD.attempts * 2), "2 attempts"),
+        (replace(RECORD, client="ann"), "  by ann  "),
         (replace(RECORD, seconds=0.0321), "  32 ms  "),
         (replace(RECORD, path="/v1/messages"), "  /v1/messages  "),
         (
