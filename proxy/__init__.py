@@ -3,6 +3,6 @@
 `__main__` is the command. The rooms, from the edge inwards: cli, demo, doctor and agents; api;
 serving; settings; processes; observability; profiles and hardware; backends; tools; inference and
 rounds; guardrails, context and dialects; conversation. `engine` puts a turn's questions to a
-backend, `errors` is everything that can go wrong, `facts` what happened to a request.
-docs/architecture.md is the map.
+backend, `runner` carries out rounds of tools, `errors` is everything that can go wrong, `facts`
+what happened to a request. docs/architecture.md is the map.
 """

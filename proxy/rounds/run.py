@@ -45,6 +45,7 @@ from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.rounds.client_view import ClientView
+from proxy.rounds.executor import RoundContext
 from proxy.rounds.outcomes import Outcome, Round, Status
 from proxy.rounds.steps import Ask, Execute, Step
 from proxy.rounds.terms import Stop, Terms
@@ -155,7 +156,7 @@ class Run:
             return None
         if self._state is State.CALLED:
             self._move(Move.EXECUTION_BEGUN)
-            return Execute(self._owned(_calls_of(self._reply)), len(self._rounds) + 1)
+            return self._execution()
         self._move(Move.ASKED)
         self._is_last = len(self._rounds) >= self._terms.rounds
         request = self._request
@@ -212,6 +213,12 @@ class Run:
         to = _MOVES.get((self._state, move))
         assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
         self._state = to
+
+    def _execution(self) -> Execute:
+        calls = self._owned(_calls_of(self._reply))
+        history = (*self._request.messages, *self._added)
+        chars = self._terms.chars_for(len(calls))
+        return Execute(calls, RoundContext(len(self._rounds) + 1, history, chars))
 
     def _hear(self, event: ReplyEvent) -> None:
         match event:

@@ -6,6 +6,7 @@ import msgspec
 
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall
+from proxy.rounds.executor import RoundContext
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -16,10 +17,10 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Execute(msgspec.Struct, frozen=True):
-    """Execute these calls, of the round of that number."""
+    """Execute these calls."""
 
     calls: tuple[ToolCall, ...]
-    round: int
+    context: RoundContext
 
 
 Step: TypeAlias = Ask | Execute

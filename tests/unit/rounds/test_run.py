@@ -19,6 +19,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
+from proxy.rounds.executor import RoundContext
 from proxy.rounds.outcomes import Outcome, Round, Status
 from proxy.rounds.run import State
 from proxy.rounds.terms import Stop, Terms
@@ -53,7 +54,8 @@ def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
     assert book.hear(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
     assert book.run.state is State.CALLED
     step = book.execute("3", "shown")
-    assert (step.calls, step.round) == ((called(1), called(2, "show")), 1)
+    assert step.calls == (called(1), called(2, "show"))
+    assert step.context == RoundContext(1, first.request.messages, 16_000)
     second = book.ask()
     assert second.request.messages[:1] == first.request.messages
     assert [message.text for message in second.request.messages[1:]] == ["", "3", "shown"]
