@@ -12,6 +12,7 @@ from typing import Self
 from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 
+from proxy.agents.model import named_settings
 from proxy.api.server import listen, served
 from proxy.settings import Settings, load_settings
 
@@ -82,16 +83,9 @@ def local_server(
     address is always a free one, and a key is made up where none is set. Raises
     `InvalidConfiguration`; so does starting it, and `ProcessFailed` kinds of errors.
     """
-    given = {section: dict(values) for section, values in (settings or {}).items()}
-    named: dict[str, dict[str, object]] = {
-        "server": {"host": _HOST, "port": 0, "workers": 1},
-        "backend": {"url": backend_url, "kind": "ollama" if ollama else None},
-        "ollama": {"model": ollama},
-        "model": {"path": None if path is None else Path(path)},
-    }
-    for section, values in named.items():
-        told = {name: value for name, value in values.items() if value is not None}
-        given[section] = {**given.get(section, {}), **told}
+    own: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
+    given = named_settings(backend_url, path, ollama, settings or {})
+    given["server"] = {**given.get("server", {}), **own}
     loaded = load_settings(None if config is None else Path(config), given)
     return LocalServer(_with_key(loaded))
 

@@ -1,30 +1,17 @@
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-from anyio.from_thread import start_blocking_portal
 
 from proxy.agents.background import LocalServer, local_server
 from proxy.errors import InvalidConfiguration
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.sockets import listening
+from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import says
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-
-
-@contextmanager
-def backend(*scripts: bytes) -> Iterator[str]:
-    """Run a scripted backend in a thread of its own."""
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(ScriptedBackend(*scripts))) as running,
-    ):
-        yield running.url
 
 
 def lasting_threads() -> set[threading.Thread]:
@@ -39,7 +26,7 @@ def ask(server: LocalServer, key: str) -> httpx.Response:
 
 
 def test_it_answers_whoever_has_its_key_and_nobody_else() -> None:
-    with backend(says("Hello.")) as url, local_server(url) as server:
+    with listening_in_thread(ScriptedBackend(says("Hello."))) as url, local_server(url) as server:
         refused = ask(server, "another")
         answer = ask(server, server.api_key)
 
@@ -49,7 +36,7 @@ def test_it_answers_whoever_has_its_key_and_nobody_else() -> None:
 
 
 def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
-    with backend() as url:
+    with listening_in_thread(ScriptedBackend()) as url:
         before = lasting_threads()
         with local_server(url) as one, local_server(url) as other:
             urls = {one.url, other.url}
@@ -78,14 +65,14 @@ def test_a_program_with_a_loop_of_its_own_can_have_one_too() -> None:
             )
             return answer.text
 
-    with backend(says("Hello.")) as url:
+    with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
         assert '"Hello."' in asyncio.run(run(url))
 
 
 def test_settings_are_those_of_the_command_but_for_the_address(tmp_path: Path) -> None:
     config = tmp_path / "temper.toml"
     config.write_text('[server]\nhost = "0.0.0.0"\nport = 9\napi_key = "mine"\n')
-    with backend(says("Hello.")) as url:
+    with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
         settings = {"logging": {"level": "warning"}, "backend": {"url": url}}
         with local_server(config=config, settings=settings) as server:
             assert server.api_key == "mine"
