@@ -1,7 +1,7 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -19,6 +19,7 @@ from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
+from proxy.api.response_keeping import REFERENCES, WaitForWriting
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
@@ -109,19 +110,22 @@ def _endpoints(
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
     for route in fronts:
-        chat = Chat(
+        own_reader = reader if route.file is None else replace(reader, references=REFERENCES)
+        chat: ASGIApp = Chat(
             route.front,
-            reader,
+            own_reader,
             preparation,
             serving.timeouts,
             budget,
             serving.workers,
             observers,
         )
+        if route.file is not None:
+            chat = WaitForWriting(chat, route.file)
         endpoint = Idempotency(chat, serving.body, route.front.is_complete)
         endpoints |= dict.fromkeys(route.paths, endpoint)
         if route.count_path:
-            endpoints[route.count_path] = TokenCount(route.front, reader, preparation)
+            endpoints[route.count_path] = TokenCount(route.front, own_reader, preparation)
     for path in PASSED_ON:
         endpoints[path] = Relay(
             path, reader, preparation, serving.timeouts, serving.workers, observers

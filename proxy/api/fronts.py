@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from proxy.api.response_keeping import Kept
 from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_chat.models import ChatCatalogue
 from proxy.dialects.openai_responses.front import ResponsesFront
-from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.state.responses_file import ResponsesFile
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
@@ -26,7 +27,8 @@ class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
     At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models.
+    `header` that only they send; their `catalogue` lists models. Where a `file` keeps answers,
+    they end when they have been written there.
     """
 
     front: Front
@@ -34,6 +36,7 @@ class FrontRoute:
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
+    file: ResponsesFile | None = None
 
 
 class Fronts:
@@ -42,7 +45,7 @@ class Fronts:
     Responses are kept in the `store`; None where nothing is.
     """
 
-    def __init__(self, *routes: FrontRoute, store: ResponseStore | None = None) -> None:
+    def __init__(self, *routes: FrontRoute, store: Kept = None) -> None:
         self.store = store
         self._routes = routes
 
@@ -65,7 +68,7 @@ class Fronts:
         return next(known, self._routes[0])
 
 
-def all_fronts(store: ResponseStore | None = None) -> Fronts:
+def all_fronts(store: Kept = None) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
     chat = ("/v1/chat/completions", "/chat/completions")
     return Fronts(
@@ -77,6 +80,11 @@ def all_fronts(store: ResponseStore | None = None) -> Fronts:
             "anthropic-version",
             MessagesCatalogue(),
         ),
-        FrontRoute(ResponsesFront(STAMP, store), ("/v1/responses",), "/v1/responses/input_tokens"),
+        FrontRoute(
+            ResponsesFront(STAMP, store),
+            ("/v1/responses",),
+            "/v1/responses/input_tokens",
+            file=store if isinstance(store, ResponsesFile) else None,
+        ),
         store=store,
     )

@@ -199,6 +199,11 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
             ("context.budget", "context.window_tokens"),
             "'manual' needs a number of tokens: set context.window_tokens",
         )
+    if settings.responses.path is not None and settings.responses.store == "off":
+        yield (
+            ("responses.path", "responses.store"),
+            "cannot be combined with responses.store = 'off': remove one of the two",
+        )
     has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
     if not has_key and not is_loopback(settings.server.host):
         yield (
