@@ -1,7 +1,5 @@
 """What the settings come to: how clients are served, and what was decided about profiles."""
 
-import time
-
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
@@ -9,7 +7,6 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
-from proxy.dialects.openai_responses.store import Bounds, ResponseStore
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
@@ -59,18 +56,6 @@ def serving_of(settings: Settings) -> ServerOptions:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
-
-
-def response_store(settings: Settings) -> ResponseStore | None:
-    """Make what keeps responses; None where none is to be kept, or several workers would have to.
-
-    Which of them gets the next request is chance, so each would find its own responses only.
-    """
-    kept = settings.responses
-    if kept.store == "off" or settings.server.workers > 1:
-        return None
-    bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
-    return ResponseStore(time.monotonic, bounds)
 
 
 def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:

@@ -242,7 +242,11 @@ class Responses(Section):
     """Responses that are kept, so that clients may go on from one (`previous_response_id`)."""
 
     store: Literal["memory", "off"] = Field(
-        default="memory", description="where they are kept; with several workers nowhere"
+        default="memory",
+        description="memory or off; without a path, several workers keep none",
+    )
+    path: File = Field(
+        default=None, description="SQLite file to keep them in, over restarts and for all workers"
     )
     store_seconds: Seconds = Field(
         default=3600.0, description="how long one is kept after it was used last, in seconds"
