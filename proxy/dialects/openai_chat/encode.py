@@ -124,10 +124,8 @@ class ChunkEncoder:
                 return self._text(text, logprobs) if text else b""
             case ReplyStarted():
                 return self._role()
-            case ReasoningDelta(text):
-                return self._delta({"reasoning_content": text})
-            case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
-                return self._delta({"tool_calls": [_call_delta(event)]})
+            case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+                return self._delta(delta_of(event))
             case ReplyFinished(reason):
                 return self._finish(reason)
             case UsageReported():
@@ -198,6 +196,19 @@ class ChunkEncoder:
     def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
         rest = b"," + json.dump(others)[1:] if others else b"}"
         return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+
+
+def delta_of(event: ReplyEvent) -> JsonObject:
+    """Return the `delta` of a chunk that says what an event does, {} where no delta can."""
+    match event:
+        case TextDelta(text):
+            return {"content": text} if text else {}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text}
+        case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+            return {"tool_calls": [_call_delta(event)]}
+        case _:
+            return {}
 
 
 def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) -> JsonObject:
