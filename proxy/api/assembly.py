@@ -35,6 +35,7 @@ def serving_of(settings: Settings) -> ServerOptions:
             most_repeats=guardrails.max_repeats,
             most_rounds=guardrails.max_tool_rounds,
             streams_calls=guardrails.stream_calls,
+            most_failures=guardrails.max_failed_rounds,
         ),
         workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
         timeouts=StreamTimeouts(

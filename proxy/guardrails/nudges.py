@@ -10,6 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import NamedTool, Tool, ToolCall
 from proxy.guardrails.offer import Offer
+from proxy.guardrails.schemas.violations import Violation
 
 _MOST_NAMES = 20
 _DONE = "DONE"
@@ -94,9 +95,19 @@ def wrong_tool(name: str, offer: Offer) -> str:
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
-def invalid_arguments(violations: Sequence[str]) -> str:
-    """Describe arguments that violate the tool's schema."""
-    return f"Invalid arguments: {'; '.join(violations)}. Call the tool again with valid arguments."
+def invalid_arguments(violations: Sequence[Violation], offer: Offer) -> str:
+    """Describe arguments that violate the tool's schema.
+
+    What is missing may be unknown to the model: where it may answer, it may also ask.
+    """
+    listed = "; ".join(str(one) for one in violations)
+    problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
+    if not offer.may_answer or not any(one.is_absence for one in violations):
+        return problem
+    ask = "ask the user" if offer.respond is None else f"ask the user with {offer.respond.name}"
+    if offer.has_final_form:
+        ask = 'ask the user with an object of the type "final"'
+    return f"{problem} If you do not know what is missing, do not guess: {ask}."
 
 
 def looping(name: str, times: int) -> str:
@@ -129,6 +140,14 @@ def about_rounds(rounds: int) -> Message:
 def about_last_round(rounds: int) -> Message:
     """Ask for an answer after as many rounds of tool calls as there may be."""
     return _note(f"Tools were used {rounds} times in a row, which is the limit. {_ANSWER}")
+
+
+def about_failures(rounds: int) -> Message:
+    """Warn a model of which every tool call failed, for so many rounds."""
+    return _note(
+        f"Every tool call of the last {rounds} rounds failed. Read the errors before you go on: "
+        "call a tool in another way, or tell the user what does not work and ask for what you need."
+    )
 
 
 def steps_first(name: str, steps: Sequence[str], insistence: int) -> str:

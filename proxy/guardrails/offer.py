@@ -99,6 +99,11 @@ class Offer(msgspec.Struct, frozen=True):
         return missing_steps(self.workflow, self.completed)
 
     @property
+    def may_answer(self) -> bool:
+        """Whether the model may answer now: no call is demanded, and no step is missing."""
+        return self.text_policy is not TextPolicy.REQUIRE and not self.missing_steps
+
+    @property
     def due(self) -> tuple[Tool, ...]:
         """The tools that may be called next: all, unless the client or missing steps say less."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))

@@ -160,7 +160,7 @@ def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _B
         case arguments.BrokenArguments(problem):
             return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
         case arguments.InvalidArguments(value, violations, facts):
-            problem = nudges.invalid_arguments([str(violation) for violation in violations])
+            problem = nudges.invalid_arguments(violations, offer)
             call = ToolCall(call_id, tool.name, json.dump_text(value))
             return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
 

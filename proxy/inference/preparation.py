@@ -10,13 +10,19 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.facts import Fact, LoopNoticed, RoundsExceeded
+from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
 from proxy.guardrails.healing.history import heal_messages
 from proxy.guardrails.healing.tools import heal_tools
 from proxy.guardrails.injection.json_contract import JsonContractConvention
 from proxy.guardrails.injection.registry import convention
-from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_end
-from proxy.guardrails.nudges import about_last_round, about_loop, about_rounds
+from proxy.guardrails.loops import (
+    MOST_FAILURES,
+    MOST_REPEATS,
+    MOST_ROUNDS,
+    is_stuck,
+    loop_at_end,
+)
+from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
@@ -26,7 +32,7 @@ from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.guardrails.review import NewId
 from proxy.guardrails.traits import GENERIC, Traits
-from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
 from proxy.inference.prepared import ANSWER_FORM, Prepared
 from proxy.inference.prompt_format import PromptFormat
 from proxy.inference.turn import MayRetry, Turn
@@ -40,7 +46,8 @@ class Policy(msgspec.Struct, frozen=True):
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
-    last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
+    last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
+    a row that failed it is told so. `workflow` are the operator's rules
     of order for the model. With `streams_calls` a client that streams sees calls while they are
     plan.
     """
@@ -54,6 +61,7 @@ class Policy(msgspec.Struct, frozen=True):
     most_rounds: int = MOST_ROUNDS
     workflow: Workflow = NO_RULES
     streams_calls: bool = True
+    most_failures: int = MOST_FAILURES
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -169,10 +177,13 @@ def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     if is_stuck(rounds, plan.policy.most_rounds):
         note = about_rounds(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
-    if offer.loop is None:
-        return _Ending()
-    name, times = offer.loop.name, offer.loop.times
-    return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    if offer.loop is not None:
+        name, times = offer.loop.name, offer.loop.times
+        return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    failed = failed_rounds(request.messages)
+    if failed >= policy.most_failures:
+        return _Ending((about_failures(failed),), (FailuresNoticed(failed),))
+    return _Ending()
 
 
 def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) -> Offer | None:

@@ -236,6 +236,11 @@ class Guardrails(Section):
         ge=1,
         description="rounds of tool calls after which a model that finds nothing new has to answer",
     )
+    max_failed_rounds: Count = Field(
+        default=3,
+        ge=1,
+        description="rounds in a row of failing tool calls after which the model is told so",
+    )
 
 
 class Responses(Section):
