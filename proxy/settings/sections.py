@@ -241,6 +241,13 @@ class Guardrails(Section):
         ge=1,
         description="rounds in a row of failing tool calls after which the model is told so",
     )
+    without: list[
+        Literal["rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"]
+    ] = Field(
+        default=[],
+        description="parts to leave out, for measuring: rescue, repair, nudge, constrained, "
+        "respond, loops, compaction",
+    )
 
 
 class Responses(Section):
