@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxy.agents.agent import Agent as Agent
+    from proxy.agents.foreign import GuardedAnswer as GuardedAnswer
+    from proxy.agents.foreign import GuardedTurn as GuardedTurn
+    from proxy.agents.foreign import Guardrails as Guardrails
     from proxy.agents.hooks import Hooks as Hooks
     from proxy.agents.model import Model as Model
     from proxy.agents.results import AskedAgain as AskedAgain
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agents.agent": ("Agent",),
+    "agents.foreign": ("GuardedAnswer", "GuardedTurn", "Guardrails"),
     "agents.hooks": ("Hooks",),
     "agents.model": ("Model",),
     "agents.results": (

@@ -16,6 +16,7 @@ PUBLIC = {
     *("tool", "Toolset", "FunctionTool", "ToolContext", "Executor", "ToolFailed", "ToolRetry"),
     *("TemperError", "InvalidConfiguration", "InvalidRequest", "ContextOverflow"),
     *("BackendFailed", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
+    *("Guardrails", "GuardedTurn", "GuardedAnswer"),
     *("NoValidReply", "RunCancelled"),
 }
 
