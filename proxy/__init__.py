@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxy.agents.agent import Agent as Agent
+    from proxy.agents.background import LocalServer as LocalServer
+    from proxy.agents.background import local_server as local_server
     from proxy.agents.foreign import GuardedAnswer as GuardedAnswer
     from proxy.agents.foreign import GuardedTurn as GuardedTurn
     from proxy.agents.foreign import Guardrails as Guardrails
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from proxy.agents.results import Thought as Thought
     from proxy.agents.results import Usage as Usage
     from proxy.agents.stream import RunStream as RunStream
+    from proxy.conversation.tools import ToolCall as ToolCall
     from proxy.conversation.workflows import Prerequisite as Prerequisite
     from proxy.conversation.workflows import Workflow as Workflow
     from proxy.errors import BackendFailed as BackendFailed
     from proxy.errors import ContextOverflow as ContextOverflow
+    from proxy.errors import GuardrailsExhausted as GuardrailsExhausted
     from proxy.errors import InvalidConfiguration as InvalidConfiguration
     from proxy.errors import InvalidRequest as InvalidRequest
     from proxy.errors import NoValidReply as NoValidReply
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agents.agent": ("Agent",),
+    "agents.background": ("LocalServer", "local_server"),
     "agents.foreign": ("GuardedAnswer", "GuardedTurn", "Guardrails"),
     "agents.hooks": ("Hooks",),
     "agents.model": ("Model",),
@@ -67,10 +72,18 @@ _HOMES = {
         *("AskedAgain", "Finished", "RunEvent", "RunResult", "Text", "Thought", "Usage"),
     ),
     "agents.stream": ("RunStream",),
+    "conversation.tools": ("ToolCall",),
     "conversation.workflows": ("Prerequisite", "Workflow"),
     "errors": (
-        *("BackendFailed", "ContextOverflow", "InvalidConfiguration", "InvalidRequest"),
-        *("NoValidReply", "RoundsExhausted", "RunCancelled", "RunStopped", "StepsSkipped"),
+        *("BackendFailed", "ContextOverflow", "GuardrailsExhausted", "InvalidConfiguration"),
+        *(
+            "InvalidRequest",
+            "NoValidReply",
+            "RoundsExhausted",
+            "RunCancelled",
+            "RunStopped",
+            "StepsSkipped",
+        ),
         *("TemperError", "ToolFailed", "ToolRetry", "ToolsFailed"),
     ),
     "rounds.events": ("Added", "ToolFinished", "ToolStarted"),
