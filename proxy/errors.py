@@ -22,6 +22,8 @@ TemperError
 │   └── BackendSpokeNonsense
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
+├── ToolRetry                   a tool's, told to the model: call it otherwise
+├── ToolFailed                  a tool's, told to the model: there is nothing to be had
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -251,6 +253,14 @@ class CallBrokeOff(GuardrailsExhausted):
             f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
             f"completed it ({self.defect}). Nothing of it should be run; send the request again"
         )
+
+
+class ToolRetry(TemperError):
+    """Raised by a tool that was called in a wrong way; the message tells the model a better one."""
+
+
+class ToolFailed(TemperError):
+    """Raised by a tool that was called rightly and has nothing to give; nobody did it wrong."""
 
 
 class ProcessFailed(TemperError):

@@ -1,7 +1,5 @@
 """What the settings come to: how clients are served, and what was decided about profiles."""
 
-import time
-
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
@@ -9,15 +7,13 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
-from proxy.dialects.openai_responses.store import Bounds, ResponseStore
-from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.offer import Mode, Part, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
 from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
 from proxy.serving.profile_overrides import overrides_of
 from proxy.settings import Settings, is_loopback
-from proxy.settings.sections import Context as ContextSettings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
 from proxy.settings.sections import Server as ServerSettings
 
@@ -39,6 +35,7 @@ def serving_of(settings: Settings) -> ServerOptions:
             most_rounds=guardrails.max_tool_rounds,
             streams_calls=guardrails.stream_calls,
             most_failures=guardrails.max_failed_rounds,
+            without=frozenset(map(Part, guardrails.without)),
         ),
         workflows={name: workflow_of(rules) for name, rules in settings.workflows.items()},
         timeouts=StreamTimeouts(
@@ -47,7 +44,7 @@ def serving_of(settings: Settings) -> ServerOptions:
             grace=server.grace_seconds,
             load_wait=settings.backend.load_wait_seconds,
         ),
-        context=_context(settings.context, _budget(settings)),
+        context=_context(settings, _budget(settings)),
         profiles=profiles,
         overrides=overrides_of(settings.profile, profiles),
         access=Access(keys, _hosts(server)),
@@ -60,18 +57,6 @@ def serving_of(settings: Settings) -> ServerOptions:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
-
-
-def response_store(settings: Settings) -> ResponseStore | None:
-    """Make what keeps responses; None where none is to be kept, or several workers would have to.
-
-    Which of them gets the next request is chance, so each would find its own responses only.
-    """
-    kept = settings.responses
-    if kept.store == "off" or settings.server.workers > 1:
-        return None
-    bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
-    return ResponseStore(time.monotonic, bounds)
 
 
 def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:
@@ -101,7 +86,9 @@ def _budget(settings: Settings) -> BudgetMode:
     return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
 
 
-def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
+def _context(everything: Settings, budget: BudgetMode) -> ContextPolicy:
+    settings = everything.context
+    is_left_out = Part.COMPACTION.value in everything.guardrails.without
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
@@ -110,7 +97,7 @@ def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
         low=settings.low,
     )
     return ContextPolicy(
-        FittingMode(settings.compaction),
+        FittingMode.OFF if is_left_out else FittingMode(settings.compaction),
         Strategy(settings.strategy),
         settings.window_tokens or None,
         rules,

@@ -1,4 +1,5 @@
 """The command line: `app` reads the flags, `commands` does what they ask for and prints.
 
-`signals` says what Ctrl-C means while no event loop runs.
+`reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
+runs.
 """

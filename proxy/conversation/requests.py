@@ -79,6 +79,23 @@ class Request(msgspec.Struct, frozen=True):
         limits = dict.fromkeys(known, str(least).encode())
         return replace(self, max_tokens=least, fields={**self.fields, **limits})
 
+    def followed_by(self, messages: tuple[Message, ...]) -> "Request":
+        """Return the request with more messages at the end of the history."""
+        return replace(self, messages=self.messages + messages, fields=self._without("messages"))
+
+    def offering(self, tools: tuple[Tool, ...]) -> "Request":
+        """Return the request with more tools, behind the client's own."""
+        return replace(self, tools=self.tools + tools, fields=self._without("tools"))
+
+    def choosing(self, use: ToolUse) -> "Request":
+        """Return the request with tools used in another way."""
+        fields = {**self.fields, "tool_choice": f'"{use.value}"'.encode()}
+        return replace(self, tool_choice=use, fields=fields)
+
+    def _without(self, member: str) -> dict[str, bytes]:
+        """Return the fields without one of which the client's own bytes no longer hold."""
+        return {name: raw for name, raw in self.fields.items() if name != member}
+
 
 class Parsing(Enum):
     """Who finds the tool calls in what the model writes."""

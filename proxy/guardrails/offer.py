@@ -47,6 +47,18 @@ class Mode(Enum):
     ON = "on"
 
 
+class Part(Enum):
+    """What can be left out of the guardrails, in order to measure what it is worth."""
+
+    RESCUE = "rescue"
+    REPAIR = "repair"
+    NUDGE = "nudge"
+    CONSTRAINED = "constrained"
+    RESPOND = "respond"
+    LOOPS = "loops"
+    COMPACTION = "compaction"
+
+
 class Offer(msgspec.Struct, frozen=True):
     """The terms of one request.
 
@@ -56,7 +68,8 @@ class Offer(msgspec.Struct, frozen=True):
     `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
     `after_result` reports whether it ends in a result at all.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
-    names the only tools of the client that may be called, where it says so.
+    names the only tools of the client that may be called, where it says so. Unless it `repairs`,
+    names and arguments count as they were written.
     """
 
     tools: tuple[Tool, ...]
@@ -74,6 +87,7 @@ class Offer(msgspec.Struct, frozen=True):
     after_result: bool = False
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None
+    repairs: bool = True
 
     @property
     def everything(self) -> tuple[Tool, ...]:
@@ -136,6 +150,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     def tool_named(self, written: str) -> Tool | None:
         """Find the client's tool that a written name means, if it can only mean one."""
+        if not self.repairs:
+            return next((tool for tool in self.tools if tool.name == written), None)
         found = resolve(written, self.tools)
         return found or resolve(self.aliases.get(written, ""), self.tools)
 

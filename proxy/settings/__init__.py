@@ -3,8 +3,9 @@
 Only `cli`, `api` and `serving` read settings; everything below them receives values. Nothing here
 knows what a setting is used for, and no message or representation ever shows a secret.
 
-`Settings` stands here. Its parts are in `sections`, of several models in `models`, made of kinds of
-`values` and `launch_values`; `sources` says where each value comes from.
+`Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
+in `tool_servers`, made of kinds of `values` and `launch_values`; `sources` says where each value
+comes from.
 """
 
 import ipaddress
@@ -37,6 +38,7 @@ from proxy.settings.sections import (
     Tracing,
 )
 from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
@@ -67,6 +69,10 @@ class Settings(BaseSettings):
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
+    tools: Tools = Tools()
+    mcp: dict[str, ToolServer] = Field(
+        default={}, description="MCP servers whose tools Temper runs, by name"
+    )
     models: dict[str, ServedModel] = Field(
         default={}, description="several models, each in a section of its own, by name"
     )
@@ -95,7 +101,9 @@ _FIELDS = {
     for section, values in Settings()
     if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
-} | {f"models.*.{name}": field for name, field in ServedModel.model_fields.items()}
+}
+for _table, _section in (("models", ServedModel), ("mcp", ToolServer)):
+    _FIELDS |= {f"{_table}.*.{name}": field for name, field in _section.model_fields.items()}
 _CONFIDENTIAL = tuple(
     name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)
 )
@@ -104,7 +112,7 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows", "aliases"),
-    tables=("models",),
+    tables=("models", "mcp"),
 )
 
 
@@ -189,6 +197,28 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _rivals_of_models(settings)
     yield from served_models.misnamed_aliases(settings.models, settings.aliases)
     yield from _rules_nobody_can_keep(settings)
+    yield from tool_server_contradictions(
+        settings.tools,
+        settings.mcp,
+        settings.server.workers,
+        has_key_file=settings.server.api_keys_file is not None,
+    )
+    yield from _windows_that_cannot_be(settings)
+    if settings.responses.path is not None and settings.responses.store == "off":
+        yield (
+            ("responses.path", "responses.store"),
+            "cannot be combined with responses.store = 'off': remove one of the two",
+        )
+    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
+    if not has_key and not is_loopback(settings.server.host):
+        yield (
+            ("server.host", "server.api_key"),
+            f"{settings.server.host} can be reached from other machines, so a key is required: "
+            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
+        )
+
+
+def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -198,13 +228,6 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield (
             ("context.budget", "context.window_tokens"),
             "'manual' needs a number of tokens: set context.window_tokens",
-        )
-    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
-    if not has_key and not is_loopback(settings.server.host):
-        yield (
-            ("server.host", "server.api_key"),
-            f"{settings.server.host} can be reached from other machines, so a key is required: "
-            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
 
 

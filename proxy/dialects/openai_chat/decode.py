@@ -68,6 +68,14 @@ def decode_request(body: bytes) -> Request:
     )
 
 
+def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
+    """Read messages, each a JSON document; raises InvalidRequest."""
+    if not sources:
+        return ()
+    body = json.join_object({"messages": json.join_array(sources)})
+    return tuple(map(_message, validate(read_object(body)).messages, sources))
+
+
 def _message(checked: ChatMessage, source: bytes) -> Message:
     calls = tuple(map(_call, checked.tool_calls)) if checked.tool_calls else ()
     return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
