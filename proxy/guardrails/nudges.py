@@ -105,8 +105,8 @@ def invalid_arguments(violations: Sequence[Violation], offer: Offer) -> str:
     if not offer.may_answer or not any(one.is_absence for one in violations):
         return problem
     ask = "ask the user" if offer.respond is None else f"ask the user with {offer.respond.name}"
-    if offer.has_final_form:
-        ask = 'ask the user with an object of the type "final"'
+    if offer.final_form:
+        ask = f"ask the user with {offer.final_form}"
     return f"{problem} If you do not know what is missing, do not guess: {ask}."
 
 
@@ -203,8 +203,8 @@ def _note(text: str) -> Message:
 
 def _way_out(offer: Offer) -> str:
     """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
-    if offer.has_final_form and offer.respond is not None:
-        done = 'reply with it again as an object of the type "final"'
+    if offer.final_form and offer.respond is not None:
+        done = f"give it again, with {offer.final_form}"
     elif offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"
     else:
@@ -231,8 +231,8 @@ def _what_to_do(offer: Offer) -> str:
     if offer.respond is None:
         return f"Call a tool now. Available: {_names(offer)}."
     answer = f"call {offer.respond.name} with your message"
-    if offer.has_final_form:
-        answer = 'reply with an object of the type "final"'
+    if offer.final_form:
+        answer = f"reply with {offer.final_form}"
     if not offer.tools:
         return f"No tool can be called now. To answer the user, {answer}."
     return f"Call one of the tools ({_names(offer)}); to answer the user, {answer}."
@@ -241,7 +241,7 @@ def _what_to_do(offer: Offer) -> str:
 def _names(offer: Offer, tools: Sequence[Tool] | None = None) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
-    shown = offer.tools if offer.has_final_form else offer.everything
+    shown = offer.tools if offer.final_form else offer.everything
     named = [tool.name for tool in (shown if tools is None else tools)]
     names = [name for name in named if offer.may_call(name)]
     listed = ", ".join(names[:_MOST_NAMES])

@@ -309,12 +309,12 @@ class Profile(Section):
     folder: File = Field(
         default=None, description="folder with profiles of your own (*.toml), used before ours"
     )
-    tools_in_prompt: Literal["auto", "never", "hermes", "mistral", "gemma", "llama3", "json"] = (
-        Field(
-            default="auto",
-            description="how tools are described where the chat template cannot: hermes, mistral, "
-            "gemma, llama3 or json; or never, or auto",
-        )
+    tools_in_prompt: Literal[
+        "auto", "never", "hermes", "mistral", "gemma", "llama3", "react", "json"
+    ] = Field(
+        default="auto",
+        description="how tools are described where the chat template cannot: hermes, mistral, "
+        "gemma, llama3, react or json; or never, or auto",
     )
     replay: Literal["auto", "none", "last", "full"] = Field(
         default="auto",
