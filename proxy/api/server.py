@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.api.app import create_app
-from proxy.api.assembly import response_store, serving_of
+from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.fronts import all_fronts
 from proxy.api.observing import observing
@@ -25,6 +25,7 @@ from proxy.api.reloading import (
     on_hangup,
     reloaded,
 )
+from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
@@ -99,8 +100,8 @@ async def served(
     async with open_services(settings, options, on_stage, remote=remote) as services:
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers:
-            fronts = all_fronts(response_store(settings))
+        with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
+            fronts = all_fronts(kept)
             app = ReplaceableApp(create_app(services, options, observers, fronts))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 

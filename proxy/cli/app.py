@@ -210,7 +210,13 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration without starting anything."""
+    from proxy.api.response_keeping import examine_keeping
+
     settings = _load(config, {}, as_json=as_json)
+    try:
+        examine_keeping(settings)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
     if as_json:
         commands.print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
     else:
