@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -29,8 +30,8 @@ from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
-from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
+from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
 
@@ -128,7 +129,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as error:
         wrong = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
-        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --{wrong}"
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
     # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
