@@ -5,5 +5,6 @@ program itself; `running` is one run of an agent, for which `turns` asks the mod
 tools executed from several places. `results` is what comes of a run and what it shows meanwhile,
 `stream` hands that on, `hooks` are a program's own functions that it calls.
 
-For loops of others: `foreign` are the guardrails without any I/O, `sdk` what SDKs take and give.
+For loops of others: `foreign` are the guardrails without any I/O, `sdk` what SDKs take and give,
+`background` is a server in a thread.
 """

@@ -47,6 +47,8 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
         members["messages"] = json.join_array([message.source for message in question.messages])
     if question.tools and ("tools" not in members or question.tools != request.tools):
         members["tools"] = json.join_array([tool.source for tool in question.tools])
+    if question.stops:
+        members["stop"] = json.dump([*question.stop_strings])
     members["stream"] = b"true"
     if "stream_options" not in question.omits:
         members["stream_options"] = _with_usage(members.get("stream_options", b"null"))

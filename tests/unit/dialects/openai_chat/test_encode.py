@@ -460,3 +460,10 @@ class TestACompletion:
         assert isinstance(content, list)
         assert built["logprobs"] == {"content": content * 2, "refusal": None}
         assert len(content) == 1
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    request = decode_request(b'{"messages":[{"role":"user","content":"Hi"}],"stop":"a"}')
+    body = json.parse(encode_question(replace(question(request), stops=("x",)), {}))
+    assert isinstance(body, dict)
+    assert body["stop"] == ["a", "x"]
