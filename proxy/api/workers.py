@@ -22,6 +22,7 @@ from typing import TypeAlias
 from proxy.api.assembly import serving_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
+from proxy.api.response_keeping import examine_keeping
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
@@ -60,6 +61,7 @@ async def run_workers(
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
+        examine_keeping(settings)
         loaded = LoadedConfiguration(reload or (lambda: settings), settled(settings), settings)
         settings = loaded.serving
         crew = _Crew(settings, listening, counts)

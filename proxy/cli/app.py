@@ -254,12 +254,14 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration, and look for the files it names."""
+    from proxy.api.response_keeping import examine_keeping
     from proxy.cli import configuration
 
     try:
         loaded = load_with_origins(config)
         if problems := [*configuration.problems_with_files(loaded)]:
             raise all_in_one(problems)
+        examine_keeping(loaded.settings)
     except TemperError as error:
         listed = configuration.problems_document(error)
         _fail(error, as_json=as_json, details={"problems": listed})

@@ -189,6 +189,13 @@ UP = Metric(
     "1 if the backend would answer now, else 0; asked when metrics are read",
 )
 
+UNSTORED = Metric(
+    "temper_unstored_responses_total",
+    "counter",
+    ("reason",),
+    "answers of /v1/responses that were given and not stored, by what was wrong with the file: "
+    "locked, full, damaged, unwritable, slow",
+)
 RESTARTS = Metric(
     "temper_backend_restarts",
     "gauge",
@@ -223,4 +230,5 @@ METRICS = (
     CACHE,
     UP,
     RESTARTS,
+    UNSTORED,
 )

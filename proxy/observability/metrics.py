@@ -98,6 +98,10 @@ class Metrics:
         self._gauges[table.UP.name].labels(service).set(int(is_up))
         self._gauges[table.RESTARTS.name].labels(service).set(restarts)
 
+    def lose(self, reason: str) -> None:
+        """Count a response that could not be stored."""
+        self._count(table.UNSTORED, reason)
+
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
         registry = self._registry

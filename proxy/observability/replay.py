@@ -235,6 +235,7 @@ def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
         recorded.most_rounds,
         recorded.workflow or NO_RULES,
         recorded.streams_calls,
+        recorded.most_failures,
     )
 
 

@@ -233,6 +233,22 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         settings.server.workers,
         has_key_file=settings.server.api_keys_file is not None,
     )
+    yield from _windows_that_cannot_be(settings)
+    if settings.responses.path is not None and settings.responses.store == "off":
+        yield (
+            ("responses.path", "responses.store"),
+            "cannot be combined with responses.store = 'off': remove one of the two",
+        )
+    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
+    if not has_key and not is_loopback(settings.server.host):
+        yield (
+            ("server.host", "server.api_key"),
+            f"{settings.server.host} can be reached from other machines, so a key is required: "
+            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
+        )
+
+
+def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -242,13 +258,6 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield (
             ("context.budget", "context.window_tokens"),
             "'manual' needs a number of tokens: set context.window_tokens",
-        )
-    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
-    if not has_key and not is_loopback(settings.server.host):
-        yield (
-            ("server.host", "server.api_key"),
-            f"{settings.server.host} can be reached from other machines, so a key is required: "
-            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
 
 

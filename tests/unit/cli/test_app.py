@@ -80,6 +80,18 @@ def test_a_sound_configuration_passes() -> None:
     assert "sesame" not in result.stdout
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_file_for_responses_that_cannot_be_used_is_one_sentence(workers: str) -> None:
+    file = config(f'[responses]\npath = "some.toml"\n[server]\nport = 0\nworkers = {workers}\n')
+    checked = temper("check", "--config", file)
+    served = temper("serve", "--config", file, "--backend-url", URL)
+    sentence = "temper: responses.path: some.toml is damaged (file is not a database); remove it"
+    assert checked.exit_code == served.exit_code == 1
+    assert checked.stderr.startswith(sentence)
+    assert served.stderr.startswith(sentence)
+    assert temper("check", "--config", file, "--json").stdout.startswith('{"ok":false,')
+
+
 @pytest.mark.parametrize("command", ["check", "serve"])
 def test_a_wrong_configuration_fails_with_every_problem_and_its_place(command: str) -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
