@@ -16,6 +16,7 @@ from proxy.serving.profile_overrides import overrides_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Guardrails as GuardrailsSettings
 from proxy.settings.sections import Server as ServerSettings
+from proxy.state.tried_models import TriedModels, cache_folder
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -52,6 +53,7 @@ def serving_of(settings: Settings) -> ServerOptions:
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         max_waiting=server.max_waiting,
         patterns=tuple(settings.aliases.items()),
+        tried=TriedModels(cache_folder()),
         parallel=settings.backend.parallel_requests or None,
         workers=server.workers,
         forwards_authorization=not keys,

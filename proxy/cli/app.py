@@ -146,10 +146,16 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
+@click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
 @_CONFIG
 @_JSON
-def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
+def models(
+    config: Path | None, *, known: bool, tried: bool, as_json: bool, **flags: str | Path | None
+) -> None:
     """Show what was recognised of each model, and why."""
+    if tried:
+        commands.show_tried(as_json=as_json)
+        return
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
@@ -176,7 +182,9 @@ def doctor(
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
+    examining = commands.examine_servers(
+        settings, bundle, look_at, client=client, temper=_version(), as_json=as_json
+    )
     _run(examining, as_json=as_json, otherwise=_FAILED)
 
 

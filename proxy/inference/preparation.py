@@ -51,7 +51,8 @@ class Policy(msgspec.Struct, frozen=True):
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
     last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
     a row that failed it is told so. `workflow` are the operator's rules of order for the model.
-    With `streams_calls` a client that streams sees calls while they are written. What the guardrails do `without` is left out in order to measure what it is worth.
+    With `streams_calls` a client that streams sees calls while they are written. What the
+    guardrails do `without` is left out in order to measure what it is worth.
     """
 
     traits: Traits = GENERIC
