@@ -21,6 +21,7 @@ from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
@@ -176,7 +177,7 @@ def _unrepaired(call: ToolCall, facts: tuple[Fact, ...], offer: Offer) -> _Bad:
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
         return _Bad(None, Defect.BROKEN_ARGUMENTS, "The arguments are not valid JSON")
-    wrong = [arguments.Violation(place, "of the wrong type") for place in places]
+    wrong = [Violation(place, "another type") for place in places]
     problem = nudges.invalid_arguments(wrong, offer)
     return _Bad(call, Defect.INVALID_ARGUMENTS, problem)
 

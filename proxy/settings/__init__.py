@@ -10,6 +10,7 @@ comes from.
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -42,6 +43,7 @@ from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradic
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
+TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
 
 
 class Settings(BaseSettings):
@@ -112,13 +114,36 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows", "aliases"),
-    tables=("models", "mcp"),
+    tables=TABLES,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, the file that was read for them, and the origin of each that was given.
+
+    Values that are `hidden` are no secrets by themselves, but may hold one.
+    """
+
+    settings: Settings
+    file: Path | None
+    origins: Mapping[str, str]
+    hidden: frozenset[str]
+
+
+DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
 def load_settings(
     file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
 ) -> Settings:
+    """Read and check every setting; see `load_with_origins`."""
+    return load_with_origins(file, flags).settings
+
+
+def load_with_origins(
+    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+) -> LoadedSettings:
     """Read and check every setting.
 
     `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
@@ -142,8 +167,10 @@ def load_settings(
         if wrong.isdisjoint(names)
     )
     if problems:
-        raise _all_in_one(problems)
-    return settings
+        raise all_in_one(problems)
+    origins = {name: one.origin for name, one in given.items()}
+    hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
+    return LoadedSettings(settings, path, origins, hidden)
 
 
 def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
@@ -174,9 +201,12 @@ def _depth(found: ErrorDetails) -> int:
 
 
 def _shown(name: str, given: Given) -> str:
+    return "" if _may_hold_secret(name, given) else f", not {given.value!r}"
+
+
+def _may_hold_secret(name: str, given: Given) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
-    may_hold_one = is_secret or given.is_confidential or "@" in str(given.value)
-    return "" if may_hold_one else f", not {given.value!r}"
+    return is_secret or given.is_confidential or "@" in str(given.value)
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
@@ -280,8 +310,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return InvalidConfiguration("configuration", f"{len(problems)} problems{lines}")
+    told = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", told, tuple(problems))

@@ -331,8 +331,9 @@ class Profile(Section):
 class Logging(Section):
     """What is written to standard error, one line per request."""
 
-    format: Literal["text", "json"] = Field(
-        default="text", description="form of a log line: text or json"
+    format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="form of a log line: text, json, or auto: short on a terminal, else json",
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

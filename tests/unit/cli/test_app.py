@@ -71,7 +71,7 @@ def test_every_option_says_what_it_is_for(command: str) -> None:
 def test_a_sound_configuration_passes() -> None:
     file = config('[server]\nport = 1234\napi_key = "sesame"\n')
     result = temper("check", "--config", file)
-    assert (result.exit_code, result.stdout) == (0, "The configuration is valid.\n")
+    assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
 
     result = temper("check", "--config", file, "--json")
     found = document(result)
@@ -126,7 +126,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
         (("--budget", "lavish"), "context.budget: should be 'backend'"),
         (("--budget", "manual"), "set context.window_tokens"),
-        (("--log-format", "xml"), "logging.format: should be 'text'"),
+        (("--log-format", "xml"), "logging.format: should be 'auto'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "no model"), "ollama.model: String should match"),
