@@ -182,7 +182,7 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
 @click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
 @_CONFIG
 @_JSON
-def models(  # noqa: PLR0913 - one for each flag
+def models(
     config: Path | None,
     *,
     known: bool,
