@@ -87,6 +87,8 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
+        if decoded.blindness and known.is_blind:
+            raise InvalidRequest(decoded.blindness)
         ordering = Ordering(self.services, self.workflows)
         rules, skipped = await ordering.rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)

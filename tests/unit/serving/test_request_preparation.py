@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.api.fronts import CHAT
+from proxy.api.fronts import CHAT, MESSAGES
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -63,6 +63,21 @@ def test_a_request_is_read_and_its_model_looked_up() -> None:
     assert [message.text for message in taken.plan.messages] == ["Hi"]
     assert taken.mode is None
     assert taken.headers.keys() == {"x-request-id", "x-temper-prefix"}
+
+
+@pytest.mark.parametrize("is_blind", [True, False])
+def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> None:
+    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=is_blind)))
+    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
+    parsed = preparing.address(MESSAGES.decode(body, Sender()))
+    preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
+    if is_blind:
+        with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
+            asyncio.run(preparation_)
+    else:
+        assert asyncio.run(preparation_).known.model == "m"
 
 
 def test_headers_override_what_the_operator_set() -> None:
