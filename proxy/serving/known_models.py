@@ -91,6 +91,7 @@ class KnownModels:
             slots=described.slots,
             window=described.window,
             senses=described.senses,
+            is_blind=described.is_blind,
             identity=described.identity or (*described.names, model)[0],
         )
         lasting = _SOON if described.is_provisional else _FRESH

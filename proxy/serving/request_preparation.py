@@ -87,6 +87,8 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
+        if decoded.blindness and known.is_blind:
+            raise InvalidRequest(decoded.blindness)
         thinking = request.thinking.or_else(known.overrides.thinking)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
