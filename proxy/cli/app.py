@@ -19,6 +19,7 @@ from rich.console import Console
 
 from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
+from proxy.cli.evaluating import evaluation
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
@@ -315,6 +316,9 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
         commands.print_json(configuration.effective_document(listed))
     else:
         click.echo(configuration.as_toml(listed))
+
+
+main.add_command(evaluation)
 
 
 @main.command(name="version")

@@ -3,12 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.api.fronts import CHAT, MESSAGES
+from proxy.api.fronts import CHAT, STAMP
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.conversation.workflows import Workflow
+from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted
@@ -85,7 +86,7 @@ def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> N
     source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
     shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
-    parsed = preparing.address(MESSAGES.decode(body, Sender()))
+    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
     preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
     if is_blind:
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
