@@ -12,8 +12,14 @@ from proxy.guardrails.loops import Loop
 from proxy.guardrails.names import resolve
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall
+
+_FINAL_FORMS = {
+    JsonContract.name: 'an object of the type "final"',
+    ReActContract.name: '"Final Answer:" and what you say behind it',
+}
 
 
 class TextPolicy(Enum):
@@ -103,14 +109,28 @@ class Offer(msgspec.Struct, frozen=True):
         return tuple(tool.name for tool in self.everything)
 
     @property
-    def has_final_form(self) -> bool:
-        """Whether the model was told of a form for answers instead of the synthetic tool."""
-        return any(isinstance(syntax, JsonContract) for syntax in self.syntaxes)
+    def final_form(self) -> str:
+        """The form for answers that the model was told of instead of the synthetic tool, in words.
+
+        Nothing where it was told of none.
+        """
+        forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
+        return next(filter(None, forms), "")
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the model was told to reply in labelled lines."""
+        return any(isinstance(syntax, ReActContract) for syntax in self.syntaxes)
 
     @property
     def missing_steps(self) -> tuple[str, ...]:
         """The required steps that are still to be taken; until then nothing is an answer."""
         return missing_steps(self.workflow, self.completed)
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether the model may answer now: no call is demanded, and no step is missing."""
+        return self.text_policy is not TextPolicy.REQUIRE and not self.missing_steps
 
     @property
     def due(self) -> tuple[Tool, ...]:

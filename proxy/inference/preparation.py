@@ -10,28 +10,37 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.facts import Fact, LoopNoticed, RoundsExceeded
+from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
 from proxy.guardrails.healing.history import heal_messages
 from proxy.guardrails.healing.tools import heal_tools
 from proxy.guardrails.injection.json_contract import JsonContractConvention
+from proxy.guardrails.injection.react import ReActConvention
 from proxy.guardrails.injection.registry import convention
-from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_end
-from proxy.guardrails.nudges import about_last_round, about_loop, about_rounds
+from proxy.guardrails.loops import (
+    MOST_FAILURES,
+    MOST_REPEATS,
+    MOST_ROUNDS,
+    is_stuck,
+    loop_at_end,
+)
+from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, Rung
 from proxy.guardrails.review import NewId
 from proxy.guardrails.traits import GENERIC, Traits
-from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
 from proxy.inference.prepared import ANSWER_FORM, Prepared
 from proxy.inference.prompt_format import PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_CONTRACT = JsonContractConvention.name
+# conventions with a form for answers, which stands for the synthetic tool
+_CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -40,9 +49,10 @@ class Policy(msgspec.Struct, frozen=True):
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
-    last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
-    of order for the model. With `streams_calls` a client that streams sees calls while they are
-    plan. What the guardrails do `without` is left out in order to measure what it is worth.
+    last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
+    a row that failed it is told so. `workflow` are the operator's rules of order for the model.
+    With `streams_calls` a client that streams sees calls while they are written. What the
+    guardrails do `without` is left out in order to measure what it is worth.
     """
 
     traits: Traits = GENERIC
@@ -54,6 +64,7 @@ class Policy(msgspec.Struct, frozen=True):
     most_rounds: int = MOST_ROUNDS
     workflow: Workflow = NO_RULES
     streams_calls: bool = True
+    most_failures: int = MOST_FAILURES
     without: frozenset[Part] = frozenset()
 
     @property
@@ -95,6 +106,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
             prompt.tools,
             self.request.tool_choice,
             omits=prompt.omits,
+            stops=prompt.stops,
         )
 
     @property
@@ -179,10 +191,13 @@ def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     if is_stuck(rounds, plan.policy.most_rounds):
         note = about_rounds(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
-    if offer.loop is None:
-        return _Ending()
-    name, times = offer.loop.name, offer.loop.times
-    return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    if offer.loop is not None:
+        name, times = offer.loop.name, offer.loop.times
+        return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    failed = failed_rounds(plan.request.messages)
+    if failed >= plan.policy.most_failures:
+        return _Ending((about_failures(failed),), (FailuresNoticed(failed),))
+    return _Ending()
 
 
 def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) -> Offer | None:
@@ -216,7 +231,7 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
 
 def _without_tools(offer: Offer | None, traits: Traits) -> Offer | None:
     """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
-    if offer is None or offer.respond is None or traits.convention != _CONTRACT:
+    if offer is None or offer.respond is None or traits.convention not in _CONTRACTS:
         return None
     return Offer((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
@@ -225,7 +240,7 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     """Make the tool for answers, if there is use for it."""
     is_due = policy.traits.offers_respond and text_policy is TextPolicy.AUTO
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
-    is_contract = policy.traits.convention == _CONTRACT
+    is_contract = policy.traits.convention in _CONTRACTS
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
     is_left_out = Part.RESPOND in policy.without
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
@@ -240,9 +255,11 @@ def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
         return in_order(traits.syntaxes)
     asked_for = convention(traits.convention).syntaxes
     usual = in_order(dict.fromkeys((*asked_for, *traits.syntaxes)))
-    if traits.convention != _CONTRACT:
-        return usual
-    return (JsonContract(respond.name if respond is not None else None), *usual)
+    if traits.convention == ReActConvention.name:
+        return (ReActContract(), *usual)
+    if traits.convention == JsonContractConvention.name:
+        return (JsonContract(respond.name if respond is not None else None), *usual)
+    return usual
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

@@ -59,4 +59,5 @@ class Prepared(msgspec.Struct, frozen=True):
             omits | prompt.omits,
             resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
             calls_singly=not self.traits.calls_in_parallel,
+            stops=prompt.stops,
         )

@@ -146,6 +146,11 @@ class Run:
         return tuple(self._usages)
 
     @property
+    def text(self) -> str:
+        """The text of the last reply; "" while it arrives, and where there is none."""
+        return self._reply.text
+
+    @property
     def output(self) -> Outcome | None:
         """What became of the terminal tool that ended the run."""
         return self._output
@@ -158,6 +163,7 @@ class Run:
             self._move(Move.EXECUTION_BEGUN)
             return self._execution()
         self._move(Move.ASKED)
+        self._reply = Reply()
         self._is_last = len(self._rounds) >= self._terms.rounds
         request = self._request
         return Ask(request.followed_by(self.added) if self._added else request, self._is_last)

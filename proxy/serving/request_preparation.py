@@ -87,10 +87,14 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
+        if decoded.blindness and known.is_blind:
+            raise InvalidRequest(decoded.blindness)
         thinking = request.thinking.or_else(known.overrides.thinking)
-        request = structs.replace(request, thinking=thinking)
-        ordering = Ordering(self.services, self.workflows)
-        rules, skipped = await ordering.rules_for(request, service, known)
+        if thinking is not request.thinking:
+            request = structs.replace(request, thinking=thinking)
+        # where prose is asked for, as for a summary, no step can be due before it
+        workflows = {} if decoded.accepts_prose else self.workflows
+        rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
         plan = plan_request(request, structs.replace(policy, traits=known.traits, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))

@@ -70,7 +70,7 @@ class Execution:
         """Return an outcome for each of the calls, in their order."""
         tools = [self.find(call.name) for call in calls]
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
-        gate = asyncio.Semaphore(1 if is_ordered else self.parallel)  # which is fair
+        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.parallel))  # which is fair
         reasons: list[BaseException] = []
         tasks: list[asyncio.Task[Outcome]] = []
         try:
