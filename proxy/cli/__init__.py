@@ -2,6 +2,8 @@
 
 `getting_models` downloads and lists models, `configuration` checks and shows settings, `usage`
 lists flags in groups and names near misses, and `terminal` tells how far a start has come.
+`evaluating` is `temper eval`, which only asks what `evals` found.
+
 `reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
 runs.
 """

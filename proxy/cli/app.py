@@ -19,6 +19,7 @@ from rich.console import Console
 
 from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
+from proxy.cli.evaluating import evaluation
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
@@ -179,10 +180,17 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
 @click.option("--cached", is_flag=True, help="List what lies in caches on this machine instead.")
+@click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
 @_CONFIG
 @_JSON
 def models(
-    config: Path | None, *, known: bool, cached: bool, as_json: bool, **flags: str | Path | None
+    config: Path | None,
+    *,
+    known: bool,
+    cached: bool,
+    tried: bool,
+    as_json: bool,
+    **flags: str | Path | None,
 ) -> None:
     """Show what was recognised of each model, and why.
 
@@ -191,6 +199,9 @@ def models(
     """
     from proxy.serving.opening import names_nothing
 
+    if tried:
+        commands.show_tried(as_json=as_json)
+        return
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     if cached or (not known and names_nothing(settings)):
@@ -220,7 +231,9 @@ def doctor(
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
+    examining = commands.examine_servers(
+        settings, bundle, look_at, client=client, temper=_version(), as_json=as_json
+    )
     _run(examining, as_json=as_json, otherwise=_FAILED)
 
 
@@ -303,6 +316,9 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
         commands.print_json(configuration.effective_document(listed))
     else:
         click.echo(configuration.as_toml(listed))
+
+
+main.add_command(evaluation)
 
 
 @main.command(name="version")

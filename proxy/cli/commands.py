@@ -6,7 +6,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
+    from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
+    from proxy.doctor.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -108,11 +110,13 @@ def examine_servers(
     places: tuple[str, ...],
     *,
     client: str | None,
+    temper: str,
     as_json: bool,
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. What
+    was measured is kept, as by this version of `temper`.
     """
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
@@ -125,7 +129,7 @@ def examine_servers(
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client)
+        examining = examine(examined_settings, client=one_client, keep=_keeping(temper))
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -141,6 +145,33 @@ def examine_servers(
         return report.is_well(examined)
 
     return work()
+
+
+def _keeping(temper: str) -> "Keep":
+    """Return what keeps the figures of a model."""
+    from proxy.doctor.tried import tried_model
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder())
+
+    def keep(target: "Target", found: "Sequence[Examined]") -> None:
+        tried.remember(tried_model(target, found, temper))
+
+    return keep
+
+
+def show_tried(*, as_json: bool) -> None:
+    """Print what was measured of the models that were tried on this machine."""
+    from proxy.doctor.tried import NOTHING, document, table
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder()).all()
+    if as_json:
+        print_json(document(tried))
+    elif tried:
+        Console(highlight=False).print(table(tried))
+    else:
+        click.echo(NOTHING)
 
 
 async def _look_at_backend(address: "Address") -> None:

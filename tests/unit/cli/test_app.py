@@ -3,6 +3,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
+from proxy.state.tried_models import TriedModel, TriedModels, cache_folder
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange
 
@@ -225,6 +227,22 @@ def test_signals_are_given_back_when_a_command_has_ended() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert temper("serve", "--port", "0", "--look-at", URL).exit_code == 1
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "temper doctor" in temper("models", "--tried").stdout
+    assert document(temper("models", "--tried", "--json")) == {"models": []}
+    folder = cache_folder()
+    made = TriedModel(
+        name="tiny", identity="t", template="", server="b1", tried_at="2026-01-01", temper="1"
+    )
+    TriedModels(folder).remember(made)
+    assert "tiny" in temper("models", "--tried").stdout
+    (listed,) = cast(
+        "list[json.JsonObject]", document(temper("models", "--tried", "--json"))["models"]
+    )
+    assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
 def test_the_doctor_needs_something_to_examine() -> None:
