@@ -26,6 +26,24 @@ asyncio.set_event_loop_policy(SteadyPolicy())
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
 
+MOST_PROCESSES = 4  # more would wait for each other's servers and memory
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share all tests between the cores; some of them are begun faster in one process."""
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        return 0
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests measure of their models is nobody's business, nor do they see what others did."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
 
 @pytest.fixture(autouse=True)
 def nobody_else_is_told_to_stop() -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -13,14 +14,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from proxy.api.errors import describe, error_response, not_found, wrong_method
-from proxy.api.fast_routes import FastRoutes
-from proxy.api.fronts import Fronts, all_fronts
+from proxy.api.fast_routes import FastRoutes, LateEndpoint
+from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
 from proxy.api.response_keeping import REFERENCES, WaitForWriting
 from proxy.api.routes.chat import Chat, TokenCount
+from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
@@ -87,6 +89,7 @@ def create_app(
     app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
+    app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))
     describe_posts(app, fronts, PASSED_ON)
@@ -109,23 +112,26 @@ def _endpoints(
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
-    for route in fronts:
-        own_reader = reader if route.file is None else replace(reader, references=REFERENCES)
-        chat: ASGIApp = Chat(
-            route.front,
-            own_reader,
-            preparation,
-            serving.timeouts,
-            budget,
-            serving.workers,
-            observers,
+
+    def reader_for(route: FrontRoute) -> RequestReader:
+        return reader if route.file is None else replace(reader, references=REFERENCES)
+
+    def chat(route: FrontRoute) -> ASGIApp:
+        front, timeouts = route.front, serving.timeouts
+        answering: ASGIApp = Chat(
+            front, reader_for(route), preparation, timeouts, budget, serving.workers, observers
         )
         if route.file is not None:
-            chat = WaitForWriting(chat, route.file)
-        endpoint = Idempotency(chat, serving.body, route.front.is_complete)
-        endpoints |= dict.fromkeys(route.paths, endpoint)
+            answering = WaitForWriting(answering, route.file)
+        return Idempotency(answering, serving.body, front.is_complete)
+
+    def count(route: FrontRoute) -> ASGIApp:
+        return TokenCount(route.front, reader_for(route), preparation)
+
+    for route in fronts:
+        endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))
         if route.count_path:
-            endpoints[route.count_path] = TokenCount(route.front, own_reader, preparation)
+            endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
         endpoints[path] = Relay(
             path, reader, preparation, serving.timeouts, serving.workers, observers

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.dialects.openai_responses.store import Bounds, MemoryStore
 from proxy.settings import Settings
-from proxy.state.responses_file import ResponsesFile, examine_responses, open_responses
 
-Kept: TypeAlias = MemoryStore | ResponsesFile | None
+if TYPE_CHECKING:  # SQLite is imported where there is a file
+    from proxy.state.responses_file import ResponsesFile
+
+Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", None]
 
 REFERENCES = (b'"previous_response_id"', b'"item_reference"')
 """What stands in a request that cannot be read without what was kept."""
@@ -34,6 +36,8 @@ def keeping_responses(
     kept = settings.responses
     bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
     if kept.path is not None:
+        from proxy.state.responses_file import open_responses
+
         with open_responses(kept.path, bounds, on_loss) as file:
             yield file
     elif kept.store == "off" or settings.server.workers > 1:
@@ -45,6 +49,8 @@ def keeping_responses(
 def examine_keeping(settings: Settings) -> None:
     """Find out whether a file could be opened; raises `InvalidConfiguration`."""
     if settings.responses.path is not None:
+        from proxy.state.responses_file import examine_responses
+
         examine_responses(settings.responses.path)
 
 
@@ -53,7 +59,7 @@ class WaitForWriting:
     """ASGI middleware: an answer ends when what was kept of it has been written to the `file`."""
 
     app: ASGIApp
-    file: ResponsesFile
+    file: "ResponsesFile"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

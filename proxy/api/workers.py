@@ -27,8 +27,8 @@ from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
-from proxy.processes.llama_server import StageListener
 from proxy.processes.remote_status import RemoteStatus
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Status
 from proxy.serving.managed_server import server_name, settled
 from proxy.serving.opening import server_urls, shared_server

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.guardrails.injection.react import ReActConvention
 from proxy.guardrails.traits import Replay, Traits
 from proxy.profiles.chat_templates import knows_thoughts, traits_for
 from proxy.profiles.profile import Profile
@@ -15,13 +16,14 @@ class Overrides:
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
     describing of tools to the chat template, whatever it does. `setting` is where the profile was
-    named.
+    named. `thinking` is whether the model thinks where a request does not say.
     """
 
     profile: Profile | None = None
     convention: str | None = None
     replay: Replay | None = None
     setting: str = "profile.name"
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def introduce(
     traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         traits = replace(traits, convention=overrides.convention)
+    if traits.convention == ReActConvention.name:
+        traits = replace(traits, calls_in_parallel=False)
     if overrides.replay is not None:
         traits = replace(traits, replay=overrides.replay)
     return KnownModel(model, recognition, traits, evidence=evidence, overrides=overrides)

@@ -59,6 +59,14 @@ class KnownModels:
         entry.until = self._clock() + _SOON
         return await self._look(model, entry)
 
+    async def close(self) -> None:
+        """Stop looking, before the backend is closed."""
+        looking = [*self._looking.values()]
+        for task in looking:
+            task.cancel()
+        if looking:
+            await asyncio.wait(looking)
+
     async def _look_for_all(self, model: str) -> KnownModel:
         """Look at a model that nobody knows, once for all who ask for it meanwhile.
 

@@ -6,8 +6,9 @@ from proxy.api.assembly import serving_of
 from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Part, TextPolicy
 from proxy.profiles.known_model import Overrides
+from proxy.serving.context_fitting import FittingMode
 from proxy.settings import Settings, load_settings
 
 
@@ -77,3 +78,10 @@ def test_a_server_that_we_start_has_got_its_budget_with_its_window(
 ) -> None:
     made = serving_of(settings_of(context={"budget": "fast"}, model={"path": model}))
     assert made.context.budget is budget
+
+
+def test_parts_can_be_left_out_for_measuring() -> None:
+    made = serving_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
+    assert made.policy.without == {Part.RESCUE, Part.COMPACTION}
+    assert made.context.mode is FittingMode.OFF
+    assert serving_of(Settings()).context.mode is FittingMode.AUTO
