@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | doctor | replay | check | config | version`.
+"""The command line: `temper serve`, `demo`, `pull`, `models`, `doctor`, `check` and others.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -26,6 +26,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, Settings, all_in_one, load_settings, load_with_origins
+from proxy.settings.launch_values import usable_repository
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
@@ -49,6 +50,13 @@ _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Where to look for a running server."
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def _repository(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return usable_repository(value)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
 
 
 def _version() -> str:
@@ -90,6 +98,7 @@ def main() -> None:
     help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--hf", help="The same for a model of Hugging Face, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
@@ -149,16 +158,44 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("repository", metavar="OWNER/NAME[:QUANTISATION]", callback=_repository)
+@_CONFIG
+@_JSON
+def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
+    """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
+
+    llama-server does it, into its own cache; `temper serve --hf` finds the model there.
+    """
+    from proxy.cli import getting_models
+
+    settings = _load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, settings.logging.level)
+    _run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
+
+
+@main.command()
 @click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
+@click.option("--cached", is_flag=True, help="List what lies in caches on this machine instead.")
 @_CONFIG
 @_JSON
-def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
-    """Show what was recognised of each model, and why."""
+def models(
+    config: Path | None, *, known: bool, cached: bool, as_json: bool, **flags: str | Path | None
+) -> None:
+    """Show what was recognised of each model, and why.
+
+    Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
+    LM Studio.
+    """
+    from proxy.serving.opening import names_nothing
+
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
+    if cached or (not known and names_nothing(settings)):
+        commands.show_cached_models(as_json=as_json)
+        return
     _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
 
@@ -284,7 +321,7 @@ def _served(flags: Mapping[str, object]) -> Flags:
     return {
         "backend": {"url": flags["backend_url"], "kind": kind},
         "ollama": {"model": flags["ollama"]},
-        "model": {"path": flags["model"]},
+        "model": {"path": flags["model"], "hf_repo": flags.get("hf")},
     }
 
 

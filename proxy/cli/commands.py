@@ -91,6 +91,17 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     return work()
 
 
+def show_cached_models(*, as_json: bool) -> None:
+    """Print the models that lie on this machine."""
+    from proxy.cli import getting_models
+
+    found = getting_models.found_models()
+    if as_json:
+        print_json({"models": [], **getting_models.document(found)})
+    else:
+        getting_models.show(found)
+
+
 def examine_servers(
     settings: Settings,
     bundle: Path | None,

@@ -24,6 +24,7 @@ from proxy.serving.context_fitting import Fitting
 from proxy.serving.known_models import KnownModels
 from proxy.serving.loading import Claim
 
+_DEFAULTS = ("default", "auto")  # what clients say that leave the choice to the server
 _LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, Passage)
@@ -129,7 +130,8 @@ class Services:
     """Every model there is, by name and alias; one without a name answers for all other names.
 
     `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the name that
-    is meant. The first one that matches counts.
+    is meant. The first one that matches counts. Where all have names, `default` and `auto` mean
+    the first model, unless something else is called so.
     """
 
     def __init__(
@@ -166,8 +168,11 @@ class Services:
         """Return the name that a pattern gives a model; its own where none does."""
         if model in self._by_name:
             return model
-        matching = (name for pattern, name in self._patterns if fnmatchcase(model, pattern))
-        return next(matching, model)
+        for pattern, name in self._patterns:
+            if fnmatchcase(model, pattern):
+                return name
+        first = next((service.name for service in self._services), "")
+        return first or model if model in _DEFAULTS else model
 
     def renamed(self, request: Addressed) -> Addressed:
         """Name the model of a request as a pattern has it."""

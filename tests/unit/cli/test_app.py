@@ -175,9 +175,7 @@ def test_every_known_profile_is_listed() -> None:
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")]
-)
+@pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
 def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)

@@ -40,6 +40,28 @@ def test_a_request_reaches_the_model_that_it_names_by_name_or_alias() -> None:
     assert services.find("large").backend is second
 
 
+@pytest.mark.parametrize("model", ["default", "auto"])
+def test_who_leaves_the_choice_to_the_server_gets_the_first_model(model: str) -> None:
+    services = two(ScriptedBackend(), ScriptedBackend())
+    assert services.find(model).name == "small"
+    assert services.resolved(model) == "small"
+
+
+def test_what_is_called_default_is_meant_by_that() -> None:
+    backends = ScriptedBackend(), ScriptedBackend()
+    first = SERVING.service(backends[0], name="small")
+    named = SERVING.service(backends[1], name="large", aliases=("default",))
+    assert Services([first, named]).find("default") is named
+    named = SERVING.service(backends[1], name="large")
+    assert Services([first, named], [("default", "large")]).find("default") is named
+
+
+def test_a_backend_without_a_name_hears_of_default_itself() -> None:
+    services = Services([SERVING.service(ScriptedBackend())])
+    assert services.resolved("default") == "default"
+    assert Services([]).resolved("auto") == "auto"
+
+
 @pytest.mark.parametrize("model", ["", "Small", "other"])
 def test_a_model_that_nobody_has_is_an_error_that_lists_those_there_are(model: str) -> None:
     with pytest.raises(UnknownModel) as raised:
