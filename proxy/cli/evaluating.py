@@ -37,6 +37,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 @click.option("--backend-url", "backend_urls", multiple=True, help="A server that runs.")
 @click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
 @click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
+@click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
 @click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
 @click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
 @click.option("--pace", type=float, default=0.02, help="Real seconds in one of the model's clock.")

@@ -74,7 +74,6 @@ def usual_arms() -> dict[str, Arm]:
     }
     # a text policy of its own is what makes the tool for answers be offered at all
     shapes["temper-only-respond"] |= _policy("respond")
-    shapes["temper-without-respond"] |= _policy("respond")
     tempered = {name: Arm(name, _temper(environment)) for name, environment in shapes.items()}
     return straight | tempered
 

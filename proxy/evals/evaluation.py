@@ -17,6 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.evals.arms import CEILING, FULL_ARMS, QUICK_ARMS, Arm, checked_parts, chosen_arms
 from proxy.evals.beds import Bed, RealBed, SimulatedBed
+from proxy.evals.forge_checkout import load_forge
 from proxy.evals.loop import Target
 from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol
 from proxy.evals.runs import Plan, Progress, make_runs
@@ -48,6 +49,7 @@ class Choice:
     ollama: tuple[str, ...] = ()
     ollama_url: str = ""
     scenarios: Path | None = None
+    forge_checkout: Path | None = None
     pace: float = 0.02
     keeps_all: bool = False
     extra_arms: Mapping[str, Arm] = field(default_factory=dict)
@@ -68,10 +70,12 @@ def arms_of(choice: Choice) -> list[Arm]:
 
 def scenarios_of(choice: Choice) -> Sequence[Scenario]:
     """Return the scenarios; raises InvalidConfiguration."""
+    if choice.is_simulated and (choice.scenarios or choice.forge_checkout):
+        problem = "needs a model: --model, --backend-url or --ollama"
+        raise InvalidConfiguration("--scenarios", problem)
+    if choice.forge_checkout is not None:
+        return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
-        if choice.is_simulated:
-            problem = "needs a model: --model, --backend-url or --ollama"
-            raise InvalidConfiguration("--scenarios", problem)
         return load_scenarios(choice.scenarios)
     return suite(choice.suite, choice.families)
 

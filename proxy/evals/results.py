@@ -157,13 +157,13 @@ def _gap(
 ) -> Interval | None:
     """Return which share of the way from direct to the ceiling an arm goes.
 
-    The interval treats the width of the gap as known.
+    The interval is that of what is left to the ceiling, and treats the width of the gap as known.
     """
     width = mean(_between(direct, ceiling))
     if width <= 0:
         return None
-    lift = difference(_between(direct, own), resamples)
-    return Interval(lift.estimate / width, lift.low / width, lift.high / width)
+    left = difference(_between(ceiling, own), resamples)
+    return Interval(*(1 + edge / width for edge in (left.estimate, left.low, left.high)))
 
 
 def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:

@@ -46,6 +46,8 @@ def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
     with pytest.raises(InvalidConfiguration, match="needs a model"):
         scenarios_of(Choice(scenarios=tmp_path))
+    with pytest.raises(InvalidConfiguration, match="has no"):
+        scenarios_of(Choice(forge_checkout=tmp_path, ollama=("qwen3",)))
     own = Choice(scenarios=tmp_path, ollama=("qwen3",))
     assert [one.name for one in scenarios_of(own)] == ["hello"]
 
