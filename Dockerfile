@@ -6,6 +6,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
 COPY config/models ./config/models
 COPY config/temper.toml ./config/temper.toml
+COPY config/evals ./config/evals
 RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir .
 
 FROM python:3.12-slim
