@@ -58,3 +58,17 @@ def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
         shown = command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0
     assert "loading name" in shown
+
+
+def test_a_download_that_stands_still_is_given_up(program: Path) -> None:
+    closed = program.parent / "closed"
+    closed.touch()
+    environment = {"TEMPER_MODEL__SERVER": str(program), "TEMPER_MODEL__LOAD_SECONDS": "2"}
+    try:
+        with temper("serve", "--hf", REPOSITORY, "--port", "0", **environment) as process:
+            _, said = process.communicate()
+    finally:
+        closed.unlink()
+    assert process.returncode == 1
+    assert "was not ready after 2 seconds" in said
+    assert processes_with(str(program.parent)) == []

@@ -23,6 +23,7 @@ from tests.fakes.tool_loops import (
     CODE_ANSWER,
     CODE_GENERATIONS,
     CODE_WORD,
+    LONG_FILES,
     MODEL,
     PDF_ANSWER,
     PDF_FILE,
@@ -47,6 +48,8 @@ QUIET = {
 
 # Codex waits for 300 s by itself. Here it waits for less, and the model is silent for longer.
 PATIENCE_MS = 2_500
+# The first request has 12,000 tokens, and each file 5,000.
+SMALL_WINDOW, LINES = 24_000, 900
 SILENCE, SIGN_OF_LIFE = 6.0, 0.3  # seconds
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
@@ -126,7 +129,7 @@ def ask_claude_code(served: Served, folder: Path, prompt: str) -> JsonObject:
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": f"{AGENT_TOKENS}",
         **{f"ANTHROPIC_{name}": MODEL for name in names},
     }
-    headless = ("-p", prompt, "--output-format", "json", "--max-turns", "6")
+    headless = ("-p", prompt, "--output-format", "json", "--max-turns", "12")
     allowed = ("--allowedTools", "Agent,Bash,Read", "--strict-mcp-config")
     told = json.parse(run(["claude", *headless, *allowed], folder, environment).encode())
     assert isinstance(told, dict)
@@ -223,3 +226,35 @@ def test_codex_bears_a_long_silence(silent: Served, folder: Path) -> None:
     watched = f", stream_idle_timeout_ms={PATIENCE_MS}"
     assert ask_codex(silent, folder, "Take your time. [[in silence]]", watched) == CODE_ANSWER
     assert silent.generations() == 1
+
+
+@pytest.fixture
+def small() -> Iterator[Served]:
+    """Temper in front of a model whose window is too small for what the agents read."""
+    with before_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
+        yield served
+
+
+def write_long_files(folder: Path, tool: str) -> None:
+    """Write files of which each leads to the next one, and the last to the code word."""
+    for number in range(LONG_FILES):
+        is_last = number == LONG_FILES - 1
+        end = CODE_WORD if is_last else f"[[{tool} file {number + 1}]]"
+        lines = "".join(f"{number}: line {line} of many\n" for line in range(LINES))
+        (folder / f"long{number}.txt").write_text(f"{lines}{end}\n", encoding="utf-8")
+
+
+@needs("claude")
+def test_claude_code_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+    write_long_files(folder, "Bash")
+    told = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
+    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    assert small.refusals() > 0
+
+
+@needs("codex")
+def test_codex_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+    write_long_files(folder, "exec_command")
+    prompt = "Read the files. [[exec_command file 0]]"
+    assert ask_codex(small, folder, prompt) == CODE_ANSWER
+    assert small.refusals() > 0

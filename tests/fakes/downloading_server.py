@@ -1,6 +1,7 @@
 """A llama-server that downloads: it shows a bar, keeps a file, and serves that file.
 
-Writes what build 11549 writes: a bar for terminals only, then where the model lies that it loads.
+Writes what llama.cpp's source (common/download.cpp) writes, a bar for terminals only, and as build
+11549 where the model lies that it loads.
 While a file `closed` lies in its folder it stays at 37 percent.
 """
 

@@ -86,6 +86,8 @@ _SUBAGENT: JsonObject = {
     "run_in_background": False,
 }
 _SILENT = "[[in silence]]"
+_BYTES_PER_TOKEN = 4
+LONG_FILES = 6
 ASKED_OF_THE_MOCK: dict[str, Reply] = {
     "[[by Agent]]": Reply(calls=(Call("Agent", json.dump_text(_SUBAGENT)),)),
     "[[picture]]": Reply(calls=(_call("Read", file_path=PICTURE_FILE),)),
@@ -95,6 +97,13 @@ ASKED_OF_THE_MOCK: dict[str, Reply] = {
     "only documents of plain text can be read": Reply(PDF_ANSWER),
     _SILENT: Reply(CODE_ANSWER),
 }
+for _number in range(LONG_FILES):
+    ASKED_OF_THE_MOCK[f"[[Bash file {_number}]]"] = Reply(
+        calls=(_call("Bash", command=f"cat long{_number}.txt"),)
+    )
+    ASKED_OF_THE_MOCK[f"[[exec_command file {_number}]]"] = Reply(
+        calls=(_call("exec_command", cmd=f"cat long{_number}.txt"),)
+    )
 _NOTHING = Reply("There is nothing to say about that.")
 _OBEDIENT = Reply(calls=(_call("get_time"),))  # what a good model does when it is told to call
 
@@ -120,12 +129,14 @@ class Tools:
 class Served:
     """A server before a model, mostly Temper; `generations` counts what the model was asked for.
 
-    With `leaks` the calls of the model come as text.
+    With `leaks` the calls of the model come as text. `refusals` counts prompts that were too long
+    for the mock.
     """
 
     url: str
     generations: Callable[[], int]
     leaks: bool = False
+    refusals: Callable[[], int] = lambda: 0
 
     @property
     def rescued_calls(self) -> int:
@@ -135,31 +146,33 @@ class Served:
 
 @contextmanager
 def before_mock(
-    *, is_blind: bool = False, silence: float = 0.0, **settings: str
+    *, is_blind: bool = False, silence: float = 0.0, window: int = 0, **settings: str
 ) -> Iterator[Served]:
     """Run Temper before a backend of our own; `settings` are variables for it."""
     with (
-        right_backend(is_blind=is_blind, silence=silence) as backend,
+        right_backend(is_blind=is_blind, silence=silence, window=window) as backend,
         running_temper("--backend-url", backend.url, environment=settings) as url,
     ):
         yield replace(backend, url=f"{url}/v1")
 
 
 @contextmanager
-def right_backend(*, is_blind: bool = False, silence: float = 0.0) -> Iterator[Served]:
+def right_backend(
+    *, is_blind: bool = False, silence: float = 0.0, window: int = 0
+) -> Iterator[Served]:
     """Run a backend of our own, whose model does everything right.
 
     One that `is_blind` says that it takes no pictures. Where a message asks for silence, it begins
-    to answer and is silent for so many seconds.
+    to answer and is silent for so many seconds. With a `window` it refuses longer prompts.
     """
-    backend = _RightBackend(silence)
+    backend = _RightBackend(silence, window)
     if is_blind:
         backend.app.routes.append(Route("/props", backend.properties))
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(backend.app)) as server,
     ):
-        yield Served(server.url, lambda: backend.generations)
+        yield Served(server.url, lambda: backend.generations, refusals=lambda: backend.refusals)
 
 
 @contextmanager
@@ -211,9 +224,11 @@ def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
 class _RightBackend:
     """An OpenAI-compatible server whose model does everything right, and obeys."""
 
-    def __init__(self, silence: float = 0.0) -> None:
+    def __init__(self, silence: float = 0.0, window: int = 0) -> None:
         self.generations = 0
+        self.refusals = 0
         self._silence = silence
+        self._window = window
         chat = Route("/v1/chat/completions", self._chat, methods=["POST"])
         self.app = Starlette(routes=[chat, Route("/v1/models", self._models)])
 
@@ -231,6 +246,13 @@ class _RightBackend:
         self.generations += 1
         body = json.parse(await request.body())
         assert isinstance(body, dict)
+        tokens = len(json.dump(body)) // _BYTES_PER_TOKEN
+        if 0 < self._window < tokens:
+            self.refusals += 1
+            problem: JsonObject = {"code": 400, "type": "exceed_context_size_error"}
+            problem |= {"message": "the request exceeds the available context size"}
+            problem |= {"n_prompt_tokens": tokens, "n_ctx": self._window}
+            return JSONResponse({"error": problem}, 400)
         reply = _reply_to(body["messages"], f"{self.generations}")
         if not body.get("stream"):
             return Response(whole(reply), media_type="application/json")
@@ -241,7 +263,8 @@ class _RightBackend:
         async def events() -> AsyncIterator[bytes]:
             yield begin
             await asyncio.sleep(self._silence if is_silent else 0)
-            yield b"".join(rest)
+            # rendered replies do not know their prompts
+            yield b"".join(rest).replace(b'"prompt_tokens":1000', b'"prompt_tokens":%d' % tokens)
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
