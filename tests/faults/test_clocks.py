@@ -18,10 +18,12 @@ HOUR = 3600.0
 
 # Who reads the clock on the wall, and why: all of them write down when something was.
 DATED = {
+    "agents/model.py": "the moment at which an answer was created",
     "api/fronts.py": "the moment at which an answer was created",
     "observability/live_request.py": "the moment at which a request began, for its record",
     "observability/logs.py": "the moment in a log line",
     "observability/tracing.py": "the moments of a span",
+    "state/responses_file.py": "how old a response is, over restarts and for several processes",
 }
 OF_THE_WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 
