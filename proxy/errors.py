@@ -24,6 +24,14 @@ TemperError
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
+├── RunStopped                  a run's, that ended without what was asked of it
+│   ├── RoundsExhausted
+│   ├── ToolsFailed
+│   ├── StepsSkipped
+│   ├── NoValidReply
+│   └── RunCancelled
+├── ToolRetry                   a tool's, told to the model: call it otherwise
+├── ToolFailed                  a tool's, told to the model: there is nothing to be had
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -268,6 +276,42 @@ class ToolServerUnavailable(TemperError):
     def __init__(self, server: str) -> None:
         self.server = server
         super().__init__(f"The tool server {server!r} is not available")
+
+
+class RunStopped(TemperError):
+    """A run ended otherwise than with an answer; `result` is all that it has."""
+
+    def __init__(self, result: object, problem: str) -> None:
+        self.result = result
+        super().__init__(problem)
+
+
+class RoundsExhausted(RunStopped):
+    """There were as many rounds of tools as there may be."""
+
+
+class ToolsFailed(RunStopped):
+    """Tools failed round after round."""
+
+
+class StepsSkipped(RunStopped):
+    """The model would not take a required step."""
+
+
+class NoValidReply(RunStopped):
+    """No reply of the model was fit to be used."""
+
+
+class RunCancelled(RunStopped):
+    """Somebody cancelled it."""
+
+
+class ToolRetry(TemperError):
+    """Raised by a tool that was called in a wrong way; the message tells the model a better one."""
+
+
+class ToolFailed(TemperError):
+    """Raised by a tool that was called rightly and has nothing to give; nobody did it wrong."""
 
 
 class ProcessFailed(TemperError):

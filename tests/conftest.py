@@ -26,6 +26,16 @@ asyncio.set_event_loop_policy(SteadyPolicy())
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
 
+MOST_PROCESSES = 4  # more would wait for each other's servers and memory
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share all tests between the cores; some of them are begun faster in one process."""
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        return 0
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
+
 
 @pytest.fixture(autouse=True)
 def nobody_else_is_told_to_stop() -> Iterator[None]:

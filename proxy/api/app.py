@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -13,8 +14,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from proxy.api.errors import describe, error_response, not_found, wrong_method
-from proxy.api.fast_routes import FastRoutes
-from proxy.api.fronts import Fronts, all_fronts
+from proxy.api.fast_routes import FastRoutes, LateEndpoint
+from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
@@ -108,20 +109,19 @@ def _endpoints(
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
+
+    def chat(route: FrontRoute) -> ASGIApp:
+        front, timeouts = route.front, serving.timeouts
+        answering = Chat(front, reader, preparation, timeouts, budget, serving.workers, observers)
+        return Idempotency(answering, serving.body, front.is_complete)
+
+    def count(route: FrontRoute) -> ASGIApp:
+        return TokenCount(route.front, reader, preparation)
+
     for route in fronts:
-        chat = Chat(
-            route.front,
-            reader,
-            preparation,
-            serving.timeouts,
-            budget,
-            serving.workers,
-            observers,
-        )
-        endpoint = Idempotency(chat, serving.body, route.front.is_complete)
-        endpoints |= dict.fromkeys(route.paths, endpoint)
+        endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))
         if route.count_path:
-            endpoints[route.count_path] = TokenCount(route.front, reader, preparation)
+            endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
         endpoints[path] = Relay(
             path, reader, preparation, serving.timeouts, serving.workers, observers

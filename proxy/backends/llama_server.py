@@ -19,6 +19,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
+from proxy.dialects.openai_chat.thinking import thinking_fields
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
@@ -38,6 +39,9 @@ _CLIENTS_FAULTS = {
     "Failed to parse tools": "tools",
     "input is not supported": "messages",
 }
+
+# It hands this one on under the names that the templates of DeepSeek and Granite have for it.
+_SWITCH = ("enable_thinking",)
 
 # of a text to embed that is longer than a batch: there is no code for it
 _TOO_LARGE = "is too large to process"
@@ -66,7 +70,8 @@ def directives(question: Question) -> JsonObject:
         fields["tool_choice"] = "none" if is_none else "auto"
     if question.resets_cache:
         fields["cache_prompt"] = False
-    return fields | answer_form(question)
+    thinking = thinking_fields(question.request, _SWITCH, takes_budget=True)
+    return fields | thinking | answer_form(question)
 
 
 class LlamaServer:

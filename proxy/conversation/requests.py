@@ -15,6 +15,25 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
+class Thinking(msgspec.Struct, frozen=True):
+    """What was said of the thoughts before an answer; as a rule, nothing was.
+
+    `is_on` switches them. `effort` is how much of them is wanted, in the client's own word, and
+    says nothing about whether; `budget` is the most of them, in tokens.
+    """
+
+    is_on: bool | None = None
+    effort: str = ""
+    budget: int | None = None
+
+    def or_else(self, is_on: bool | None) -> "Thinking":  # noqa: FBT001 - what stands in the settings
+        """Take what the operator wants where the client did not say."""
+        return self if self.is_on is not None or is_on is None else replace(self, is_on=is_on)
+
+
+UNSAID = Thinking()
+
+
 class Request(msgspec.Struct, frozen=True):
     """A chat request.
 
@@ -25,7 +44,8 @@ class Request(msgspec.Struct, frozen=True):
     the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
     and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
-    of it stands in the request.
+    of it stands in the request. `thinking` is what client and operator said of thoughts: what of
+    it does not stand in `fields`, an engine is told in its own words.
     """
 
     model: str
@@ -43,6 +63,7 @@ class Request(msgspec.Struct, frozen=True):
     answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None
     session: str = ""
+    thinking: Thinking = UNSAID
 
     @property
     def reserved(self) -> int | None:
@@ -55,6 +76,23 @@ class Request(msgspec.Struct, frozen=True):
         known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
         limits = dict.fromkeys(known, str(least).encode())
         return replace(self, max_tokens=least, fields={**self.fields, **limits})
+
+    def followed_by(self, messages: tuple[Message, ...]) -> "Request":
+        """Return the request with more messages at the end of the history."""
+        return replace(self, messages=self.messages + messages, fields=self._without("messages"))
+
+    def offering(self, tools: tuple[Tool, ...]) -> "Request":
+        """Return the request with more tools, behind the client's own."""
+        return replace(self, tools=self.tools + tools, fields=self._without("tools"))
+
+    def choosing(self, use: ToolUse) -> "Request":
+        """Return the request with tools used in another way."""
+        fields = {**self.fields, "tool_choice": f'"{use.value}"'.encode()}
+        return replace(self, tool_choice=use, fields=fields)
+
+    def _without(self, member: str) -> dict[str, bytes]:
+        """Return the fields without one of which the client's own bytes no longer hold."""
+        return {name: raw for name, raw in self.fields.items() if name != member}
 
 
 class Parsing(Enum):

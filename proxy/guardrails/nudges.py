@@ -13,6 +13,14 @@ from proxy.guardrails.offer import Offer
 
 _MOST_NAMES = 20
 _DONE = "DONE"
+_ANSWER = (
+    "Do not call another tool: answer now, with a summary of what is known and what is missing."
+)
+
+# What stands where the result of a call would, as it was not run or not to its end.
+POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
+NEVER_RUN = "Not run: the work was cancelled before."
+CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +122,13 @@ def about_withheld_call(written: str, offer: Offer) -> tuple[Message, ...]:
 def about_rounds(rounds: int) -> Message:
     """Ask for an answer after too many rounds of tool calls that brought nothing new."""
     return _note(
-        f"Tools were used {rounds} times in a row, and the last results were nothing new. "
-        "Do not call another tool: answer now, with a summary of what is known and what is missing."
+        f"Tools were used {rounds} times in a row, and the last results were nothing new. {_ANSWER}"
     )
+
+
+def about_last_round(rounds: int) -> Message:
+    """Ask for an answer after as many rounds of tool calls as there may be."""
+    return _note(f"Tools were used {rounds} times in a row, which is the limit. {_ANSWER}")
 
 
 def steps_first(name: str, steps: Sequence[str], insistence: int) -> str:

@@ -60,7 +60,8 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
         if message.role == "tool" and found is not None:
             name, arguments = found
             result = without_reminders(message.text)
-            completed.append(CompletedCall(name, arguments, result, has_failed(result), turn))
+            failed = has_failed(result) if message.failed is None else message.failed
+            completed.append(CompletedCall(name, arguments, result, failed, turn))
     return tuple(completed)
 
 

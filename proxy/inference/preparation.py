@@ -16,7 +16,7 @@ from proxy.guardrails.healing.tools import heal_tools
 from proxy.guardrails.injection.json_contract import JsonContractConvention
 from proxy.guardrails.injection.registry import convention
 from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_end
-from proxy.guardrails.nudges import about_loop, about_rounds
+from proxy.guardrails.nudges import about_last_round, about_loop, about_rounds
 from proxy.guardrails.offer import Mode, Offer, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
@@ -123,15 +123,23 @@ def _untouched(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, request.messages, PromptFormat(request.tools), offer, facts)
 
 
-def begin(plan: RequestPlan, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:
+def begin(
+    plan: RequestPlan,
+    new_id: NewId,
+    may_retry: MayRetry,
+    compaction: Compaction,
+    *,
+    is_last: bool = False,
+) -> Turn:
     """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
 
-    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
+    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first. When it
+    `is_last`, there were as many rounds as there may be, and an answer is asked for.
     """
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _ending(request, policy, offer)
+    ending = _Ending() if plan.is_untouchable else _ending(plan, is_last=is_last)
     is_guarded = offer is not None and not plan.is_untouchable
     prepared = Prepared(
         request,
@@ -150,12 +158,15 @@ def begin(plan: RequestPlan, new_id: NewId, may_retry: MayRetry, compaction: Com
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
-def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
+def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
+    offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
+    if is_last:
+        notes = (about_last_round(rounds.made),) if rounds.made else ()
+        return _Ending(notes, (RoundsExceeded(rounds.made),), is_final=True)
     if offer is None or offer.choice is not ToolUse.AUTO:
         return _Ending()
-    rounds = rounds_since_user(request.messages)
-    if is_stuck(rounds, policy.most_rounds):
+    if is_stuck(rounds, plan.policy.most_rounds):
         note = about_rounds(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
     if offer.loop is None:

@@ -15,13 +15,14 @@ class Overrides:
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
     describing of tools to the chat template, whatever it does. `setting` is where the profile was
-    named.
+    named. `thinking` is whether the model thinks where a request does not say.
     """
 
     profile: Profile | None = None
     convention: str | None = None
     replay: Replay | None = None
     setting: str = "profile.name"
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,11 @@ class Profile(Section):
         description="which earlier thoughts the model sees again: none, last (since the user "
         "spoke), full, or auto",
     )
+    thinking: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether the model thinks before it answers, where a request does not say: "
+        "on, off, or auto for what it does by itself",
+    )
 
 
 class Logging(Section):

@@ -1,14 +1,16 @@
 """The rules of order, read from the transcript: loops, rounds, steps and terminal tools."""
 
+import pytest
 from msgspec.structs import replace
 
+from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome, repairs
-from proxy.inference.preparation import Policy
+from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import Playbook, call, make_request, write
 
 PARIS = '{"city": "Paris"}'
@@ -47,6 +49,19 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     assert RoundsExceeded(2) in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.REPAIRED
     assert repairs(book.turn.facts) == "rounds=2"
+
+
+@pytest.mark.parametrize("ran", [0, 2])
+def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran: int) -> None:
+    plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
+    turn = begin(plan, lambda: "id", lambda: True, NoCompaction(), is_last=True)
+    question = turn.next_question()
+    assert question is not None
+    assert question.tool_choice is ToolUse.NONE
+    assert len(question.tools) == 3
+    noted = ["2 times in a row, which is the limit" in question.messages[-1].text]
+    assert noted == [ran > 0]
+    assert RoundsExceeded(ran) in turn.facts
 
 
 def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:

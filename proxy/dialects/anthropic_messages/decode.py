@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
-from proxy.conversation.requests import Request
+from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.blocks import Findings
 from proxy.dialects.anthropic_messages.history import read_history
@@ -30,6 +30,7 @@ _SHORT = 1_024
 _USUAL_SHARE = 0
 
 _ANY_OBJECT: JsonObject = {"type": "object"}
+_SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
 
@@ -76,6 +77,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,
         session=_session_in(checked.metadata),
+        thinking=_thinking(checked),
     )
     return DecodedMessages(
         replace(request, fields=_fields(request, checked, nodes)),
@@ -104,6 +106,16 @@ def _refuse(body: JsonObject) -> None:
             raise InvalidRequest(REMEDIES[name], name)
 
 
+def _thinking(checked: MessagesRequest) -> Thinking:
+    """Read what is said of thoughts; what is `adaptive` is left to the model."""
+    said, config = checked.thinking, checked.output_config
+    effort = (None if config is None else config.effort) or ""
+    if said is None or said.type not in _SWITCHES:
+        return Thinking(effort=effort)
+    is_on = _SWITCHES[said.type]
+    return Thinking(is_on, effort, said.budget_tokens if is_on else None)
+
+
 def _format(checked: MessagesRequest) -> AnswerFormat | None:
     config = checked.output_config
     return checked.output_format if config is None or config.format is None else config.format
@@ -130,8 +142,6 @@ def _fields(
     fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
     if request.answer_schema is not None:
         fields["response_format"] = _response_format(nodes)
-    if checked.thinking is not None and checked.thinking.type == "disabled":
-        fields["chat_template_kwargs"] = b'{"enable_thinking":false}'
     if request.stream:
         fields["stream"] = b"true"
     return fields

@@ -43,9 +43,9 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
     request = question.request
     left_out = question.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in left_out}
-    if question.messages != request.messages:
+    if "messages" not in members or question.messages != request.messages:
         members["messages"] = json.join_array([message.source for message in question.messages])
-    if question.tools and question.tools != request.tools:
+    if question.tools and ("tools" not in members or question.tools != request.tools):
         members["tools"] = json.join_array([tool.source for tool in question.tools])
     members["stream"] = b"true"
     if "stream_options" not in question.omits:

@@ -46,7 +46,11 @@ FIELDS: Mapping[str, Row] = MappingProxyType(
         "max_output_tokens": Row(_CARRY, "as `max_tokens`"),
         "max_tool_calls": Row(_IGNORE, "it counts tools that a server runs; repeated"),
         "text": Row(_ENFORCE, "`format` is checked; `verbosity` is repeated only"),
-        "reasoning": Row(_CARRY, "`effort`; `summary` chooses the shape of thoughts"),
+        "reasoning": Row(
+            _CARRY,
+            "`effort`: [how much the model thinks](models.md#whether-a-model-thinks), `none` and "
+            "`minimal` not at all; `summary` chooses the shape of thoughts",
+        ),
         "include": Row(
             _ENFORCE, "`reasoning.encrypted_content` and `message.output_text.logprobs`"
         ),

@@ -82,3 +82,15 @@ def test_a_job_that_is_going_on_is_no_idle_round(status: str) -> None:
 @pytest.mark.parametrize("result", ["sunny, 20 degrees", "done", "still " + "x" * 600, "100"])
 def test_a_result_is_not_pending(result: str) -> None:
     assert not is_pending(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "failed"),
+    [("Error: no", None, True), ("Error: no", False, False), ("gone", True, True)],
+)
+def test_what_is_known_of_a_failure_counts_more_than_words(
+    text: str, known: bool | None, failed: bool
+) -> None:
+    said = assistant_message("", (ToolCall("c", "f", "{}"),))
+    (call,) = completed_calls([said, tool_result("c", text, failed=known)])
+    assert call.has_failed is failed

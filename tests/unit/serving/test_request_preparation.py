@@ -14,6 +14,7 @@ from proxy.facts import Omitted
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
+from proxy.profiles.known_model import Overrides
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.request_preparation import PreparedRequest, RequestPreparation
 from proxy.serving.service_options import ServiceOptions
@@ -63,6 +64,18 @@ def test_a_request_is_read_and_its_model_looked_up() -> None:
     assert [message.text for message in taken.plan.messages] == ["Hi"]
     assert taken.mode is None
     assert taken.headers.keys() == {"x-request-id", "x-temper-prefix"}
+
+
+@pytest.mark.parametrize(
+    ("said", "is_on"), [({}, False), ({"chat_template_kwargs": {"enable_thinking": True}}, True)]
+)
+def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
+    said: JsonObject,
+    is_on: bool,
+) -> None:
+    services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
+    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
+    assert taken.plan.request.thinking.is_on is is_on
 
 
 def test_headers_override_what_the_operator_set() -> None:

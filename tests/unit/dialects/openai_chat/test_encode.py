@@ -93,6 +93,17 @@ class TestAQuestion:
 
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
+    def test_writes_what_the_request_no_longer_has_in_the_clients_own_bytes(self) -> None:
+        request = decode_request(BODY)
+        later = request.followed_by((user_message("Again"),))
+        later = later.offering((Tool("g", {}, b'{"g":1}'),))
+        body = json.split_object(encode_question(question(later), {}))
+
+        assert body["messages"] == (
+            b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
+        )
+        assert body["tools"] == b'[%b,{"g":1}]' % TOOL
+
     def test_asks_for_no_usage_of_an_engine_that_refuses_to_be_asked(self) -> None:
         refused = replace(question(asked()), omits=frozenset(["stream_options"]))
         assert "stream_options" not in json.split_object(encode_question(refused, {}))
