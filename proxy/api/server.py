@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,6 +33,9 @@ from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
+
+if TYPE_CHECKING:
+    from proxy.serving.tool_hosting import ToolHosting
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -75,12 +79,15 @@ async def serve_on(
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
     served = serving_of(settings)
-    async with open_services(settings, served, on_stage, remote=remote) as services:
+    async with (
+        tools_of(settings) as tools,
+        open_services(settings, served, on_stage, remote=remote) as services,
+    ):
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers:
             fronts = all_fronts(response_store(settings))
-            app = ReplaceableApp(create_app(services, served, observers, fronts))
+            app = ReplaceableApp(create_app(services, served, observers, fronts, tools=tools))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
@@ -89,7 +96,7 @@ async def serve_on(
                     configure_logging(logs.format, logs.level)
                     terms = serving_of(loaded.serving)
                     again = reloaded(services, loaded.serving, terms)
-                    app.replace(create_app(again, terms, observers, fronts))
+                    app.replace(create_app(again, terms, observers, fronts, tools=tools))
 
             address = Address(url_of(listening), services.name)
             async with serving(app, listening, own.grace_seconds, limits) as server:
@@ -98,6 +105,18 @@ async def serve_on(
                 with heeding, warming_up():
                     # a model that cannot be loaded ends it in good order
                     await asyncio.shield(server)
+
+
+@asynccontextmanager
+async def tools_of(settings: Settings) -> AsyncGenerator["ToolHosting | None", None]:
+    """Start the tool servers; None, and nothing is imported, where there is none."""
+    if not settings.mcp:
+        yield None
+        return
+    from proxy.serving.tool_hosting import open_tools
+
+    async with open_tools(settings) as tools:
+        yield tools
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,7 +1,7 @@
 """Tools of the operator that a request asks for, taken out of it before its language is read.
 
-All languages name them alike: entries of `tools` of the type `mcp`, and those of a type that clients
-expect to be hosted, as `web_search_20250305`; in chats `web_search_options` is one too.
+All languages name them alike: entries of `tools` of the type `mcp`, and those of a type that
+clients expect to be hosted, as `web_search_20250305`; in chats `web_search_options` is one too.
 """
 
 import re

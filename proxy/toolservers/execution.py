@@ -31,6 +31,9 @@ class ToolSource(Protocol):
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
         """Return what a server offers; None while nobody knows, and when it is down."""
 
+    def is_ready(self, server: str) -> bool:
+        """Tell whether a server would take a call now."""
+
     def protocol_of(self, server: str) -> tuple[str, str]:
         """Return how a server is reached, and by which version of the protocol."""
 

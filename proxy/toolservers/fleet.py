@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from proxy.conversation.json import JsonObject
+from proxy.processes.restarts import State
 from proxy.toolservers.calling import Ended
 from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.server import Patience, ToolServer
@@ -35,6 +36,10 @@ class Fleet:
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
         """Return what a server offers; None while nobody knows, and when it is down."""
         return self._servers[server].tools
+
+    def is_ready(self, server: str) -> bool:
+        """Tell whether a server would take a call now."""
+        return self._servers[server].state is State.READY
 
     def protocol_of(self, server: str) -> tuple[str, str]:
         """Return how a server is reached, and by which version of the protocol."""

@@ -59,6 +59,9 @@ class FakeSource:
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
         return self.offers[server]
 
+    def is_ready(self, server: str) -> bool:
+        return self.offers[server] is not None
+
     def protocol_of(self, server: str) -> tuple[str, str]:
         return "pipe", f"version of {server}"
 

@@ -16,6 +16,7 @@ BOUNDED = {
     "outcome",
     "phase",
     "reason",
+    "server",
     "result",
     "dialect",
     "status",
@@ -37,7 +38,7 @@ def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
 
 def test_no_label_can_grow_with_what_clients_and_models_write() -> None:
     assert {label for metric in METRICS for label in metric.labels} == BOUNDED
-    assert all(metric.labels[0] == "model" for metric in METRICS)
+    assert all(metric.labels[0] in ("model", "server") for metric in METRICS)
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 

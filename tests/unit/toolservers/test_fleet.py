@@ -51,6 +51,7 @@ def test_a_program_and_an_address_answer_one_reply_together() -> None:
                 assert [one.text for one in outcomes] == ["hi", "3"]
                 assert fleet.protocol_of("fake") == ("pipe", "2025-11-25")
                 assert fleet.protocol_of("adder")[0] == "tcp"
+                assert [fleet.is_ready(name) for name in fleet.names] == [True, True]
 
     run(work())
 
@@ -135,5 +136,6 @@ def test_what_is_not_there_holds_nobody_up() -> None:
         async with open_fleet(specs, patience) as fleet:
             await fleet.settled(0.01)
             assert [fleet.tools_of(name) for name in fleet.names] == [None, None]
+            assert not any(map(fleet.is_ready, fleet.names))
 
     run(work())
