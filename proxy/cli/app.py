@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | doctor | replay | check | version`.
+"""The command line: `temper serve | demo | models | tools | doctor | replay | check | version`.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -21,6 +21,7 @@ from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
 from proxy.conversation import json
+from proxy.dialects.reading import read_object
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
@@ -153,6 +154,36 @@ def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Pa
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
+
+
+@main.group(invoke_without_command=True)
+@_CONFIG
+@_JSON
+@click.pass_context
+def tools(context: click.Context, config: Path | None, *, as_json: bool) -> None:
+    """List the tools of MCP servers."""
+    if context.invoked_subcommand is not None:
+        return
+    settings = _load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, "critical")  # the list says it all
+    _run(commands.show_tools(settings, as_json=as_json), as_json=as_json, otherwise=_FAILED)
+
+
+@tools.command()
+@click.argument("tool")
+@click.argument("arguments", default="{}")
+@_CONFIG
+@_JSON
+def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> None:
+    """Call SERVER.TOOL once, with ARGUMENTS as a JSON object; 1 if it failed."""
+    settings = _load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, "critical")
+    try:
+        given = read_object(arguments.encode())
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    calling = commands.call_tool(settings, tool, given, as_json=as_json)
+    _run(calling, as_json=as_json, otherwise=_FAILED)
 
 
 @main.command()

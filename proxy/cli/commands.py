@@ -32,6 +32,7 @@ Work: TypeAlias = Coroutine[None, None, bool]
 """What a command does in the event loop; reports whether it was done."""
 
 _READINESS_SECONDS = 30.0
+_LONGEST_DESCRIPTION = 70
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
@@ -81,6 +82,47 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
             for word, line in one.summary().items():
                 click.echo(f"  {word:9} {line}")
         return True
+
+    return work()
+
+
+def show_tools(settings: Settings, *, as_json: bool) -> Work:
+    """Print the tool servers with their tools; reports whether all are ready."""
+    from proxy.serving.tool_inventory import inspected_servers
+
+    async def work() -> bool:
+        found = await inspected_servers(settings)
+        if as_json:
+            print_json({"servers": [one.document() for one in found]})
+        for one in () if as_json else found:
+            click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
+            offered = {tool.own_name: tool.tool.name for tool in one.offered}
+            for tool in one.definitions:
+                as_name = offered.get(tool.name)
+                mark = f"offered as {as_name}" if as_name else "not offered"
+                said = tool.description.partition("\n")[0][:_LONGEST_DESCRIPTION]
+                click.echo(f"  {tool.name}  ({mark})  {said}")
+            for warning in (one.problem, *one.warnings):
+                if warning:
+                    click.echo(f"  ! it {warning}")
+            if one.definitions:
+                click.echo(f"  digest = {json.dump_text(one.digest)}")
+        return all(one.state == "ready" for one in found)
+
+    return work()
+
+
+def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
+    """Call a tool once and print its result; reports whether it succeeded."""
+    from proxy.serving.tool_inventory import call_once
+
+    async def work() -> bool:
+        text, is_done = await call_once(settings, target, arguments)
+        if as_json:
+            print_json({"ok": is_done, "result": text})
+        else:
+            click.echo(text)
+        return is_done
 
     return work()
 

@@ -1,6 +1,7 @@
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange
+from tests.fakes.tool_servers import PROGRAM
 
 URL = "http://127.0.0.1:9"
 
@@ -57,7 +59,7 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "demo", "models", "doctor", "replay", "check", "version"]
+    "command", ["serve", "demo", "models", "tools", "doctor", "replay", "check", "version"]
 )
 def test_every_option_says_what_it_is_for(command: str) -> None:
     assert isinstance(main, click.Group)
@@ -252,3 +254,54 @@ def test_what_is_no_recording_is_said_in_one_sentence() -> None:
     assert result.exit_code == 1
     assert "nothing.jsonl: cannot be read" in result.stderr
     assert document(temper("replay", "nothing.jsonl", "--json"))["ok"] is False
+
+
+def tool_server(*options: str, tools: str = '["echo"]') -> str:
+    command = json.dump_text([sys.executable, "-P", PROGRAM, *options])
+    return config(f"[mcp.fake]\ncommand = {command}\ntools = {tools}\nprefix = 'f_'\n")
+
+
+def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
+    file = tool_server()
+    result = temper("tools", "--config", file)
+    assert result.exit_code == 0
+    assert "fake  ready 2025-11-25" in result.stdout
+    assert "echo  (offered as f_echo)  echo" in result.stdout
+    assert "fail  (not offered)  does fail" in result.stdout
+    listed = document(temper("tools", "--config", file, "--json"))["servers"]
+    assert isinstance(listed, list)
+    assert isinstance(listed[0], dict)
+    assert f'digest = "{listed[0]["digest"]}"' in result.stdout
+
+
+def test_a_tool_server_that_is_not_there_is_a_failure() -> None:
+    file = config("[mcp.gone]\ncommand = ['/no/such/program']\n")
+    result = temper("tools", "--config", file)
+    assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
+
+
+def test_no_tool_servers_are_an_empty_list() -> None:
+    assert document(temper("tools", "--json")) == {"servers": []}
+
+
+def test_one_tool_can_be_called() -> None:
+    file = tool_server(tools="[]")
+    called = temper("tools", "call", "fake.echo", '{"text": "hi"}', "--config", file)
+    assert (called.exit_code, called.stdout) == (0, "hi\n")
+    failed = temper("tools", "call", "fake.fail", "--config", file, "--json")
+    assert failed.exit_code == 1
+    assert document(failed) == {"ok": False, "result": "Error: it is broken"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fake.gone",), "has no tool 'gone'; there are: echo, hang"),
+        (("other.echo",), "there is no tool server 'other'; there are: fake"),
+        (("fake.echo", "{"), "not valid JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_why(arguments: tuple[str, ...], words: str) -> None:
+    result = temper("tools", "call", *arguments, "--config", tool_server())
+    assert result.exit_code == 1
+    assert words in result.stderr
