@@ -1,10 +1,10 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
-`__main__` is the command. The rooms, from the edge inwards: cli, demo, doctor and agents; api;
-serving; settings; toolservers; processes; observability; profiles and hardware; backends; tools;
-inference and rounds; guardrails, context and dialects; conversation. `engine` puts a turn's
-questions to a backend, `runner` carries out rounds of tools, `errors` is everything that can go
-wrong, `facts` what happened to a request. docs/architecture.md is the map.
+`__main__` is the command. The rooms, from the edge inwards: cli, demo, doctor, agents and evals;
+api; serving; settings; toolservers; processes and state; observability; profiles and hardware;
+backends; tools; inference and rounds; guardrails, context and dialects; conversation. `engine` puts
+a turn's questions to a backend, `runner` carries out rounds of tools, `errors` is everything that
+can go wrong, `facts` what happened to a request. docs/architecture.md is the map.
 
 Programs import from here, and by the names of `__all__` only; what is behind a name is imported
 when it is first used, so that `import proxy` costs nothing.
@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxy.agents.agent import Agent as Agent
+    from proxy.agents.background import LocalServer as LocalServer
+    from proxy.agents.background import local_server as local_server
+    from proxy.agents.foreign import GuardedAnswer as GuardedAnswer
+    from proxy.agents.foreign import GuardedTurn as GuardedTurn
+    from proxy.agents.foreign import Guardrails as Guardrails
     from proxy.agents.hooks import Hooks as Hooks
     from proxy.agents.model import Model as Model
     from proxy.agents.results import AskedAgain as AskedAgain
@@ -25,10 +30,12 @@ if TYPE_CHECKING:
     from proxy.agents.results import Thought as Thought
     from proxy.agents.results import Usage as Usage
     from proxy.agents.stream import RunStream as RunStream
+    from proxy.conversation.tools import ToolCall as ToolCall
     from proxy.conversation.workflows import Prerequisite as Prerequisite
     from proxy.conversation.workflows import Workflow as Workflow
     from proxy.errors import BackendFailed as BackendFailed
     from proxy.errors import ContextOverflow as ContextOverflow
+    from proxy.errors import GuardrailsExhausted as GuardrailsExhausted
     from proxy.errors import InvalidConfiguration as InvalidConfiguration
     from proxy.errors import InvalidRequest as InvalidRequest
     from proxy.errors import NoValidReply as NoValidReply
@@ -57,16 +64,26 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agents.agent": ("Agent",),
+    "agents.background": ("LocalServer", "local_server"),
+    "agents.foreign": ("GuardedAnswer", "GuardedTurn", "Guardrails"),
     "agents.hooks": ("Hooks",),
     "agents.model": ("Model",),
     "agents.results": (
         *("AskedAgain", "Finished", "RunEvent", "RunResult", "Text", "Thought", "Usage"),
     ),
     "agents.stream": ("RunStream",),
+    "conversation.tools": ("ToolCall",),
     "conversation.workflows": ("Prerequisite", "Workflow"),
     "errors": (
-        *("BackendFailed", "ContextOverflow", "InvalidConfiguration", "InvalidRequest"),
-        *("NoValidReply", "RoundsExhausted", "RunCancelled", "RunStopped", "StepsSkipped"),
+        *("BackendFailed", "ContextOverflow", "GuardrailsExhausted", "InvalidConfiguration"),
+        *(
+            "InvalidRequest",
+            "NoValidReply",
+            "RoundsExhausted",
+            "RunCancelled",
+            "RunStopped",
+            "StepsSkipped",
+        ),
         *("TemperError", "ToolFailed", "ToolRetry", "ToolsFailed"),
     ),
     "rounds.events": ("Added", "ToolFinished", "ToolStarted"),

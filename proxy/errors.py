@@ -46,11 +46,17 @@ class TemperError(Exception):
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name as the operator writes it."""
+    """A setting cannot be used; `setting` is its name as the operator writes it.
 
-    def __init__(self, setting: str, problem: str) -> None:
+    Where several cannot, `problems` has each of them.
+    """
+
+    def __init__(
+        self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
+    ) -> None:
         self.setting = setting
         self.problem = problem
+        self.problems = problems or (self,)
         super().__init__(f"{setting}: {problem}")
 
 

@@ -32,6 +32,7 @@ FILES = {
     "LICENSE",
     "README.md",
     "docker-compose.yml",
+    "mkdocs.yml",
     "pyproject.toml",
 }
 LONGEST_FILE = {"proxy": 400, "tests": 500}
@@ -263,6 +264,15 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
         assert f"\n{tool}\n" in script
     assert "--cov-branch" in script
     assert "--cov-fail-under=100" in script
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) <= 150
+
+
+def test_every_decision_is_listed() -> None:
+    pages = [path.name for path in tracked_files("docs/decisions")]
+    assert re.findall(r"\]\(decisions/([\w.-]+)\)", read("docs/decisions.md")) == pages
 
 
 def test_the_readme_sums_the_table_of_faults_up() -> None:

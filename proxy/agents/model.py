@@ -70,7 +70,7 @@ class Model:
     ) -> None:
         self.name = name
         self._config = None if config is None else Path(config)
-        self._given = _given(backend_url, path, ollama, settings or {})
+        self._given = named_settings(backend_url, path, ollama, settings or {})
         self._opened: OpenModel | None = None
         self._stack = AsyncExitStack()
         self._portal: BlockingPortal | None = None
@@ -143,7 +143,7 @@ class Model:
             self._threads.pop().__exit__(kind, error, trace)
 
 
-def _given(
+def named_settings(
     backend_url: str | None,
     path: str | Path | None,
     ollama: str | None,

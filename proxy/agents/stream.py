@@ -46,6 +46,8 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         self._running = running
         self._queue = queue
         self._work = asyncio.create_task(self._worked())
+        # no `finally` within it would do: a task may end before it has begun
+        self._work.add_done_callback(lambda _: queue.end())
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
         return self._events()
@@ -69,12 +71,9 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
             self._work.exception()  # which whoever reads the events is told of
 
     async def _worked(self) -> RunResult[Output]:
-        try:
-            result = await self._running.work()
-            await self._queue.put(Finished(cast("RunResult[object]", result)))
-            return result
-        finally:
-            self._queue.end()
+        result = await self._running.work()
+        await self._queue.put(Finished(cast("RunResult[object]", result)))
+        return result
 
     async def _events(self) -> AsyncIterator[RunEvent]:
         async for event in self._queue.events():

@@ -8,6 +8,7 @@ sorts them out), `fast_routes` and `idempotency`, and is answered in `routes/cha
 tools of the operator run in between, `errors` says what a failure is.
 
 Around that: `server` runs it all in one process and `workers` in several, `event_loop` says how,
-`assembly` and `observing` translate the settings, `reloading` reads them again, `openapi`
-describes what is plain ASGI, `warming` prepares what the first requests would have to wait for.
+`assembly`, `observing` and `response_keeping` translate the settings, `reloading` reads them
+again, `openapi` describes what is plain ASGI, `header_table` lists headers, `warming` prepares what
+the first requests would have to wait for.
 """

@@ -1,7 +1,7 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
+from proxy.api.response_keeping import REFERENCES, WaitForWriting
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
@@ -122,15 +123,27 @@ def _endpoints(
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
 
+    def reader_for(route: FrontRoute) -> RequestReader:
+        return reader if route.file is None else replace(reader, references=REFERENCES)
+
     def chat(route: FrontRoute) -> ASGIApp:
         front, timeouts = route.front, serving.timeouts
-        answering = Chat(
-            front, reader, preparation, timeouts, budget, serving.workers, observers, tools
+        answering: ASGIApp = Chat(
+            front,
+            reader_for(route),
+            preparation,
+            timeouts,
+            budget,
+            serving.workers,
+            observers,
+            tools,
         )
+        if route.file is not None:
+            answering = WaitForWriting(answering, route.file)
         return Idempotency(answering, serving.body, front.is_complete)
 
     def count(route: FrontRoute) -> ASGIApp:
-        return TokenCount(route.front, reader, preparation)
+        return TokenCount(route.front, reader_for(route), preparation)
 
     for route in fronts:
         endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))

@@ -1,12 +1,9 @@
 """What the settings come to for the HTTP edge: who gets in, for how long, and how much."""
 
-import time
-
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
 from proxy.api.streaming import StreamTimeouts
-from proxy.dialects.openai_responses.store import Bounds, ResponseStore
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
@@ -40,18 +37,6 @@ def serving_of(settings: Settings) -> ServerOptions:
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
     )
-
-
-def response_store(settings: Settings) -> ResponseStore | None:
-    """Make what keeps responses; None where none is to be kept, or several workers would have to.
-
-    Which of them gets the next request is chance, so each would find its own responses only.
-    """
-    kept = settings.responses
-    if kept.store == "off" or settings.server.workers > 1:
-        return None
-    bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
-    return ResponseStore(time.monotonic, bounds)
 
 
 def _keys(settings: ServerSettings) -> dict[str, str]:

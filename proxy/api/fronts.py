@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from proxy.api.response_keeping import Kept
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_chat.models import ChatCatalogue
-from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.dialects.openai_responses.store import MemoryStore
+
+if TYPE_CHECKING:
+    from proxy.state.responses_file import ResponsesFile
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
@@ -27,7 +32,8 @@ class FrontRoute:
     would take its part of the start and of the memory.
 
     At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models.
+    `header` that only they send; their `catalogue` lists models. Where a `file` keeps answers,
+    they end when they have been written there.
     """
 
     make: Callable[[], Front]
@@ -35,6 +41,7 @@ class FrontRoute:
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
+    file: "ResponsesFile | None" = None
 
     @cached_property
     def front(self) -> Front:
@@ -48,7 +55,7 @@ class Fronts:
     Responses are kept in the `store`; None where nothing is.
     """
 
-    def __init__(self, *routes: FrontRoute, store: ResponseStore | None = None) -> None:
+    def __init__(self, *routes: FrontRoute, store: Kept = None) -> None:
         self.store = store
         self._routes = routes
 
@@ -71,7 +78,7 @@ class Fronts:
         return next(known, self._routes[0])
 
 
-def all_fronts(store: ResponseStore | None = None) -> Fronts:
+def all_fronts(store: Kept = None) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
 
     def responses() -> Front:
@@ -89,7 +96,12 @@ def all_fronts(store: ResponseStore | None = None) -> Fronts:
             "anthropic-version",
             MessagesCatalogue(),
         ),
-        FrontRoute(responses, ("/v1/responses",), "/v1/responses/input_tokens"),
+        FrontRoute(
+            responses,
+            ("/v1/responses",),
+            "/v1/responses/input_tokens",
+            file=None if isinstance(store, MemoryStore) else store,
+        ),
         store=store,
     )
 

@@ -111,7 +111,7 @@ class LlamaServer:
 
     async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        question = _acceptable(question)
+        question = acceptable(question)
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -155,9 +155,7 @@ class LlamaServer:
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""
-        return await self._counter.count_prompt(
-            self._engine.body_of(_acceptable(question)), headers
-        )
+        return await self._counter.count_prompt(self._engine.body_of(acceptable(question)), headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
@@ -215,7 +213,7 @@ class LlamaServer:
         return Properties(n_ctx, slots)
 
 
-def _acceptable(question: Question) -> Question:
+def acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
     tools = tuple(map(simplified, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)
@@ -240,7 +238,7 @@ def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:
     """Say that the model's reply is lost; raises what the refusal means if it means another."""
     if (param := _blamed_field(refusal)) is not None:
         raise InvalidRequest(refusal.message, param) from refusal
-    if not _is_parse_failure(refusal):
+    if not is_parse_failure(refusal):
         raise refusal
     return ReplyUnreadable(refusal.message)
 
@@ -259,7 +257,7 @@ def _blamed_field(refusal: BackendRefused) -> str | None:
     return None
 
 
-def _is_parse_failure(refusal: BackendRefused) -> bool:
+def is_parse_failure(refusal: BackendRefused) -> bool:
     """Return whether the server's own parser could not read what the model wrote.
 
     There is no code for it, so the wording counts here. Build 11669 says

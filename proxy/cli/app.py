@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | tools | doctor | replay | check | version`.
+"""The command line: `temper serve | demo | models | tools | doctor | replay | check | ...`.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -20,17 +20,23 @@ from rich.console import Console
 from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.dialects.reading import read_object
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.settings import Settings, load_settings
+from proxy.settings import DEFAULT_SETTINGS, Settings, all_in_one, load_settings, load_with_origins
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
 CLIENTS = ("claude-code", "codex")
 
 _FAILED = 1
+_EPILOG = """\b
+New here? Try: temper demo
+Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
+(zsh_source for zsh; for fish: _TEMPER_COMPLETE=fish_source temper | source)"""
 
 _CONFIG = click.option(
     "--config",
@@ -67,8 +73,9 @@ def _keep_standard_streams() -> None:
 
 
 @click.group(
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="New here? Try: temper demo",
+    epilog=_EPILOG,
 )
 @click.version_option(_version(), message="temper %(version)s")
 def main() -> None:
@@ -76,7 +83,7 @@ def main() -> None:
     _keep_standard_streams()
 
 
-@main.command()
+@main.command(cls=ServeCommand)
 @click.option(
     "--backend-url",
     "backend_urls",
@@ -93,7 +100,7 @@ def main() -> None:
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
 @click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
-@click.option("--log-format", help="text or json.")
+@click.option("--log-format", help="auto, text or json.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -240,12 +247,56 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
-    """Check the configuration without starting anything."""
-    settings = _load(config, {}, as_json=as_json)
+    """Check the configuration, and look for the files it names."""
+    from proxy.api.response_keeping import examine_keeping
+    from proxy.cli import configuration
+
+    try:
+        loaded = load_with_origins(config)
+        if problems := [*configuration.problems_with_files(loaded)]:
+            raise all_in_one(problems)
+        examine_keeping(loaded.settings)
+    except TemperError as error:
+        listed = configuration.problems_document(error)
+        _fail(error, as_json=as_json, details={"problems": listed})
     if as_json:
-        commands.print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
+        commands.print_json(
+            {
+                "ok": True,
+                "file": None if loaded.file is None else str(loaded.file),
+                "problems": [],
+                "settings": json.parse(loaded.settings.model_dump_json()),
+            }
+        )
+        return
+    files = configuration.model_files(loaded.settings)
+    found = f" {files} model files were found." if files else ""
+    click.echo(f"The configuration is valid. {configuration.what_was_read(loaded)}{found}")
+
+
+@main.command(name="config")
+@click.option("--defaults", is_flag=True, help="Print every setting with its default, explained.")
+@click.option("--effective", is_flag=True, help="Print what counts, and why (the default).")
+@_CONFIG
+@_JSON
+def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json: bool) -> None:
+    """Print the settings; secrets are hidden."""
+    from proxy.cli import configuration
+
+    if defaults and effective:
+        raise click.UsageError("--defaults and --effective exclude each other.")
+    if defaults and not as_json:
+        click.echo(configuration.example_file(), nl=False)
+        return
+    try:
+        loaded = DEFAULT_SETTINGS if defaults else load_with_origins(config)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    listed = configuration.effective(loaded)
+    if as_json:
+        commands.print_json(configuration.effective_document(listed))
     else:
-        click.echo("The configuration is valid.")
+        click.echo(configuration.as_toml(listed))
 
 
 @main.command(name="version")
@@ -312,10 +363,10 @@ def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
         _fail(error, as_json=as_json)
 
 
-def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
+def _fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
     """End with one sentence on standard error, or with JSON on standard output."""
     if as_json:
-        commands.print_json({"ok": False, "error": str(error)})
+        commands.print_json({"ok": False, "error": str(error), **(details or {})})
     else:
         click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
     sys.exit(_FAILED)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
     from proxy.doctor.finding import Examined
-    from proxy.processes.llama_server import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +43,32 @@ def serve(
     hurry()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
+    from proxy.cli.terminal import Terminal
     from proxy.serving.discovery import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
+    is_ours = settings.model.source is not None
+    terminal = Terminal(
+        Console(stderr=True, highlight=False), logs_events=settings.logging.format != "text"
+    )
 
     def show_address(address: "Address") -> None:
         if as_json:
             print_json({"url": address.url, "backend": address.backend})
         else:
-            _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+            terminal.serve(address, awaits_model=is_ours)
         settle()
-        looking.add(asyncio.create_task(_look_at_backend(address)))
+        if not is_ours:
+            looking.add(asyncio.create_task(_look_at_backend(address)))
 
     async def work() -> bool:
         found = await find_backend(settings, places)
         if found is not None:
-            _say(f"Found a server at {found.url} ({found.kind.value}).")
+            terminal.say(f"Found a server at {found.url} ({found.kind.value}).")
         serve_all = run if settings.server.workers == 1 else run_workers
         named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
-        await serve_all(named, _show_stage, show_address, reload=again)
+        with terminal:
+            await serve_all(named, terminal.follow, show_address, reload=again)
         return True
 
     return work()
@@ -146,7 +152,7 @@ def examine_servers(
     from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:
-        examined_settings = with_backend(settings, await find_backend(settings, places))
+        examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
@@ -212,10 +218,6 @@ def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool)
             return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
 
     return work()
-
-
-def _show_stage(stage: "Stage") -> None:
-    _say(f"llama-server: {stage.value}")
 
 
 def _show_examples(console: Console, seen: "Seen", port: int) -> None:

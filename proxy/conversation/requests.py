@@ -6,12 +6,14 @@ from enum import Enum
 import msgspec
 from msgspec.structs import replace
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import Outlet
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
+_MOST_STOPS = 4  # OpenAI's bound, which others keep
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
@@ -109,7 +111,8 @@ class Question(msgspec.Struct, frozen=True):
     them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
-    not made for several calls in one reply. Content may go to the `outlet` as soon as it
+    not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
+    that the client has named. Content may go to the `outlet` as soon as it
     comes; whoever has to see all of a reply asks without one.
     """
 
@@ -122,4 +125,14 @@ class Question(msgspec.Struct, frozen=True):
     omits: frozenset[str] = frozenset()
     resets_cache: bool = False
     calls_singly: bool = False
+    stops: tuple[str, ...] = ()
     outlet: Outlet | None = None
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings of the client, and as many of `stops` as engines take beside them."""
+        written = json.parse(self.request.fields.get("stop", b"null"))
+        named = written if isinstance(written, list) else [written]
+        own = tuple(one for one in named if isinstance(one, str))
+        more = [stop for stop in self.stops if stop not in own]
+        return own + tuple(more[: max(0, _MOST_STOPS - len(own))])

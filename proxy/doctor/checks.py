@@ -16,7 +16,7 @@ from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.target import Target
 from proxy.doctor.tool_servers import tool_servers
 from proxy.errors import ProcessFailed, TemperError
-from proxy.processes.llama_server import StageListener
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settled
 from proxy.serving.model_set import settings_of

@@ -86,6 +86,21 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     return Rounds(made, idle)
 
 
+def failed_rounds(messages: Sequence[Message]) -> int:
+    """Count the last replies with tool calls since the user spoke of which every call failed."""
+    count = 0
+    results: list[bool] = []
+    for message in reversed(messages):
+        if message.role == "tool":
+            results.append(has_failed(without_reminders(message.text)))
+        elif message.calls and results and all(results):
+            count += 1
+            results.clear()
+        else:
+            break
+    return count
+
+
 def is_pending(result: str) -> bool:
     """Whether a result says that something is still going on, so that asking again is due."""
     return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None

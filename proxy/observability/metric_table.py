@@ -174,6 +174,13 @@ UP = Metric(
     "1 if the backend would answer now, else 0; asked when metrics are read",
 )
 
+UNSTORED = Metric(
+    "temper_unstored_responses_total",
+    "counter",
+    ("reason",),
+    "answers of /v1/responses that were given and not stored, by what was wrong with the file: "
+    "locked, full, damaged, unwritable, slow",
+)
 RESTARTS = Metric(
     "temper_backend_restarts",
     "gauge",
@@ -233,6 +240,7 @@ METRICS = (
     CACHE,
     UP,
     RESTARTS,
+    UNSTORED,
     TOOL_CALLS,
     TOOL_DURATION,
     TOOL_SERVER_UP,

@@ -107,6 +107,10 @@ class Metrics:
         """Note whether a tool server is ready now."""
         self._gauges[table.TOOL_SERVER_UP.name].labels(server).set(int(is_up))
 
+    def lose(self, reason: str) -> None:
+        """Count a response that could not be stored."""
+        self._count(table.UNSTORED, reason)
+
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
         registry = self._registry

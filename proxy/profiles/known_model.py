@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.guardrails.injection.react import ReActConvention
 from proxy.guardrails.traits import Replay, Traits
 from proxy.profiles.chat_templates import knows_thoughts, traits_for
 from proxy.profiles.profile import Profile
@@ -62,6 +63,8 @@ def introduce(
     traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         traits = replace(traits, convention=overrides.convention)
+    if traits.convention == ReActConvention.name:
+        traits = replace(traits, calls_in_parallel=False)
     if overrides.replay is not None:
         traits = replace(traits, replay=overrides.replay)
     return KnownModel(model, recognition, traits, evidence=evidence, overrides=overrides)

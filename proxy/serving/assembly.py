@@ -4,7 +4,7 @@ from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
-from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.offer import Mode, Part, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
 from proxy.profiles.files import load_profiles
@@ -12,7 +12,6 @@ from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
 from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.service_options import ServiceOptions
 from proxy.settings import Settings
-from proxy.settings.sections import Context as ContextSettings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
 
 
@@ -22,7 +21,7 @@ def service_options_of(settings: Settings) -> ServiceOptions:
     return ServiceOptions(
         profiles=profiles,
         overrides=overrides_of(settings.profile, profiles),
-        context=_context(settings.context, _budget(settings)),
+        context=_context(settings),
         max_waiting=settings.server.max_waiting,
         patterns=tuple(settings.aliases.items()),
         parallel=settings.backend.parallel_requests or None,
@@ -40,6 +39,8 @@ def policy_of(settings: Settings) -> Policy:
         most_repeats=guardrails.max_repeats,
         most_rounds=guardrails.max_tool_rounds,
         streams_calls=guardrails.stream_calls,
+        most_failures=guardrails.max_failed_rounds,
+        without=frozenset(map(Part, guardrails.without)),
     )
 
 
@@ -60,7 +61,9 @@ def _budget(settings: Settings) -> BudgetMode:
     return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
 
 
-def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
+def _context(everything: Settings) -> ContextPolicy:
+    settings = everything.context
+    is_left_out = Part.COMPACTION.value in everything.guardrails.without
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
@@ -69,9 +72,9 @@ def _context(settings: ContextSettings, budget: BudgetMode) -> ContextPolicy:
         low=settings.low,
     )
     return ContextPolicy(
-        FittingMode(settings.compaction),
+        FittingMode.OFF if is_left_out else FittingMode(settings.compaction),
         Strategy(settings.strategy),
         settings.window_tokens or None,
         rules,
-        budget,
+        _budget(everything),
     )

@@ -17,9 +17,9 @@ from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration
-from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
 from proxy.processes.process import ServerAddress
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.serving.managed_server import connection_to, kept_going, managed, settled
 from proxy.serving.model_set import open_models

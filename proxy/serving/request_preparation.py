@@ -94,8 +94,9 @@ class RequestPreparation:
         known = await service.look_up(request.model)
         thinking = request.thinking.or_else(known.overrides.thinking)
         request = structs.replace(request, thinking=thinking)
-        ordering = Ordering(self.services, self.workflows)
-        rules, skipped = await ordering.rules_for(request, service, known)
+        # where prose is asked for, as for a summary, no step can be due before it
+        workflows = {} if decoded.accepts_prose else self.workflows
+        rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
         plan = plan_request(request, structs.replace(policy, traits=known.traits, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))

@@ -1,7 +1,7 @@
 """The models that clients can ask for: which backend answers for a name, and what it needs."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,6 +11,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from proxy.backends.client import Backend, Health, Model, Passage
+from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -102,6 +103,12 @@ class Service:
             return await self.backend.health()
         has_failed = self.fleet.condition(self.name) is Condition.FAILED
         return Health.UNREACHABLE if has_failed else Health.READY
+
+    async def healths(self) -> dict[str, Health]:
+        """Tell how each server does that answers for this model, by its name."""
+        if isinstance(self.backend, Pool):
+            return await self.backend.healths()
+        return {self.name or self.backend.name: await self.health()}
 
     async def _known(self, model: str = "") -> JsonObject:
         known = await self.look_up(model)
@@ -199,5 +206,14 @@ class Services:
 
     async def health(self) -> Health:
         """Tell how the best of the backends feels; never raises."""
-        felt = await asyncio.gather(*(service.health() for service in self._services))
-        return next((state for state in Health if state in felt), Health.UNREACHABLE)
+        return best_of(await self.healths())
+
+    async def healths(self) -> dict[str, Health]:
+        """Tell how each of the backends feels, by its name; never raises."""
+        felt = await asyncio.gather(*(service.healths() for service in self._services))
+        return {name: state for each in felt for name, state in each.items()}
+
+
+def best_of(healths: Mapping[str, Health]) -> Health:
+    """Tell how the best of several feels."""
+    return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)

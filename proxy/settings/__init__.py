@@ -10,6 +10,7 @@ comes from.
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -42,6 +43,7 @@ from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradic
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
+TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
 
 
 class Settings(BaseSettings):
@@ -112,13 +114,36 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows", "aliases"),
-    tables=("models", "mcp"),
+    tables=TABLES,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, the file that was read for them, and the origin of each that was given.
+
+    Values that are `hidden` are no secrets by themselves, but may hold one.
+    """
+
+    settings: Settings
+    file: Path | None
+    origins: Mapping[str, str]
+    hidden: frozenset[str]
+
+
+DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
 def load_settings(
     file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
 ) -> Settings:
+    """Read and check every setting; see `load_with_origins`."""
+    return load_with_origins(file, flags).settings
+
+
+def load_with_origins(
+    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+) -> LoadedSettings:
     """Read and check every setting.
 
     `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
@@ -142,8 +167,10 @@ def load_settings(
         if wrong.isdisjoint(names)
     )
     if problems:
-        raise _all_in_one(problems)
-    return settings
+        raise all_in_one(problems)
+    origins = {name: one.origin for name, one in given.items()}
+    hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
+    return LoadedSettings(settings, path, origins, hidden)
 
 
 def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
@@ -174,9 +201,12 @@ def _depth(found: ErrorDetails) -> int:
 
 
 def _shown(name: str, given: Given) -> str:
+    return "" if _may_hold_secret(name, given) else f", not {given.value!r}"
+
+
+def _may_hold_secret(name: str, given: Given) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
-    may_hold_one = is_secret or given.is_confidential or "@" in str(given.value)
-    return "" if may_hold_one else f", not {given.value!r}"
+    return is_secret or given.is_confidential or "@" in str(given.value)
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
@@ -203,6 +233,22 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         settings.server.workers,
         has_key_file=settings.server.api_keys_file is not None,
     )
+    yield from _windows_that_cannot_be(settings)
+    if settings.responses.path is not None and settings.responses.store == "off":
+        yield (
+            ("responses.path", "responses.store"),
+            "cannot be combined with responses.store = 'off': remove one of the two",
+        )
+    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
+    if not has_key and not is_loopback(settings.server.host):
+        yield (
+            ("server.host", "server.api_key"),
+            f"{settings.server.host} can be reached from other machines, so a key is required: "
+            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
+        )
+
+
+def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -212,13 +258,6 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield (
             ("context.budget", "context.window_tokens"),
             "'manual' needs a number of tokens: set context.window_tokens",
-        )
-    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
-    if not has_key and not is_loopback(settings.server.host):
-        yield (
-            ("server.host", "server.api_key"),
-            f"{settings.server.host} can be reached from other machines, so a key is required: "
-            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
 
 
@@ -271,8 +310,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return InvalidConfiguration("configuration", f"{len(problems)} problems{lines}")
+    told = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", told, tuple(problems))

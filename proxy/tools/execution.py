@@ -70,7 +70,7 @@ class Execution:
         """Return an outcome for each of the calls, in their order."""
         tools = [self.find(call.name) for call in calls]
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
-        gate = asyncio.Semaphore(1 if is_ordered else self.parallel)  # which is fair
+        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.parallel))  # which is fair
         reasons: list[BaseException] = []
         tasks: list[asyncio.Task[Outcome]] = []
         try:
@@ -93,9 +93,7 @@ class Execution:
         """Run a call; what ends the run must not leave a task, as the loop would end with it."""
         try:
             async with gate:
-                started = time.monotonic()
-                outcome = await self._outcome(tool, call)
-                return replace(outcome, seconds=time.monotonic() - started)
+                return await self._outcome(tool, call)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -107,7 +105,9 @@ class Execution:
             return self._failed(call, f"there is no tool {call.name!r}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return self._failed(call, _REFUSED, Status.REFUSED)
-        return await self._caught(tool, call)
+        started = time.monotonic()
+        outcome = await self._caught(tool, call)
+        return replace(outcome, seconds=time.monotonic() - started)
 
     async def _caught(self, tool: FunctionTool, call: ToolCall) -> Outcome:
         """Call a tool; whatever it raises is a result."""

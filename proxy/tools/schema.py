@@ -8,14 +8,14 @@ import inspect
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticUndefined, to_json
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.arguments import BrokenArguments, InvalidArguments, check
@@ -84,10 +84,8 @@ class _Generator(GenerateJsonSchema):
         """Say nothing: such a default is left out, and that is all."""
 
     def encode_default(self, dft: object) -> JsonValue:
-        """Write a default; a set in the same order in every process."""
-        encoded: JsonValue = super().encode_default(dft)
-        if isinstance(dft, set | frozenset) and isinstance(encoded, list):
-            return sorted(encoded, key=json.dump)
+        """Write a default; sets in the same order in every process."""
+        encoded: JsonValue = super().encode_default(_ordered(dft))
         return encoded
 
 
@@ -180,6 +178,19 @@ def _schema(model: type[BaseModel]) -> JsonObject:
         written = {**typing.cast("JsonObject", root), "$defs": definitions}
     schema = typing.cast("JsonObject", _untitled(written))
     return {"type": "object", "additionalProperties": False, **schema}
+
+
+def _ordered(value: object) -> object:
+    """Make lists of sets, wherever they stand in containers."""
+    match value:
+        case set() | frozenset():
+            return sorted(map(_ordered, value), key=partial(to_json, fallback=repr))
+        case list() | tuple():
+            return [_ordered(one) for one in value]
+        case dict():
+            return {key: _ordered(one) for key, one in value.items()}
+        case _:
+            return value
 
 
 def _untitled(schema: JsonValue) -> JsonValue:

@@ -46,6 +46,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
         context = context_parameter(function, context_type)
         own = [*inspect.signature(function).parameters.values()][context is not None :]
         found = [replace(one, words=words.get(one.name, "")) for one in _read(function, own)]
+        _check(found, context_type)
         schema, reader = described(found)
     except (PydanticUserError, NameError, TypeError) as error:
         problem = str(error).partition("\n")[0]
@@ -56,11 +57,9 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
     """Name the parameter that the context goes to: the first, or none."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None:
+    if first is None or not _is_context(_resolved(function, first), context_type):
         return None
-    hint = _resolved(function, first)
-    is_context = hint is context_type or typing.get_origin(hint) is context_type
-    return first.name if is_context else None
+    return first.name
 
 
 def description_of(function: Function) -> str:
@@ -81,6 +80,19 @@ def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterat
         if one.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise TypeError(f"{one.name} can only be given by its position")
         yield Parameter(one.name, _resolved(function, one), one.default, "")
+
+
+def _check(parameters: Sequence[Parameter], context_type: type[object]) -> None:
+    """Refuse what no model could give."""
+    for one in parameters:
+        if _is_context(one.hint, context_type):
+            raise TypeError(f"{one.name}, the context, has to come first")
+    if parameters and parameters[0].name == "self":
+        raise TypeError("self is missing: make a tool of the method of an object")
+
+
+def _is_context(hint: object, context_type: type[object]) -> bool:
+    return hint is context_type or typing.get_origin(hint) is context_type
 
 
 def _resolved(function: Function, parameter: inspect.Parameter) -> object:

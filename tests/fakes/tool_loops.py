@@ -98,7 +98,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Served:
-    """Temper with its default settings before a backend; `generations` counts what it asked for.
+    """A server before a model, mostly Temper; `generations` counts what the model was asked for.
 
     With `leaks` the calls of the model come as text.
     """
@@ -116,13 +116,22 @@ class Served:
 @contextmanager
 def before_mock() -> Iterator[Served]:
     """Run Temper before a backend of our own."""
+    with (
+        right_backend() as backend,
+        running_temper("--backend-url", backend.url, environment={}) as url,
+    ):
+        yield replace(backend, url=f"{url}/v1")
+
+
+@contextmanager
+def right_backend() -> Iterator[Served]:
+    """Run a backend of our own, whose model does everything right."""
     backend = _RightBackend()
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(backend.app)) as server,
-        running_temper("--backend-url", server.url, environment={}) as url,
     ):
-        yield Served(f"{url}/v1", lambda: backend.generations)
+        yield Served(server.url, lambda: backend.generations)
 
 
 @contextmanager

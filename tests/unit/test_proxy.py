@@ -16,6 +16,8 @@ PUBLIC = {
     *("tool", "Toolset", "FunctionTool", "ToolContext", "Executor", "ToolFailed", "ToolRetry"),
     *("TemperError", "InvalidConfiguration", "InvalidRequest", "ContextOverflow"),
     *("BackendFailed", "RunStopped", "RoundsExhausted", "ToolsFailed", "StepsSkipped"),
+    *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
+    *("LocalServer", "local_server", "ToolCall"),
     *("NoValidReply", "RunCancelled"),
 }
 

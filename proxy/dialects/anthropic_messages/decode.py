@@ -13,7 +13,6 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.anthropic_messages.blocks import Findings
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
 from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
@@ -23,7 +22,7 @@ from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.raw_json import Node, nodes_in
 from proxy.dialects.reading import read_object
 from proxy.errors import InvalidRequest
-from proxy.facts import Fact
+from proxy.facts import Fact, Omitted
 
 # An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
 _SHORT = 1_024
@@ -55,11 +54,11 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
     _refuse(value)
     if checked.max_tokens is None and not is_count:
         raise InvalidRequest("Field required", "max_tokens")
-    findings = Findings(ToolSet(nodes["tools"].elements() if "tools" in nodes else ()))
-    if findings.tools.has_search:
-        findings.omit("tool_search")
-    messages = read_history(nodes.get("system"), nodes["messages"].elements(), findings)
-    tools = findings.tools.offered
+    offered = ToolSet(nodes["tools"].elements() if "tools" in nodes else ())
+    messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
+    if offered.has_search:
+        facts = (Omitted("tool_search"), *facts)
+    tools = offered.offered
     choice = choice_in(checked, tools)
     is_parallel = not (checked.tool_choice and checked.tool_choice.disable_parallel_tool_use)
     limit = checked.max_tokens
@@ -81,7 +80,7 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
     )
     return DecodedMessages(
         replace(request, fields=_fields(request, checked, nodes)),
-        findings.facts,
+        facts,
         shows_nothing=limit == 0,
         asks_for_edits=checked.context_management is not None,
     )

@@ -64,13 +64,7 @@ def body_fields(question: Question, terms: Terms) -> JsonObject:
     for name, raw in question.request.fields.items():
         if name not in question.omits and raw.strip() != _NOTHING:
             _write_field(body, name, json.parse(raw), terms)
-    _write_thinking(body, question.request.thinking, terms)
-    if question.request.max_tokens is not None:
-        body.set("num_predict", question.request.max_tokens, "max_tokens")
-    if question.schema is not None:
-        # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
-        # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
-        body.members["format"] = question.schema
+    _write_wishes(body, question, terms)
     if terms.keep_alive is not None:
         body.members.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:
@@ -78,6 +72,19 @@ def body_fields(question: Question, terms: Terms) -> JsonObject:
     if body.options:
         body.members["options"] = body.options
     return body.members
+
+
+def _write_wishes(body: _Body, question: Question, terms: Terms) -> None:
+    """Write what no field of the client's says, or not in the end."""
+    _write_thinking(body, question.request.thinking, terms)
+    if question.stops:
+        body.options["stop"] = [*question.stop_strings]
+    if question.request.max_tokens is not None:
+        body.set("num_predict", question.request.max_tokens, "max_tokens")
+    if question.schema is not None:
+        # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
+        # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
+        body.members["format"] = question.schema
 
 
 def _write_field(body: _Body, name: str, value: JsonValue, terms: Terms) -> None:

@@ -55,7 +55,7 @@ FIELDS: Mapping[str, Row] = MappingProxyType(
             _ENFORCE, "`reasoning.encrypted_content` and `message.output_text.logprobs`"
         ),
         "top_logprobs": Row(_CARRY, "with `logprobs`"),
-        "store": Row(_ENFORCE, "true unless it is false; in memory"),
+        "store": Row(_ENFORCE, "true unless it is false"),
         "previous_response_id": Row(_ENFORCE, "from the store"),
         "truncation": Row(
             _ENFORCE, '"disabled" switches the shortening of histories off, "auto" on'

@@ -66,3 +66,22 @@ def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -
     assert UNSAID.or_else(None) is UNSAID
     assert Thinking(effort="high").or_else(is_on=False) == Thinking(False, "high")
     assert Thinking(is_on=True).or_else(is_on=False) == Thinking(is_on=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "stops", "together"),
+    [
+        (None, (), ()),
+        (b'"a"', ("x",), ("a", "x")),
+        (b'["a","x"]', ("x",), ("a", "x")),
+        (b'["a","b","c"]', ("x", "y"), ("a", "b", "c", "x")),
+        (b'["a","b","c","d","e"]', ("x",), ("a", "b", "c", "d", "e")),
+        (b"null", ("x",), ("x",)),
+    ],
+)
+def test_stops_of_our_own_stand_behind_the_clients_as_far_as_there_is_room(
+    written: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
+) -> None:
+    request = Request("m", (), {} if written is None else {"stop": written})
+    question = Question(request, (), (), ToolUse.AUTO, stops=stops)
+    assert question.stop_strings == together

@@ -6,6 +6,7 @@ from proxy.guardrails.transcript import (
     CompletedCall,
     Rounds,
     completed_calls,
+    failed_rounds,
     is_pending,
     object_of,
     rounds_since_user,
@@ -60,6 +61,18 @@ def test_rounds_are_counted_since_the_user_spoke() -> None:
     assert rounds_since_user(messages) == Rounds(1)
     assert rounds_since_user([*messages, user_message("b")]) == Rounds()
     assert rounds_since_user([*messages, *round_of("y"), *round_of("z")]) == Rounds(3)
+
+
+def test_rounds_that_failed_are_counted_from_the_end() -> None:
+    bad, good = round_of("Error: gone"), round_of("fine")
+    both = [called("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
+    assert failed_rounds([*good, *bad, *bad]) == 2
+    assert failed_rounds([*bad, *good]) == 0
+    assert failed_rounds([*bad, *both]) == 0
+    assert failed_rounds([*bad, *both[:1], *bad]) == 1
+    assert failed_rounds([*bad, user_message("Go on"), *bad]) == 1
+    assert failed_rounds([*bad, assistant_message("Hm.")]) == 0
+    assert failed_rounds([]) == 0
 
 
 def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:

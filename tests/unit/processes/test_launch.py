@@ -57,8 +57,7 @@ def test_a_plan_says_everything_that_must_not_be_left_to_the_server(
     [
         (
             replace(PLAN, slots=2),
-            "m on s, 2 x 4096 tokens, as many layers as fit on the GPU, flash attention auto, "
-            "KV cache f16/f16, a free port",
+            "m on s, 2 x 4096 tokens, flash attention auto, KV cache f16/f16, a free port",
         ),
         (
             LaunchPlan(embedded_program(), "o/n", 1, gpu_layers=9, port=9000, extra=("-t", "4")),

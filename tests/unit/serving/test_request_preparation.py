@@ -8,6 +8,7 @@ from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
+from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted
@@ -146,3 +147,17 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
     assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
     assert taken.mode is mode
     assert taken.plan.facts == (Omitted("web_search"),)
+
+
+@pytest.mark.parametrize("is_summary", [False, True])
+def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
+    rules = Workflow(("look",))
+    tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
+    sender = Sender()
+    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), sender)
+    decoded = replace(decoded, accepts_prose=is_summary)
+    services = ServiceOptions().alone(ScriptedBackend())
+    preparing = RequestPreparation(services, Policy(), {"m": rules})
+    taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))
+    assert taken.plan.offer is not None
+    assert taken.plan.offer.missing_steps == (() if is_summary else ("look",))

@@ -15,7 +15,7 @@ from proxy.settings.tool_servers import ToolServer
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+REFERENCE = (REPOSITORY / "docs/reference/settings.md").read_text(encoding="utf-8")
 
 NAMES = [
     f"{section}.{name}"
@@ -384,14 +384,14 @@ def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
 
 
 @pytest.mark.parametrize("setting", NAMES)
-def test_every_setting_is_explained_in_the_example_and_in_the_readme(setting: str) -> None:
+def test_every_setting_is_explained_in_the_example_and_in_the_reference(setting: str) -> None:
     section, _, name = setting.partition(".")
     values: BaseModel = getattr(Settings(), section)
     description = type(values).model_fields[name].description
     default = toml(getattr(values, name))
     assert description
     assert f"# {description}\n#{name} = {default}\n" in EXAMPLE
-    assert f"| `{setting}` | `{default}` | {description} |\n" in README
+    assert f"| `{setting}` | `{default}` | {description} |\n" in REFERENCE
 
 
 OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
@@ -401,14 +401,14 @@ OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
 def test_every_setting_of_a_model_is_explained_as_well(name: str) -> None:
     description, default = ServedModel.model_fields[name].description, getattr(ServedModel(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
-    assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in README
+    assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
-    assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", README, flags=re.MULTILINE) == NAMES
-    listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", README, flags=re.MULTILINE)
+def test_the_reference_lists_no_setting_that_does_not_exist() -> None:
+    assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", REFERENCE, flags=re.MULTILINE) == NAMES
+    listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
     assert listed == OF_A_MODEL
-    listed = re.findall(r"^\| `mcp\.NAME\.([a-z_]+)` \|", README, flags=re.MULTILINE)
+    listed = re.findall(r"^\| `mcp\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
     assert listed == list(ToolServer.model_fields)
 
 
@@ -416,7 +416,7 @@ def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
 def test_every_setting_of_a_tool_server_is_explained_as_well(name: str) -> None:
     description, default = ToolServer.model_fields[name].description, getattr(ToolServer(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
-    assert f"| `mcp.NAME.{name}` | `{toml(default)}` | {description} |\n" in README
+    assert f"| `mcp.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
 def test_a_tool_server_may_hold_secrets_from_the_environment(

@@ -115,14 +115,11 @@ def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
     def of_text(it: "Context[str]", city: str) -> None:
         """Take a context of text."""
 
-    def later(city: str, it: int) -> None:
-        """Take none."""
-
     for function in (bare, of_text):
         signature = signature_of(function, Context)
         assert signature.context == "it"
         assert [*members(signature.parameters)] == ["city"]
-    assert signature_of(later, Context).context is None
+    assert signature_of(google, Context).context is None
 
 
 def test_a_function_that_takes_nothing_has_a_schema_of_an_empty_object() -> None:
@@ -151,31 +148,6 @@ def test_the_hint_of_the_result_need_not_be_known() -> None:
     assert [*members(signature_of(f, Context).parameters)] == ["city"]
 
 
-def endless(*cities: str) -> None: ...
-def free(**cities: str) -> None: ...
-def positional(city: str, /) -> None: ...
-def unresolvable(price: "Decimal") -> None: ...
-def no_schema(price: Callable[[int], int]) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("function", "problem"),
-    [
-        (endless, r"endless\(\) cannot be a tool: \*cities: str takes any number of values"),
-        (free, r"free\(\) cannot be a tool: \*\*cities: str takes any number"),
-        (positional, r"positional\(\) cannot be a tool: city can only be given by its position"),
-        (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
-        (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
-    ],
-)
-def test_a_signature_that_no_object_fits_is_refused_by_its_name(
-    function: Function,
-    problem: str,
-) -> None:
-    with pytest.raises(TypeError, match=problem):
-        signature_of(function, Context)
-
-
 class Weather:
     """Tells the weather."""
 
@@ -186,6 +158,34 @@ class Weather:
     def of(self, city: str) -> str:
         """Tell it of a city."""
         return city
+
+
+def endless(*cities: str) -> None: ...
+def free(**cities: str) -> None: ...
+def positional(city: str, /) -> None: ...
+def unresolvable(price: "Decimal") -> None: ...
+def late_context(city: str, it: Context[str]) -> None: ...
+def no_schema(price: Callable[[int], int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (endless, r"endless\(\) cannot be a tool: \*cities: str takes any number of values"),
+        (free, r"free\(\) cannot be a tool: \*\*cities: str takes any number"),
+        (positional, r"positional\(\) cannot be a tool: city can only be given by its position"),
+        (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
+        (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
+        (Weather.of, r"of\(\) cannot be a tool: self is missing: make a tool of the method of"),
+        (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
+    ],
+)
+def test_a_signature_that_no_object_fits_is_refused_by_its_name(
+    function: Function,
+    problem: str,
+) -> None:
+    with pytest.raises(TypeError, match=problem):
+        signature_of(function, Context)
 
 
 def test_methods_objects_and_partial_functions_can_be_tools() -> None:

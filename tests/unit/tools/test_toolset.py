@@ -1,4 +1,7 @@
 import asyncio
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -123,3 +126,14 @@ def test_bound_tools_are_an_executor_of_a_run() -> None:
     assert executor.specs() == tools.specs()
     assert done.text == "deps, round 2"
     assert refused.status is Status.REFUSED
+
+
+def test_the_proxy_does_without_tools_of_a_program() -> None:
+    script = "import sys, proxy.cli.app, proxy.api.app; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, check=True, env=environment, text=True
+    ).stdout.split()
+
+    assert "proxy.api.app" in loaded
+    assert not {"proxy.tools", "docstring_parser"} & {*loaded}

@@ -72,6 +72,8 @@ def body_fields(question: Question) -> JsonObject:
         if name not in question.omits and raw.strip() != _NOTHING:
             _write_field(body, name, json.parse(raw), question)
     _write_thinking(body, question.request.thinking)
+    if question.stops:
+        body.members["stop_sequences"] = [*question.stop_strings]
     if is_forced(choice) and body.members.get("thinking") != _DISABLED:
         # the API refuses thoughts before a call that it is told to force
         body.members.pop("thinking", None)

@@ -209,3 +209,8 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
     assert fields - elsewhere == set(values)
     for name, value in values.items():
         assert written(**{name: value}) != {}
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    asked = replace(question(stop="a"), stops=("x",))
+    assert body_fields(asked, TERMS) == {"options": {"stop": ["a", "x"]}}

@@ -191,3 +191,8 @@ def test_a_forced_call_has_no_thoughts_before_it() -> None:
 )
 def test_an_answer_always_has_a_limit(terms: Terms, wanted: int | None, limit: int) -> None:
     assert terms.limit(wanted) == limit
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    asked = replace(question(stop="a"), stops=("x",))
+    assert body_fields(asked) == {"stop_sequences": ["a", "x"]}

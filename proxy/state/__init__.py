@@ -1,0 +1,8 @@
+"""What outlives this process, or is shared by several: each module is one place to keep it.
+
+Optional: without it everything is kept in memory, where the rooms below define what is kept and how
+long. A place that fails never fails an answer.
+
+- `responses_file`: responses to go on from, in a SQLite file; `responses_table` is what is in it
+- `opening_files`: opens such a file, and says in one sentence why one cannot be used
+"""
