@@ -143,7 +143,7 @@ def _endpoints(
         return Idempotency(answering, serving.body, front.is_complete)
 
     def count(route: FrontRoute) -> ASGIApp:
-        return TokenCount(route.front, reader_for(route), preparation)
+        return TokenCount(route.front, reader_for(route), preparation, tools)
 
     for route in fronts:
         endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))

@@ -285,3 +285,16 @@ async def test_metrics_tell_which_servers_are_ready() -> None:
         seen = Exposition.read((await front.client.get("/metrics")).text)
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="late") == 0
+
+
+async def test_tokens_are_counted_with_the_tools_that_would_be_offered() -> None:
+    async with with_tools() as front:
+        counted = await front.client.post(
+            "/v1/chat/completions/input_tokens", content=json.dump(asking())
+        )
+        refused = await front.client.post(
+            "/v1/chat/completions/input_tokens",
+            content=json.dump(request(tools=[{**ASKS, "server_label": "gone"}])),
+        )
+    assert counted.status_code == 200, counted.text
+    assert refused.status_code == 400

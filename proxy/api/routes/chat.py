@@ -3,6 +3,7 @@
 `Chat._answer` is that way from top to bottom; `TokenCount` goes the first half of it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -93,7 +94,8 @@ class Chat:
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit, answer: the whole way of a request."""
         http, sender = context.http, sender_of(context.http)
-        decoded = await self.reader.read(http, partial(self._decode, sender=sender))
+        decode = _asking(self.front.decode, sender, self.tools)
+        decoded = await self.reader.read(http, decode)
         parsed = self.preparation.address(decoded)
         self._note(parsed, context)
         if self.tools is not None:
@@ -169,13 +171,6 @@ class Chat:
         )
         return tool_exchange(first, self.tools, context.owned, turns)
 
-    def _decode(self, body: bytes, sender: Sender) -> Decoded:
-        """Read a request, and before that what it asks of the operator's tools."""
-        if self.tools is None:
-            return self.front.decode(body, sender)
-        asked = take_wanted(body, self.tools.hosted)
-        return replace(self.front.decode(asked.body, sender), wanted=asked.wanted)
-
     async def _refuse(self, error: TemperError, context: RequestContext) -> None:
         problem = describe(error)
         context.live.status = problem.status
@@ -201,6 +196,8 @@ class Chat:
         prepared = context.prepared
         if recording is None or recorder is None or prepared is None or not recorder.is_whole:
             return
+        if context.owned:  # `temper replay` judges single turns, and these were several
+            return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
         recording.write(recorded, *secrets_sent(context.http))
 
@@ -212,14 +209,18 @@ class TokenCount:
     front: Front
     reader: RequestReader
     preparation: RequestPreparation
+    tools: "ToolHosting | None" = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         http = HttpRequest(scope, receive)
         sender = sender_of(http)
         try:
-            decode = partial(self.front.decode_count, sender=sender)
+            decode = _asking(self.front.decode_count, sender, self.tools)
             parsed = self.preparation.address(await self.reader.read(http, decode))
+            if self.tools is not None:
+                owned = self.tools.tools_for(parsed.decoded, sender.owner)
+                parsed = parsed.offering(tuple(one.tool for one in owned))
             upstream = self.reader.upstream_headers(http)
             prepared = await self.preparation.prepare(parsed, sender, upstream)
             tokens = await self.preparation.count(prepared)
@@ -230,3 +231,17 @@ class TokenCount:
             return
         body = self.front.counted(tokens)
         await Response(body, 200, media_type="application/json")(scope, receive, send)
+
+
+def _asking(
+    decode: Callable[[bytes, Sender], Decoded], sender: Sender, tools: "ToolHosting | None"
+) -> Callable[[bytes], Decoded]:
+    """Return what reads a request, and before that what it asks of the operator's tools."""
+
+    def read(body: bytes) -> Decoded:
+        if tools is None:
+            return decode(body, sender)
+        asked = take_wanted(body, tools.hosted)
+        return replace(decode(asked.body, sender), wanted=asked.wanted)
+
+    return read
