@@ -12,6 +12,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
+    ReplyFinished,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -19,6 +20,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.front import Sender
+from proxy.dialects.openai_chat.tool_rounds import told
 from proxy.engine import converse
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan, WindowFilled, outcome
@@ -192,10 +194,20 @@ class ToolExchange(Exchange):
         running = carry_out(self._run, self, self._tools)
         async with aclosing(running) as batches:
             async for batch in batches:
-                told, self._told = self._told, []
-                shown = [*told, *batch]
+                narrated, self._told = self._told, []
+                shown = [*narrated, *self._with_rounds(batch)]
                 self._notice(shown)
                 yield shown
+
+    def _with_rounds(self, batch: Sequence[ReplyEvent]) -> Sequence[ReplyEvent]:
+        """Tell of the rounds before the end, where the client wants to send them back."""
+        is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
+        if not (is_end and self._run.rounds and self._source.parsed.request.wants_rounds):
+            return batch
+        added = self._run.added
+        last = added[-1]
+        is_answer = last.role == "assistant" and not last.calls
+        return [*batch[:-1], told(added[:-1] if is_answer else added), batch[-1]]
 
     def _cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
         """Return the end of an answer that flowed until its time was over, without any call."""

@@ -298,3 +298,31 @@ async def test_tokens_are_counted_with_the_tools_that_would_be_offered() -> None
         )
     assert counted.status_code == 200, counted.text
     assert refused.status_code == 400
+
+
+async def test_rounds_are_told_and_sent_back_as_the_same_prompt(*, stream: bool) -> None:
+    wants: JsonObject = {"tool_rounds": True}
+    async with with_tools(FIND, SAYS, says("You are welcome.")) as front:
+        answer = await front.ask(asking(temper=wants), stream=stream)
+        rounds = rounds_in(answer.body)
+        history: list[JsonValue] = [
+            *QUESTION,
+            {"role": "assistant", "content": answer.text, "tool_rounds": rounds},
+            {"role": "user", "content": "Thanks"},
+        ]
+        again = await front.ask(request(messages=history, tools=[ASKS], temper=wants))
+    assert again.text == "You are welcome."
+    before, after = front.backend.questions[1].messages, front.backend.questions[2].messages
+    assert after[: len(before)] == before
+    assert b"tool_rounds" not in front.backend.questions[2].body
+    assert b"tool_rounds" not in again.body
+
+
+def rounds_in(body: bytes) -> JsonValue:
+    """Return the rounds in an answer, whole or streamed."""
+    for line in body.splitlines():
+        if b'"tool_rounds"' in line:
+            choice = json.parse(line.removeprefix(b"data: "))["choices"][0]  # type: ignore[index, call-overload]
+            said = choice.get("message") or choice["delta"]  # type: ignore[union-attr, index, call-overload]
+            return said["tool_rounds"]  # type: ignore[index, call-overload]
+    raise AssertionError(body)
