@@ -3,6 +3,8 @@
 The sibling of `engine`. It knows neither HTTP nor Python functions nor tool servers.
 """
 
+import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypeAlias
@@ -16,6 +18,8 @@ from proxy.rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.rounds.executor import Executor
 from proxy.rounds.run import Run
 from proxy.rounds.steps import Ask, Execute
+
+logger = logging.getLogger(__name__)
 
 Notice: TypeAlias = Callable[[RoundEvent], Awaitable[None]]
 
@@ -94,8 +98,11 @@ async def _executed(
     number = step.context.round
     for call in step.calls:
         await notice(ToolStarted(call, number))
+    begun = time.monotonic()
     outcomes = await executor.execute(step.calls, step.context)
     shown = run.executed(outcomes)
+    ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
+    logger.info("round %d of tools took %.1f s: %s", number, time.monotonic() - begun, ran)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
     return shown

@@ -39,7 +39,10 @@ LONGEST_FILE = {"proxy": 400, "tests": 500}
 LONGEST_FUNCTION = 45
 
 # Modules that only put other parts together, with the place where they are tested instead.
-TESTED_ELSEWHERE: dict[str, str] = {"proxy/cli/commands.py": "tests/unit/cli/test_app.py"}
+TESTED_ELSEWHERE: dict[str, str] = {
+    "proxy/evals/temper_server.py": "tests/integration/test_evals.py",
+    "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
+}
 
 # Libraries that are used without being imported, and by what.
 USED_UNSEEN = {

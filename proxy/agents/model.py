@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
+from proxy.agents.tracing import Tracing, open_tracing
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -35,6 +36,7 @@ class OpenModel:
 
     settings: Settings
     preparation: RequestPreparation
+    tracing: Tracing
     budget: RetryBudget = field(default_factory=RetryBudget)
 
     @asynccontextmanager
@@ -100,13 +102,16 @@ class Model:
             raise RuntimeError("the model is open already")
         settings = load_settings(self._config, self._given)
         serving = service_options_of(settings)
+        tracing = open_tracing(settings.tracing.url, self._stack.enter_context(ExitStack()))
         services = await self._stack.enter_async_context(
             open_services(settings, serving, lambda _stage: None)
         )
+        for service in services:
+            self._stack.push_async_callback(service.models.close)
         # calls are run here, so nobody but the guardrails looks at them before
         policy = structs.replace(policy_of(settings), mode=Mode.ON, is_strict=True)
         preparation = RequestPreparation(services, policy, workflows_of(settings))
-        self._opened = OpenModel(settings, preparation)
+        self._opened = OpenModel(settings, preparation, tracing)
         return self
 
     async def __aexit__(

@@ -22,6 +22,7 @@ from proxy.agents.results import (
     Thought,
     usage_of,
 )
+from proxy.agents.tracing import NoTracing, Spans
 from proxy.agents.turns import ModelTurns
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -31,7 +32,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.errors import GuardrailsExhausted
 from proxy.inference.budget import Ticket
-from proxy.rounds.events import Added, RoundEvent
+from proxy.rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.rounds.run import Run
 from proxy.rounds.terms import Stop, Terms
 from proxy.rounds.transcript import Append, Conversation, object_of
@@ -86,6 +87,7 @@ class Running(Generic[Output]):
         self._append: Append | None = None
         self._committed: list[Message] = []
         self._retries: list[str] = []
+        self._spans: Spans = NoTracing()
         self._is_cancelled = False
         self._doing: asyncio.Task[object] | None = None
 
@@ -120,15 +122,30 @@ class Running(Generic[Output]):
         return self._doing.uncancel() > 0
 
     async def _carry(self) -> None:
+        """Have the model and the tools work until the run is over."""
         task, opened = self._task, self._task.model.opened
         with opened.budget.request() as ticket:
             async with opened.leased(task.request()) as parsed:
-                turns = self._turns = self._made_turns(parsed, ticket)
-                run = self._run = await self._made_run(turns, parsed.request)
-                carrying = carry_out(run, turns, task.tools, self._notice)
-                async with aclosing(carrying) as batches:
-                    async for batch in batches:
-                        await self._show(batch)
+                named = parsed.request.model or parsed.service.title
+                with opened.tracing.run(task.name, named) as self._spans:
+                    turns = self._turns = self._made_turns(parsed, ticket)
+                    run = self._run = await self._made_run(turns, parsed.request)
+                    try:
+                        await self._carry_out(run, turns)
+                    finally:
+                        self._trace(run)
+
+    async def _carry_out(self, run: Run, turns: ModelTurns) -> None:
+        carrying = carry_out(run, turns, self._task.tools, self._notice)
+        async with aclosing(carrying) as batches:
+            async for batch in batches:
+                await self._show(batch)
+
+    def _trace(self, run: Run) -> None:
+        """Tell the spans how the run ended."""
+        usage, stop = usage_of(run.usages), run.stop
+        tokens = usage.prompt_tokens, usage.completion_tokens
+        self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)
 
     def _made_turns(self, parsed: ParsedRequest, ticket: Ticket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
@@ -139,6 +156,7 @@ class Running(Generic[Output]):
             key=f"{task.name} {secrets.token_hex(8)}",
             deadline=opened.settings.backend.deadline_seconds,
             on_retry=self._retries.append,
+            spans=self._spans,
             aliases=task.aliases,
         )
 
@@ -159,11 +177,16 @@ class Running(Generic[Output]):
         return Run(request, terms)
 
     async def _notice(self, event: RoundEvent) -> None:
-        if isinstance(event, Added):
-            for message in self._commit(event.message):
-                await self._task.emit(Added(message))
-        else:
-            await self._task.emit(event)
+        match event:
+            case Added(message):
+                for fresh in self._commit(message):
+                    await self._task.emit(Added(fresh))
+                return
+            case ToolStarted(call, number):
+                self._spans.tool_started(call, number)
+            case ToolFinished(outcome):
+                self._spans.tool_finished(outcome)
+        await self._task.emit(event)
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
         """Show what the model says; what ends a run in its place is in the result."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from proxy.agents.tracing import Spans
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.requests import Request
@@ -28,7 +29,8 @@ class ModelTurns:
     """The turns of one run: `parsed` is its first request, `key` its place in the waiting line.
 
     `aliases` are further names of its tools. With `demands_calls` prose is no answer. A turn may
-    take `deadline` seconds. Whenever a model is asked again, `on_retry` is told the defect.
+    take `deadline` seconds. Whenever a model is asked again, `on_retry` is told the defect; all
+    attempts are told to `spans`.
     """
 
     preparation: RequestPreparation
@@ -37,6 +39,7 @@ class ModelTurns:
     key: str
     deadline: float
     on_retry: Callable[[str], None]
+    spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
     demands_calls: bool = False
     _turns: list[Turn] = field(default_factory=list)
@@ -92,7 +95,7 @@ class ModelTurns:
         assert self._prepared is not None  # noqa: S101 - it has begun
         service, known = self._prepared.service, self._prepared.known
         backend = service.fitting.learning(known.model, known.window)
-        attempts = _Attempts(turn, self.on_retry)
+        attempts = _Attempts(turn, len(self._turns), self.on_retry, self.spans)
         async with service.admission.slot(self.key):
             asking = converse(turn, backend, self._prepared.headers, attempts.begin)
             async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
@@ -103,18 +106,22 @@ class ModelTurns:
 
 @dataclass(slots=True)
 class _Attempts:
-    """Tells of every attempt at a turn but the first."""
+    """Tells of the attempts at a turn, the one of that `number`."""
 
     turn: Turn
+    number: int
     on_retry: Callable[[str], None]
+    spans: Spans
 
     @contextmanager
     def begin(self, headers: Headers) -> Iterator[Headers]:
         """Note that an attempt begins."""
         defects = [fact.defect for fact in self.turn.facts if isinstance(fact, RejectedReply)]
-        if defects:
-            self.on_retry(defects[-1])
-        yield headers
+        defect = defects[-1] if defects else None
+        if defect is not None:
+            self.on_retry(defect)
+        with self.spans.attempt(headers, self.number, defect) as sent:
+            yield sent
 
 
 async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:

@@ -23,6 +23,7 @@ from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
 from proxy.api.response_keeping import REFERENCES, WaitForWriting
 from proxy.api.routes.chat import Chat, TokenCount
+from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
@@ -95,6 +96,7 @@ def create_app(
     app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
+    app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter, tools))
     describe_posts(app, fronts, PASSED_ON)

@@ -33,6 +33,7 @@ def serving_of(settings: Settings) -> ServerOptions:
         max_waiting=services.max_waiting,
         patterns=services.patterns,
         parallel=services.parallel,
+        tried=services.tried,
         workers=server.workers,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,

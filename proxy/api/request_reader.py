@@ -97,7 +97,9 @@ def begin_live_request(
 ) -> LiveRequest:
     """Follow a request from now on; where there are traces it goes on with its client's."""
     trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
-    return LiveRequest(request_id(http), trace, path=http.scope["path"], dialect=dialect)
+    live = LiveRequest(request_id(http), trace, path=http.scope["path"], dialect=dialect)
+    live.client = http.scope["state"].get("owner") or None
+    return live
 
 
 def request_id(http: HttpRequest) -> str:

@@ -202,6 +202,7 @@ class LlamaServer:
             slots if isinstance(slots, int) and slots > 0 else None,
             _window(found),
             senses=_senses(found),
+            is_blind=_is_blind(found),
         )
 
     async def properties(self) -> Properties:
@@ -232,6 +233,11 @@ def _senses(properties: JsonObject) -> tuple[str, ...]:
     return (
         tuple(sense for sense, has in told.items() if has is True) if isinstance(told, dict) else ()
     )
+
+
+def _is_blind(properties: JsonObject) -> bool:
+    told = properties.get("modalities")
+    return isinstance(told, dict) and told.get("vision") is False
 
 
 def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:

@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | tools | doctor | replay | check | ...`.
+"""The command line: `temper serve`, `demo`, `models`, `tools`, `doctor`, `check` and others.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -6,33 +6,28 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 # What a command needs is imported when it runs: the web framework takes most of a second, and
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
-import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn, TypeAlias
 
 import click
 from rich.console import Console
 
-from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
-from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.cli.evaluating import evaluation
+from proxy.cli.running import FAILED, Flags, fail, load, run
+from proxy.cli.tools import tools
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
-from proxy.dialects.reading import read_object
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.settings import DEFAULT_SETTINGS, Settings, all_in_one, load_settings, load_with_origins
-
-Flags: TypeAlias = dict[str, dict[str, object]]
+from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
+from proxy.settings.launch_values import usable_repository
 
 CLIENTS = ("claude-code", "codex")
 
-_FAILED = 1
 _EPILOG = """\b
 New here? Try: temper demo
 Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
@@ -50,6 +45,13 @@ _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Where to look for a running server."
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def _repository(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return usable_repository(value)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
 
 
 def _version() -> str:
@@ -91,6 +93,7 @@ def main() -> None:
     help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--hf", help="The same for a model of Hugging Face, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
@@ -124,12 +127,12 @@ def serve(
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
-    settings = _load(config, given, as_json=as_json)
+    settings = load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
     serving = commands.serve(
         settings, lambda: load_settings(config, given), look_at, as_json=as_json
     )
-    _run(serving, as_json=as_json)
+    run(serving, as_json=as_json)
 
 
 @main.command()
@@ -146,7 +149,23 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
     console = Console(stderr=as_json, highlight=False)
-    _run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
+    run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
+
+
+@main.command()
+@click.argument("repository", metavar="OWNER/NAME[:QUANTISATION]", callback=_repository)
+@_CONFIG
+@_JSON
+def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
+    """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
+
+    llama-server does it, into its own cache; `temper serve --hf` finds the model there.
+    """
+    from proxy.cli import getting_models
+
+    settings = load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, settings.logging.level)
+    run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -154,43 +173,35 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
+@click.option("--cached", is_flag=True, help="List what lies in caches on this machine instead.")
+@click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
 @_CONFIG
 @_JSON
-def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
-    """Show what was recognised of each model, and why."""
-    settings = _load(config, _served(flags), as_json=as_json)
-    configure_logging(settings.logging.format, "warning")
-    _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
+def models(
+    config: Path | None,
+    *,
+    known: bool,
+    cached: bool,
+    tried: bool,
+    as_json: bool,
+    **flags: str | Path | None,
+) -> None:
+    """Show what was recognised of each model, and why.
 
+    Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
+    LM Studio.
+    """
+    from proxy.serving.opening import names_nothing
 
-@main.group(invoke_without_command=True)
-@_CONFIG
-@_JSON
-@click.pass_context
-def tools(context: click.Context, config: Path | None, *, as_json: bool) -> None:
-    """List the tools of MCP servers."""
-    if context.invoked_subcommand is not None:
+    if tried:
+        commands.show_tried(as_json=as_json)
         return
-    settings = _load(config, {}, as_json=as_json)
-    configure_logging(settings.logging.format, "critical")  # the list says it all
-    _run(commands.show_tools(settings, as_json=as_json), as_json=as_json, otherwise=_FAILED)
-
-
-@tools.command()
-@click.argument("tool")
-@click.argument("arguments", default="{}")
-@_CONFIG
-@_JSON
-def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> None:
-    """Call SERVER.TOOL once, with ARGUMENTS as a JSON object; 1 if it failed."""
-    settings = _load(config, {}, as_json=as_json)
-    configure_logging(settings.logging.format, "critical")
-    try:
-        given = read_object(arguments.encode())
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-    calling = commands.call_tool(settings, tool, given, as_json=as_json)
-    _run(calling, as_json=as_json, otherwise=_FAILED)
+    settings = load(config, _served(flags), as_json=as_json)
+    configure_logging(settings.logging.format, "warning")
+    if cached or (not known and names_nothing(settings)):
+        commands.show_cached_models(as_json=as_json)
+        return
+    run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -212,10 +223,12 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Examine the machine and the server, and tell what to do."""
-    settings = _load(config, _served(flags), as_json=as_json)
+    settings = load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
-    _run(examining, as_json=as_json, otherwise=_FAILED)
+    examining = commands.examine_servers(
+        settings, bundle, look_at, client=client, temper=_version(), as_json=as_json
+    )
+    run(examining, as_json=as_json, otherwise=FAILED)
 
 
 @main.command()
@@ -230,17 +243,17 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     """
     from proxy.observability.replay import document, replay_file, summary
 
-    settings = _load(config, {}, as_json=as_json)
+    settings = load(config, {}, as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     try:
         replayed = replay_file(file, settings.profile.folder)
     except TemperError as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     if as_json:
         commands.print_json(document(replayed))
     else:
         click.echo("\n".join(summary(replayed)))
-    sys.exit(_FAILED if any(one.changes for one in replayed) else 0)
+    sys.exit(FAILED if any(one.changes for one in replayed) else 0)
 
 
 @main.command()
@@ -258,7 +271,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
         examine_keeping(loaded.settings)
     except TemperError as error:
         listed = configuration.problems_document(error)
-        _fail(error, as_json=as_json, details={"problems": listed})
+        fail(error, as_json=as_json, details={"problems": listed})
     if as_json:
         commands.print_json(
             {
@@ -291,12 +304,16 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     try:
         loaded = DEFAULT_SETTINGS if defaults else load_with_origins(config)
     except TemperError as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     listed = configuration.effective(loaded)
     if as_json:
         commands.print_json(configuration.effective_document(listed))
     else:
         click.echo(configuration.as_toml(listed))
+
+
+main.add_command(evaluation)
+main.add_command(tools)
 
 
 @main.command(name="version")
@@ -315,58 +332,5 @@ def _served(flags: Mapping[str, object]) -> Flags:
     return {
         "backend": {"url": flags["backend_url"], "kind": kind},
         "ollama": {"model": flags["ollama"]},
-        "model": {"path": flags["model"]},
+        "model": {"path": flags["model"], "hf_repo": flags.get("hf")},
     }
-
-
-def _run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
-    """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
-    try:
-        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            is_done = runner.run(_until_signalled(work))
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(INTERRUPTED)
-    if not is_done:
-        sys.exit(otherwise)
-
-
-async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
-
-    A server that is ready takes the signals over.
-    """
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine runs in a task
-    loop = asyncio.get_running_loop()
-
-    def hear() -> None:
-        if task.cancelling():
-            raise KeyboardInterrupt
-        task.cancel()
-
-    numbers = heeded()
-    for number in numbers:
-        loop.add_signal_handler(number, hear)
-    try:
-        return await work
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
-    try:
-        return load_settings(config, flags)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-
-
-def _fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
-    """End with one sentence on standard error, or with JSON on standard output."""
-    if as_json:
-        commands.print_json({"ok": False, "error": str(error), **(details or {})})
-    else:
-        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
-    sys.exit(_FAILED)

@@ -6,7 +6,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
+    from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
+    from proxy.doctor.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,6 @@ Work: TypeAlias = Coroutine[None, None, bool]
 """What a command does in the event loop; reports whether it was done."""
 
 _READINESS_SECONDS = 30.0
-_LONGEST_DESCRIPTION = 70
 _BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
 _BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
 
@@ -92,45 +93,15 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     return work()
 
 
-def show_tools(settings: Settings, *, as_json: bool) -> Work:
-    """Print the tool servers with their tools; reports whether all are ready."""
-    from proxy.serving.tool_inventory import inspected_servers
+def show_cached_models(*, as_json: bool) -> None:
+    """Print the models that lie on this machine."""
+    from proxy.cli import getting_models
 
-    async def work() -> bool:
-        found = await inspected_servers(settings)
-        if as_json:
-            print_json({"servers": [one.document() for one in found]})
-        for one in () if as_json else found:
-            click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
-            offered = {tool.own_name: tool.tool.name for tool in one.offered}
-            for tool in one.definitions:
-                as_name = offered.get(tool.name)
-                mark = f"offered as {as_name}" if as_name else "not offered"
-                said = tool.description.partition("\n")[0][:_LONGEST_DESCRIPTION]
-                click.echo(f"  {tool.name}  ({mark})  {said}")
-            for warning in (one.problem, *one.warnings):
-                if warning:
-                    click.echo(f"  ! it {warning}")
-            if one.definitions:
-                click.echo(f"  digest = {json.dump_text(one.digest)}")
-        return all(one.state == "ready" for one in found)
-
-    return work()
-
-
-def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
-    """Call a tool once and print its result; reports whether it succeeded."""
-    from proxy.serving.tool_inventory import call_once
-
-    async def work() -> bool:
-        text, is_done = await call_once(settings, target, arguments)
-        if as_json:
-            print_json({"ok": is_done, "result": text})
-        else:
-            click.echo(text)
-        return is_done
-
-    return work()
+    found = getting_models.found_models()
+    if as_json:
+        print_json({"models": [], **getting_models.document(found)})
+    else:
+        getting_models.show(found)
 
 
 def examine_servers(
@@ -139,11 +110,13 @@ def examine_servers(
     places: tuple[str, ...],
     *,
     client: str | None,
+    temper: str,
     as_json: bool,
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. What
+    was measured is kept, as by this version of `temper`.
     """
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
@@ -156,7 +129,7 @@ def examine_servers(
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client)
+        examining = examine(examined_settings, client=one_client, keep=_keeping(temper))
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -172,6 +145,33 @@ def examine_servers(
         return report.is_well(examined)
 
     return work()
+
+
+def _keeping(temper: str) -> "Keep":
+    """Return what keeps the figures of a model."""
+    from proxy.doctor.tried import tried_model
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder())
+
+    def keep(target: "Target", found: "Sequence[Examined]") -> None:
+        tried.remember(tried_model(target, found, temper))
+
+    return keep
+
+
+def show_tried(*, as_json: bool) -> None:
+    """Print what was measured of the models that were tried on this machine."""
+    from proxy.doctor.tried import NOTHING, document, table
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder()).all()
+    if as_json:
+        print_json(document(tried))
+    elif tried:
+        Console(highlight=False).print(table(tried))
+    else:
+        click.echo(NOTHING)
 
 
 async def _look_at_backend(address: "Address") -> None:

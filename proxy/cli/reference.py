@@ -18,8 +18,9 @@ from proxy.settings.tool_servers import ToolServer
 _SETTINGS = """# Settings
 
 Flags win over the environment, that over the file, that over the defaults. The file is
-`temper.toml` in the working directory or the one named by `--config`; `config/temper.toml` shows
-every setting, and `temper check` says whether yours are valid.
+`temper.toml` in the working directory or the one named by `--config`. `temper config --defaults`
+prints one with every setting, `temper config` what counts and where each value comes from, and
+`temper check` says whether yours are valid and what they name is there.
 
 - The variable of `server.port` is `TEMPER_SERVER__PORT`.
 - Unknown names are errors, in the file and in the environment; a variable that is no setting by

@@ -51,7 +51,7 @@ class ServeCommand(GroupedCommand):
     """The flags of `temper serve`."""
 
     groups: ClassVar = {
-        "What is served": ("backend_urls", "model", "ollama"),
+        "What is served": ("backend_urls", "model", "hf", "ollama"),
         "Its size": ("context_tokens", "slots", "budget"),
         "Where": ("host", "port", "workers"),
         "How replies are judged": ("text_policy", "strict"),

@@ -26,6 +26,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.raw_json import Text, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
+PICTURE = b'{"type":"image_url"'  # what a picture begins with
 
 _DIGEST_SIZE = 16
 _SYSTEM_ROLES = ("system", "developer")
@@ -205,7 +206,7 @@ def _text_part(texts: list[Text]) -> bytes:
 
 def write_picture(url: bytes) -> Medium:
     """Write a picture; `url` is a JSON string."""
-    return Medium(b'{"type":"image_url","image_url":{"url":%b}}' % url)
+    return Medium(PICTURE + b',"image_url":{"url":%b}}' % url)
 
 
 def write_tool(

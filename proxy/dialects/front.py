@@ -159,7 +159,9 @@ class Decoded:
 
     `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
-    None where it says nothing. `wanted` are the operator's tools that it asks for.
+    None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
+    see, "" where it has sent none or the backend's own words will do. `wanted` are the
+    operator's tools that it asks for.
     """
 
     request: Request
@@ -167,6 +169,7 @@ class Decoded:
     facts: tuple[Fact, ...] = ()
     accepts_prose: bool = False
     compaction: bool | None = None
+    blindness: str = ""
     wanted: tuple[WantedTools, ...] = ()
 
 

@@ -93,6 +93,7 @@ class LiveRequest:
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
         self.status = CLIENT_LEFT
+        self.client: str | None = None
         self._id = request_id
         self._trace = trace
         self._path = path
@@ -226,6 +227,7 @@ class LiveRequest:
             outcome=self.outcome,
             left=self._phase() if self.status == CLIENT_LEFT else None,
             trace=self._trace,
+            client=self.client,
         )
 
     def _settle(self) -> None:

@@ -128,6 +128,7 @@ def _told(record: RequestRecord) -> dict[str, Value]:
         "total_ms": _milliseconds(record.seconds),
         "model": _cut(record.model),
         "backend": _cut(record.backend),
+        "client": _cut(record.client),
         "dialect": record.dialect,
         "stream": record.stream,
         "queued_ms": _milliseconds(record.queued),

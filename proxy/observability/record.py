@@ -77,7 +77,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     or for the model to be loaded, `first_token` came so long after the request. `dialect` is the
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
-    wait for it.
+    wait for it. `client` is the name of the API key that was sent, where there are keys.
     """
 
     id: str
@@ -100,6 +100,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     left: Phase | None = None
     trace: TraceContext | None = None
+    client: str | None = None
 
     @property
     def overhead(self) -> float:

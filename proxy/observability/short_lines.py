@@ -110,9 +110,21 @@ def _parts_of(record: RequestRecord) -> Iterator[_Part]:
     yield _Part(_seconds(record.seconds))
     if record.path != CHAT:
         yield _Part(escaped(record.path), _DIM)
-    yield from _tokens(record)
-    if why := _why(record):
-        yield _Part(why, _RED)
+    yield from _work(record)
+    if record.client is not None:
+        yield _Part(f"by {_shortened(escaped(record.client), _LONGEST_MODEL)}", _DIM)
+    if record.tokens.cached:
+        yield _Part(f"{record.tokens.cached:,} cached", _DIM)
+
+
+def _work(record: RequestRecord) -> Iterator[_Part]:
+    """Say what it cost, what went wrong, and what was done about it."""
+    if tokens := _tokens(record):
+        yield _Part(tokens)
+    if failed := _failed(record):
+        yield _Part(failed, _RED)
+    if len(record.attempts) > 1:
+        yield _Part(f"{len(record.attempts)} attempts", _YELLOW)
     if done := in_words(record.facts):
         yield _Part(escaped(done), _YELLOW)
 
@@ -126,20 +138,17 @@ def _happened(record: RequestRecord) -> _Part:
     return _Part(*_OUTCOMES[record.outcome]) if record.outcome is not None else _Part("ok", _GREEN)
 
 
-def _tokens(record: RequestRecord) -> Iterator[_Part]:
+def _tokens(record: RequestRecord) -> str:
     tokens = record.tokens
-    if tokens.prompt is not None or tokens.output is not None:
-        cached = f" ({tokens.cached:,} cached)" if tokens.cached else ""
-        yield _Part(f"{tokens.prompt or 0:,} in{cached}, {tokens.output or 0:,} out")
+    is_told = tokens.prompt is not None or tokens.output is not None
+    return f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if is_told else ""
 
 
-def _why(record: RequestRecord) -> str:
+def _failed(record: RequestRecord) -> str:
+    """Say what kept an answer from coming, if anything did."""
     if record.left is not None:
         return f"the client left {_LEFT[record.left.value]}"
-    tried = len(record.attempts)
-    attempts = f"{tried} attempts" if tried > 1 else ""
-    failed = (record.error or "").replace("_", " ")
-    return ", ".join(filter(None, (failed and f"the backend: {failed}", attempts)))
+    return f"the backend: {record.error.replace('_', ' ')}" if record.error is not None else ""
 
 
 def _seconds(seconds: float) -> str:

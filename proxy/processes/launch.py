@@ -150,14 +150,21 @@ def check_plan(plan: LaunchPlan) -> None:
     if isinstance(plan.model, Path):
         check_model_file(plan.model)
     elif plan.is_embedded:
-        raise LaunchFailed(
-            NAME,
-            f"was not started: the embedded server cannot download {plan.model}: download the GGUF "
-            "file and name it in model.path, or install llama-server",
-            is_lasting=True,
-        )
+        raise LaunchFailed(NAME, cannot_download(plan.model), is_lasting=True)
     if plan.port:
         _check_port(plan.port)
+
+
+def cannot_download(repository: str) -> str:
+    """Say that the embedded server cannot download, and what can."""
+    name, _, quantisation = repository.partition(":")
+    wanted = f"*{quantisation}*.gguf" if quantisation else "*.gguf"
+    return (
+        f"was not started: the embedded server cannot download {repository}. Install llama.cpp's "
+        "llama-server (it is used as soon as it is on the PATH, or named in model.server), or get "
+        f"the file from https://huggingface.co/{name}, e.g. with "
+        f"`hf download {name} --include '{wanted}'`, and name it with --model"
+    )
 
 
 def check_model_file(model: Path) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -80,7 +80,8 @@ async def _started(
         on_terminal=plan.downloads,
     )
     try:
-        base_url = await _wait_until_ready(process, port, api_key, ready_seconds)
+        becoming = _become_ready(port, api_key)
+        base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
         is_ready = True
         server = RunningServer(base_url, api_key, process)
         await _read_back(plan, server)
@@ -96,15 +97,20 @@ def environment(api_key: str) -> dict[str, str]:
 
 
 async def _wait_until_ready(
-    process: Process, port: asyncio.Future[int], api_key: str, ready_seconds: float
+    process: Process, becoming: Coroutine[None, None, str], log: StartLog, ready_seconds: float
 ) -> str:
-    """Return the base URL as soon as the model is loaded."""
-    ready = asyncio.create_task(_become_ready(port, api_key))
+    """Return the base URL as soon as the model is loaded; while it is downloaded no time counts."""
+    ready = asyncio.create_task(becoming)
     exited = asyncio.create_task(process.wait())
+    goes_on = True
     try:
-        await asyncio.wait(
-            {ready, exited}, timeout=ready_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        while goes_on:
+            before = log.progress
+            either = asyncio.FIRST_COMPLETED
+            await asyncio.wait({ready, exited}, timeout=ready_seconds, return_when=either)
+            downloads = Stage.DOWNLOADING in (before.stage, log.progress.stage)
+            is_over = ready.done() or exited.done()
+            goes_on = downloads and log.progress != before and not is_over
         if exited.done():
             cause = explain_failure(process.tail)
             raise LaunchFailed(

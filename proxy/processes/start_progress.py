@@ -42,7 +42,7 @@ class StartLog:
     """Follows what a server writes, from its first line until it is ready."""
 
     def __init__(self, name: str) -> None:
-        self._progress = StartProgress(name, Stage.STARTING)
+        self.progress = StartProgress(name, Stage.STARTING)
         self.path = ""
 
     def read(self, line: str) -> StartProgress | None:
@@ -50,7 +50,7 @@ class StartLog:
 
         From the moment at which a model is loaded, `path` is where it lies, if that was told.
         """
-        stage, share = self._progress.stage, self._progress.share
+        stage, share = self.progress.stage, self.progress.share
         if said := _DOWNLOAD.search(line) or _CURL.match(line):
             stage, share = Stage.DOWNLOADING, min(1.0, int(said["percent"]) / 100)
         elif loading := _LOADING.search(line):
@@ -58,8 +58,8 @@ class StartLog:
             self.path = loading["path"] or self.path
         elif line and line.strip(".") == "":
             stage, share = Stage.LOADING, min(1.0, len(line) / _DOTS)
-        found = StartProgress(self._progress.name, stage, share)
-        if found == self._progress:
+        found = StartProgress(self.progress.name, stage, share)
+        if found == self.progress:
             return None
-        self._progress = found
+        self.progress = found
         return found

@@ -31,8 +31,9 @@ class KnownModel:
     """A model, the profile it was given and why, and the traits that follow from all of it.
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
-    them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
-    and `overrides` are what it follows from. Names of one `identity` lead to the same model.
+    them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
+    `is_blind` takes no pictures; of others nobody knows. `evidence` and `overrides` are what it
+    follows from. Names of one `identity` lead to the same model.
     """
 
     model: str
@@ -44,6 +45,7 @@ class KnownModel:
     overrides: Overrides = field(default_factory=Overrides)
     senses: tuple[str, ...] = ()
     identity: str = ""
+    is_blind: bool = False
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.service_options import ServiceOptions
 from proxy.settings import Settings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
+from proxy.state.tried_models import TriedModels, cache_folder
 
 
 def service_options_of(settings: Settings) -> ServiceOptions:
@@ -25,6 +26,7 @@ def service_options_of(settings: Settings) -> ServiceOptions:
         max_waiting=settings.server.max_waiting,
         patterns=tuple(settings.aliases.items()),
         parallel=settings.backend.parallel_requests or None,
+        tried=TriedModels(cache_folder()),
     )
 
 

@@ -92,8 +92,11 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
+        if decoded.blindness and known.is_blind:
+            raise InvalidRequest(decoded.blindness)
         thinking = request.thinking.or_else(known.overrides.thinking)
-        request = structs.replace(request, thinking=thinking)
+        if thinking is not request.thinking:
+            request = structs.replace(request, thinking=thinking)
         # where prose is asked for, as for a summary, no step can be due before it
         workflows = {} if decoded.accepts_prose else self.workflows
         rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)

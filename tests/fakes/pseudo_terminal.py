@@ -1,5 +1,6 @@
 """A command on a terminal of a given width, as a user has it."""
 
+import codecs
 import fcntl
 import os
 import re
@@ -24,6 +25,7 @@ class WatchedCommand:
         self.process = process
         self.raw = ""
         self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
     def shown(self) -> str:
@@ -48,7 +50,7 @@ class WatchedCommand:
             piece = os.read(self._terminal, 65536) if readable else b""
         except OSError:  # nobody has the other end open any longer
             piece = b""
-        self.raw += piece.decode("utf-8", "replace")
+        self.raw += self._decoder.decode(piece)
         return bool(piece)
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -152,3 +153,12 @@ async def test_whoever_takes_notice_may_end_it() -> None:
     with pytest.raises(LookupError):
         await every(carry_out(playing.run, playing.turns, playing.tools, refuse))
     assert playing.roles == ["assistant", "tool"]
+
+
+async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy.runner")
+    playing = Playing(CLOCK_CALLED, NOON)
+    await every(playing.batches)
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.runner"]
+    assert line.startswith("round 1 of tools took 0.")
+    assert line.endswith(": get_time done 0.0 s")

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from proxy import Agent, BackendFailed, Conversation, Stop
@@ -60,3 +62,23 @@ async def test_tools_run_while_nobody_waits_for_a_slot() -> None:
 
         await Agent(model, [get_weather]).run("How is Paris?")
         assert (served, line.served) == ([0], 0)
+
+
+async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
+    one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
+    scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
+    async with scripted(*scripts, backend=one_slot) as (model, backend):
+        line = model.opened.preparation.services.find("").admission.line
+        busiest = 0
+
+        async def get_weather(city: str) -> str:
+            """Tell the weather."""
+            nonlocal busiest
+            busiest = max(busiest, line.served)
+            return city
+
+        agent = Agent(model, [get_weather])
+        results = await asyncio.gather(*(agent.run("How is Paris?") for _ in range(3)))
+    assert [result.stop for result in results] == [Stop.ANSWERED] * 3
+    assert [len(question.messages) for question in backend.questions] == [1, 1, 1, 3, 3, 3]
+    assert busiest <= 1

@@ -1,9 +1,9 @@
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
+from proxy.state.tried_models import TriedModel, TriedModels, cache_folder
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange
-from tests.fakes.tool_servers import PROGRAM
 
 URL = "http://127.0.0.1:9"
 
@@ -177,9 +177,7 @@ def test_every_known_profile_is_listed() -> None:
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")]
-)
+@pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
 def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
@@ -231,6 +229,22 @@ def test_signals_are_given_back_when_a_command_has_ended() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "temper doctor" in temper("models", "--tried").stdout
+    assert document(temper("models", "--tried", "--json")) == {"models": []}
+    folder = cache_folder()
+    made = TriedModel(
+        name="tiny", identity="t", template="", server="b1", tried_at="2026-01-01", temper="1"
+    )
+    TriedModels(folder).remember(made)
+    assert "tiny" in temper("models", "--tried").stdout
+    (listed,) = cast(
+        "list[json.JsonObject]", document(temper("models", "--tried", "--json"))["models"]
+    )
+    assert (listed["id"], listed["failed"]) == ("tiny", [])
+
+
 def test_the_doctor_needs_something_to_examine() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
@@ -266,54 +280,3 @@ def test_what_is_no_recording_is_said_in_one_sentence() -> None:
     assert result.exit_code == 1
     assert "nothing.jsonl: cannot be read" in result.stderr
     assert document(temper("replay", "nothing.jsonl", "--json"))["ok"] is False
-
-
-def tool_server(*options: str, tools: str = '["echo"]') -> str:
-    command = json.dump_text([sys.executable, "-P", PROGRAM, *options])
-    return config(f"[mcp.fake]\ncommand = {command}\ntools = {tools}\nprefix = 'f_'\n")
-
-
-def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
-    file = tool_server()
-    result = temper("tools", "--config", file)
-    assert result.exit_code == 0
-    assert "fake  ready 2025-11-25" in result.stdout
-    assert "echo  (offered as f_echo)  echo" in result.stdout
-    assert "fail  (not offered)  does fail" in result.stdout
-    listed = document(temper("tools", "--config", file, "--json"))["servers"]
-    assert isinstance(listed, list)
-    assert isinstance(listed[0], dict)
-    assert f'digest = "{listed[0]["digest"]}"' in result.stdout
-
-
-def test_a_tool_server_that_is_not_there_is_a_failure() -> None:
-    file = config("[mcp.gone]\ncommand = ['/no/such/program']\n")
-    result = temper("tools", "--config", file)
-    assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
-
-
-def test_no_tool_servers_are_an_empty_list() -> None:
-    assert document(temper("tools", "--json")) == {"servers": []}
-
-
-def test_one_tool_can_be_called() -> None:
-    file = tool_server(tools="[]")
-    called = temper("tools", "call", "fake.echo", '{"text": "hi"}', "--config", file)
-    assert (called.exit_code, called.stdout) == (0, "hi\n")
-    failed = temper("tools", "call", "fake.fail", "--config", file, "--json")
-    assert failed.exit_code == 1
-    assert document(failed) == {"ok": False, "result": "Error: it is broken"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("fake.gone",), "has no tool 'gone'; there are: echo, hang"),
-        (("other.echo",), "there is no tool server 'other'; there are: fake"),
-        (("fake.echo", "{"), "not valid JSON"),
-    ],
-)
-def test_a_call_that_cannot_be_made_says_why(arguments: tuple[str, ...], words: str) -> None:
-    result = temper("tools", "call", *arguments, "--config", tool_server())
-    assert result.exit_code == 1
-    assert words in result.stderr

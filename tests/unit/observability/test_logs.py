@@ -99,7 +99,7 @@ def test_what_kept_an_answer_from_coming_is_told() -> None:
 def test_a_request_is_one_json_object_with_every_field() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
-    RequestLog().take(RECORD)
+    RequestLog().take(replace(RECORD, client="ann"))
     line = as_json(stream)
     assert line.pop("time")
     assert line == {
@@ -110,6 +110,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "total_ms": 100.0,
         "model": "qwen3",
         "backend": "http://127.0.0.1:8080",
+        "client": "ann",
         "dialect": "chat",
         "stream": True,
         "queued_ms": 10.0,

@@ -36,8 +36,8 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
     time, _, rest = line_for(RECORD).partition("  ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", time)
     assert rest == (
-        "repaired  qwen3  1.2 s  1,234 in (1,000 cached), 56 out"
-        "  a call rescued from text (hermes), a value converted"
+        "repaired  qwen3  1.2 s  1,234 in, 56 out"
+        "  a call rescued from text (hermes), a value converted  1,000 cached"
     )
 
 
@@ -48,6 +48,7 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         (replace(RECORD, outcome=Outcome.EXHAUSTED), "gave up  qwen3"),
         (replace(RECORD, outcome=None, status=503), "error 503  qwen3"),
         (replace(RECORD, attempts=RECORD.attempts * 2), "2 attempts"),
+        (replace(RECORD, client="ann"), "  by ann  "),
         (replace(RECORD, seconds=0.0321), "  32 ms  "),
         (replace(RECORD, path="/v1/messages"), "  /v1/messages  "),
         (
@@ -85,7 +86,7 @@ def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
 
 
 def test_on_forty_columns_there_is_no_time_but_what_happened() -> None:
-    assert line_for(RECORD, 40) == "repaired  qwen3  1.2 s  1,234 in (1,0..."
+    assert line_for(RECORD, 40) == "repaired  qwen3  1.2 s  1,234 in, 56 out"
 
 
 def test_colours_are_there_where_they_are_wanted_only() -> None:

@@ -109,7 +109,7 @@ def test_a_program_of_ones_own_is_preferred_to_all_and_must_be_one(tmp_path: Pat
 
 def test_the_embedded_server_downloads_nothing() -> None:
     check_plan(replace(PLAN, model="owner/name"))
-    with pytest.raises(LaunchFailed, match=r"cannot download owner/name: .* model\.path"):
+    with pytest.raises(LaunchFailed, match=r"cannot download owner/name\. .* --model"):
         check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
 
 

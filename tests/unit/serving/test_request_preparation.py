@@ -3,12 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.api.fronts import CHAT
+from proxy.api.fronts import CHAT, STAMP
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.conversation.workflows import Workflow
+from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted
@@ -77,6 +78,21 @@ def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
     services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
     taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
     assert taken.plan.request.thinking.is_on is is_on
+
+
+@pytest.mark.parametrize("is_blind", [True, False])
+def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> None:
+    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=is_blind)))
+    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
+    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
+    preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
+    if is_blind:
+        with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
+            asyncio.run(preparation_)
+    else:
+        assert asyncio.run(preparation_).known.model == "m"
 
 
 def test_headers_override_what_the_operator_set() -> None:
