@@ -119,7 +119,8 @@ async def served(
                     configure_logging(logs.format, logs.level)
                     terms = serving_of(loaded.serving)
                     again = reloaded(services, loaded.serving, terms)
-                    app.replace(create_app(again, terms, observers, fronts, tools=tools))
+                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
+                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
 
             address = Address(url_of(listening), services.name)
             grace = own.grace_seconds

@@ -41,6 +41,10 @@ class ToolHosting:
         """The kinds of hosted tools that are done here."""
         return self.offer.policy.hosted
 
+    def under(self, settings: Tools) -> "ToolHosting":
+        """Return the same tools under new terms."""
+        return hosting_of(settings, self.source)
+
     def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
         """Return what a request is offered beside its own tools, see `ToolOffer`."""
         return self.offer.tools_for(decoded.request.tools, decoded.wanted, owner)

@@ -106,7 +106,8 @@ def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Coll
 
 
 def _ready(source: ToolSource, server: str) -> tuple[ServedTool, ...]:
-    tools = source.tools_of(server)
+    # settings that were read again may name a server that waits for a restart
+    tools = source.tools_of(server) if server in source.names else None
     if tools is None:
         raise ToolServerUnavailable(server)
     return tools

@@ -12,6 +12,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.serving import tool_hosting
 from proxy.serving.tool_hosting import hosting_of, open_tools, specs_of
 from proxy.settings import Settings
+from proxy.settings.tool_servers import Tools
 from proxy.toolservers.offer import Offering
 from proxy.toolservers.specification import CallLimits
 from tests.fakes.tool_servers import PROGRAM, FakeSource, served
@@ -58,6 +59,14 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     wanted = (WantedTools("tools.0", kind="web_search"),)
     decoded = Decoded(request, ChatAnswering(request, STAMP), wanted=wanted)
     assert hosting.tools_for(decoded, "") == (served("find", "a"),)
+
+
+def test_terms_may_change_while_the_servers_stay() -> None:
+    source = FakeSource({"a": (served("find", "a"),)})
+    changed = hosting_of(SETTINGS.tools, source).under(Tools(owners=["me"], rounds=1))
+    assert (changed.source, changed.rounds) == (source, 1)
+    assert changed.offer.policy.owners == {"me"}
+    assert changed.offer.policy.offering is Offering.ASKED
 
 
 def test_servers_are_started_without_being_waited_for() -> None:

@@ -10,7 +10,9 @@ FILES = (served("read", "files"), served("find", "files"))
 SOURCE = FakeSource({"search": SEARCH, "files": FILES, "late": None, "empty": ()})
 OWN = (served("write", "").tool,)
 ASKED = ToolOffer(OfferPolicy(), SOURCE)
-HOSTED = OfferPolicy(hosted={"web_search": ("search", "find"), "slow": ("late", "x")})
+HOSTED = OfferPolicy(
+    hosted={"web_search": ("search", "find"), "slow": ("late", "x"), "new": ("unstarted", "x")}
+)
 
 
 def asks(server: str, *allowed: str) -> WantedTools:
@@ -53,8 +55,9 @@ def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
 
 def test_a_hosted_tool_is_done_by_the_tool_that_the_operator_named() -> None:
     assert names(ToolOffer(HOSTED, SOURCE), WantedTools("tools.0", kind="web_search")) == ["find"]
-    with pytest.raises(ToolServerUnavailable):
-        names(ToolOffer(HOSTED, SOURCE), WantedTools("tools.0", kind="slow"))
+    for kind in ("slow", "new"):
+        with pytest.raises(ToolServerUnavailable):
+            names(ToolOffer(HOSTED, SOURCE), WantedTools("tools.0", kind=kind))
 
 
 @pytest.mark.parametrize(
