@@ -19,6 +19,7 @@ from typing import cast
 
 import mcp_types
 from mcp import Client, MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from proxy.conversation import json
@@ -145,8 +146,17 @@ class ToolServer:
                 return Ended(text, Status.TIMED_OUT, "timeout")
             case mcp_types.CONNECTION_CLOSED:
                 return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
+            case mcp_types.INVALID_REQUEST if self._has_session:
+                # among others a session that the server has forgotten: only a new one helps
+                self._lost.set()
+                return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
                 return Ended(f"Error: {error.message}", Status.FAILED, str(code))
+
+    @property
+    def _has_session(self) -> bool:
+        """Whether it keeps a session for us that it may forget: over HTTP, before 2026."""
+        return self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
 
     async def _look_after(self) -> None:
         try:

@@ -16,6 +16,8 @@ from proxy.rounds.outcomes import Status
 from proxy.toolservers.calling import LOST, UNREACHABLE, WITHDRAWN, Ended
 from proxy.toolservers.server import Patience, ToolServer
 from proxy.toolservers.specification import CallLimits, ServerSpec
+from tests.fakes.forgetful_tool_server import ForgetfulToolServer
+from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import PATIENCE, QUICK, program
 from tests.patience import PATIENCE_SECONDS
 
@@ -316,5 +318,22 @@ def test_the_program_is_gone_when_it_was_stopped() -> None:
             pid = int((await call(server, "pid")).text)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+    run(work())
+
+
+def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
+    async def work() -> None:
+        forgetful = ForgetfulToolServer()
+        async with listening(forgetful) as behind:
+            spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+            async with running(spec) as server:
+                assert await call(server, "echo") == Ended("hi")
+                forgetful.sessions.clear()
+                refused = await call(server, "echo")
+                assert (refused.text, refused.error) == (UNREACHABLE, "session")
+                while server.state is State.READY:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+                assert await call(server, "echo") == Ended("hi")
 
     run(work())
