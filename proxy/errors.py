@@ -13,6 +13,7 @@ TemperError
 │   ├── NotJson
 │   ├── HostNotAllowed
 │   ├── NotAuthorized
+│   ├── ToolsNotAllowed
 │   ├── KeyReused
 │   └── QueueFull
 ├── BackendFailed               the backend's
@@ -22,6 +23,7 @@ TemperError
 │   └── BackendSpokeNonsense
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
+├── ToolServerUnavailable       a tool server's
 ├── RunStopped                  a run's, that ended without what was asked of it
 │   ├── RoundsExhausted
 │   ├── ToolsFailed
@@ -147,6 +149,13 @@ class NotAuthorized(InvalidRequest):
         super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
 
 
+class ToolsNotAllowed(InvalidRequest):
+    """The tools of a server are not for the owner of this key."""
+
+    def __init__(self, param: str) -> None:
+        super().__init__("The tools of this server are not for the owner of this key.", param)
+
+
 class KeyReused(InvalidRequest):
     """An idempotency key came again, with another request."""
 
@@ -265,6 +274,14 @@ class CallBrokeOff(GuardrailsExhausted):
             f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
             f"completed it ({self.defect}). Nothing of it should be run; send the request again"
         )
+
+
+class ToolServerUnavailable(TemperError):
+    """A tool `server` that a request asks for is not there, or not yet."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        super().__init__(f"The tool server {server!r} is not available")
 
 
 class RunStopped(TemperError):

@@ -152,6 +152,15 @@ class WindowFilled(msgspec.Struct, frozen=True):
     window: int
 
 
+class ToolRan(msgspec.Struct, frozen=True):
+    """A tool of the operator was called, in the round of that number; `status` is how it ended."""
+
+    server: str
+    tool: str
+    status: str
+    round: int
+
+
 Fact: TypeAlias = (
     Compacted
     | WindowFilled
@@ -173,6 +182,7 @@ Fact: TypeAlias = (
     | Withheld
     | LadderEnded
     | BrokeOff
+    | ToolRan
 )
 
 
@@ -248,10 +258,12 @@ def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
 
 def outcome(facts: Iterable[Fact]) -> Outcome:
     """Tell how a request ended, in one word."""
-    kinds = [type(fact) for fact in facts]
+    happened = tuple(facts)
+    kinds = [type(fact) for fact in happened]
     if LadderEnded in kinds or BrokeOff in kinds:
         return Outcome.EXHAUSTED
-    if kinds.count(Asked) > 1:
+    rounds = {fact.round for fact in happened if isinstance(fact, ToolRan)}
+    if kinds.count(Asked) > 1 + len(rounds):
         return Outcome.RETRIED
     return Outcome.CLEAN if _MENDINGS.isdisjoint(kinds) else Outcome.REPAIRED
 
@@ -286,14 +298,22 @@ def repairs(facts: Iterable[Fact]) -> str:
 
 
 def report(facts: Iterable[Fact]) -> dict[str, str]:
-    """Return what a client is told: `attempts`, `outcome`, and `repairs` and `context` if any."""
+    """Return what a client is told: `attempts`, `outcome`, and others if there is anything."""
     happened = tuple(facts)
     told = {"attempts": str(attempts(happened)), "outcome": outcome(happened).value}
     if done := repairs(happened):
         told["repairs"] = done
     if shape := context(happened):
         told["context"] = shape
+    if ran := tools(happened):
+        told["tools"] = ran
     return told
+
+
+def tools(facts: Iterable[Fact]) -> str:
+    """Count the calls of the operator's tools by their servers, e.g. `search=2, time=1`."""
+    servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
+    return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
 def context(facts: Iterable[Fact]) -> str:

@@ -4,7 +4,8 @@
 `connections` (dawdling clients), `limits` (ids, hosts, keys; `keys` reads their file, `headers`
 sorts them out), `fast_routes` and `idempotency`, and is answered in `routes/chat`:
 `request_reader` reads it, `loading_stream` keeps the client company while a model loads,
-`exchange` brings a turn's events to the wire by `streaming`, `errors` says what a failure is.
+`exchange` brings a turn's events to the wire by `streaming`, `tool_exchange` those of several where
+tools of the operator run in between, `errors` says what a failure is.
 
 Around that: `server` runs it all in one process and `workers` in several, `event_loop` says how,
 `assembly`, `observing` and `response_keeping` translate the settings, `reloading` reads them

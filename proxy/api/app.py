@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -40,6 +41,9 @@ from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.service_options import ServiceOptions
 from proxy.serving.services import Services
 
+if TYPE_CHECKING:
+    from proxy.serving.tool_hosting import ToolHosting
+
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -69,10 +73,13 @@ def create_app(
     serving: ServerOptions,
     observers: Observers | None = None,
     fronts: Fronts | None = None,
+    *,
+    tools: "ToolHosting | None" = None,
 ) -> FastAPI:
-    """Make the application; whoever opened the backends and observers closes them.
+    """Make the application; whoever opened the backends, observers and tools closes them.
 
-    Clients speak the languages of `fronts`, all there are where nobody says which.
+    Clients speak the languages of `fronts`, all there are where nobody says which. `tools` are the
+    operator's.
     """
     fronts = fronts or all_fronts()
     app = FastAPI(
@@ -83,7 +90,7 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    fast = _endpoints(services, serving, observers, fronts)
+    fast = _endpoints(services, serving, observers, fronts, tools=tools)
     app.router.routes += [Route(path, each, methods=["POST"]) for path, each in fast.items()]
     app.include_router(models_router(services, fronts))
     app.include_router(properties_router(services))
@@ -91,7 +98,7 @@ def create_app(
     app.include_router(health_router(services))
     app.include_router(documentation_router(app))
     if observers.meter is not None:
-        app.include_router(metrics_router(services, observers.meter))
+        app.include_router(metrics_router(services, observers.meter, tools))
     describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
     open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
@@ -106,7 +113,12 @@ def create_app(
 
 
 def _endpoints(
-    services: Services, serving: ServerOptions, observers: Observers, fronts: Fronts
+    services: Services,
+    serving: ServerOptions,
+    observers: Observers,
+    fronts: Fronts,
+    *,
+    tools: "ToolHosting | None",
 ) -> dict[str, ASGIApp]:
     """Make what answers a POST, by its path: plain ASGI, past the router and its layers."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
@@ -119,14 +131,21 @@ def _endpoints(
     def chat(route: FrontRoute) -> ASGIApp:
         front, timeouts = route.front, serving.timeouts
         answering: ASGIApp = Chat(
-            front, reader_for(route), preparation, timeouts, budget, serving.workers, observers
+            front,
+            reader_for(route),
+            preparation,
+            timeouts,
+            budget,
+            serving.workers,
+            observers,
+            tools,
         )
         if route.file is not None:
             answering = WaitForWriting(answering, route.file)
         return Idempotency(answering, serving.body, front.is_complete)
 
     def count(route: FrontRoute) -> ASGIApp:
-        return TokenCount(route.front, reader_for(route), preparation)
+        return TokenCount(route.front, reader_for(route), preparation, tools)
 
     for route in fronts:
         endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))

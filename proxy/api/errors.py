@@ -44,6 +44,7 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
         errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
         errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
         errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
+        errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", "permission_error"),
         errors.KeyReused: _Terms(422, "idempotency_key_reused"),
         errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
     }
@@ -61,6 +62,8 @@ def describe(error: TemperError) -> Problem:
             is_open = isinstance(error, errors.CallBrokeOff)
             code = "call_broke_off" if is_open else "tool_call_unrepairable"
             return Problem(502, "server_error", str(error), code, headers=_NO_RETRY)
+        case errors.ToolServerUnavailable():
+            return _unavailable(str(error), "tool_server_unavailable")
         case errors.ProcessFailed():
             return _unavailable(str(error), "backend_unavailable")
         case _:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from starlette.responses import Response
@@ -33,7 +33,7 @@ from proxy.observability.record import Load
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
 
-_MOST_SHORTENINGS = 8  # each gives up much more than the one before
+MOST_SHORTENINGS = 8  # each gives up much more than the one before
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -44,17 +44,29 @@ async def _no_shorter(_: ContextOverflow) -> Turn | None:
 
 @dataclass(frozen=True, slots=True)
 class SlotTerms:
-    """What an exchange has of the backend: a slot to wait for, and its window in tokens.
+    """What an exchange has of the backend: slots to wait for, and its window in tokens.
 
     `room` is that of all slots together, 0 where nobody knows, and `load` follows who has one.
     `shorter` makes another turn of a prompt that proved too long, if that is possible.
     """
 
-    slot: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     window: int | None = None
     room: int = 0
     load: Load | None = None
     shorter: Shorter = _no_shorter
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeParts:
+    """What an exchange is made of."""
+
+    answering: Answering
+    turn: Turn
+    backend: Backend
+    timeouts: StreamTimeouts
+    terms: SlotTerms
+    live: LiveRequest
 
 
 class Exchange:
@@ -140,6 +152,13 @@ class Exchange:
             self._live.outcome = outcome(self._live.facts)
 
     @property
+    def parts(self) -> ExchangeParts:
+        """What it is made of, for one that goes on with it."""
+        return ExchangeParts(
+            self._answering, self._turn, self._backend, self._timeouts, self._terms, self._live
+        )
+
+    @property
     def is_ready(self) -> bool:
         """Whether the client gets events at once; see `Audience`."""
         return self._streaming is not None and self._streaming.is_ready
@@ -166,7 +185,7 @@ class Exchange:
         """Stream the turn's events, noting what the record needs."""
         live = self._live
         live.wait(self._terms.load)
-        async with self._terms.slot:
+        async with self._terms.slot():
             live.admit(self._share)
             is_over = False
             while not is_over:
@@ -212,7 +231,7 @@ class Exchange:
         It is too late once a client that streams has seen a part of an answer.
         """
         is_too_late = self._is_seen and self._is_stream
-        if is_too_late or self._shortenings == _MOST_SHORTENINGS:
+        if is_too_late or self._shortenings == MOST_SHORTENINGS:
             return False
         self._shortenings += 1
         turn = await self._terms.shorter(overflow)

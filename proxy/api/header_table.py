@@ -41,6 +41,11 @@ HEADERS = (
         " client=14020; tier=1; cleared=12; folded=0; epoch=2`; `answer=96` if so little is left"
         " for it, `filled=1` if it ended because the window was full",
     ),
+    Header(
+        "out",
+        "x-temper-tools",
+        "calls of the operator's tools by their servers, e.g. `search=2, time=1`",
+    ),
     Header("out", "x-temper-backend", "the server that answered"),
     Header(
         "in and out",

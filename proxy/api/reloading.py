@@ -37,7 +37,6 @@ _SECTIONS = (
     "tracing",
     "recording",
     "responses",
-    "tools",
     "mcp",
 )
 _FIELDS = {

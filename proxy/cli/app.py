@@ -1,4 +1,4 @@
-"""The command line: `temper serve`, `demo`, `pull`, `models`, `doctor`, `check` and others.
+"""The command line: `temper serve`, `demo`, `models`, `tools`, `doctor`, `check` and others.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -6,34 +6,28 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 # What a command needs is imported when it runs: the web framework takes most of a second, and
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
-import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn, TypeAlias
 
 import click
 from rich.console import Console
 
-from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
 from proxy.cli.evaluating import evaluation
-from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.cli.running import FAILED, Flags, fail, load, run
+from proxy.cli.tools import tools
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.settings import DEFAULT_SETTINGS, Settings, all_in_one, load_settings, load_with_origins
+from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
 from proxy.settings.launch_values import usable_repository
-
-Flags: TypeAlias = dict[str, dict[str, object]]
 
 CLIENTS = ("claude-code", "codex")
 
-_FAILED = 1
 _EPILOG = """\b
 New here? Try: temper demo
 Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
@@ -133,12 +127,12 @@ def serve(
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
-    settings = _load(config, given, as_json=as_json)
+    settings = load(config, given, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
     serving = commands.serve(
         settings, lambda: load_settings(config, given), look_at, as_json=as_json
     )
-    _run(serving, as_json=as_json)
+    run(serving, as_json=as_json)
 
 
 @main.command()
@@ -155,7 +149,7 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
     console = Console(stderr=as_json, highlight=False)
-    _run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
+    run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -169,9 +163,9 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
     """
     from proxy.cli import getting_models
 
-    settings = _load(config, {}, as_json=as_json)
+    settings = load(config, {}, as_json=as_json)
     configure_logging(settings.logging.format, settings.logging.level)
-    _run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
+    run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -202,12 +196,12 @@ def models(
     if tried:
         commands.show_tried(as_json=as_json)
         return
-    settings = _load(config, _served(flags), as_json=as_json)
+    settings = load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     if cached or (not known and names_nothing(settings)):
         commands.show_cached_models(as_json=as_json)
         return
-    _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
+    run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
 
 @main.command()
@@ -229,12 +223,12 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Examine the machine and the server, and tell what to do."""
-    settings = _load(config, _served(flags), as_json=as_json)
+    settings = load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
     examining = commands.examine_servers(
         settings, bundle, look_at, client=client, temper=_version(), as_json=as_json
     )
-    _run(examining, as_json=as_json, otherwise=_FAILED)
+    run(examining, as_json=as_json, otherwise=FAILED)
 
 
 @main.command()
@@ -249,17 +243,17 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     """
     from proxy.observability.replay import document, replay_file, summary
 
-    settings = _load(config, {}, as_json=as_json)
+    settings = load(config, {}, as_json=as_json)
     configure_logging(settings.logging.format, "warning")
     try:
         replayed = replay_file(file, settings.profile.folder)
     except TemperError as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     if as_json:
         commands.print_json(document(replayed))
     else:
         click.echo("\n".join(summary(replayed)))
-    sys.exit(_FAILED if any(one.changes for one in replayed) else 0)
+    sys.exit(FAILED if any(one.changes for one in replayed) else 0)
 
 
 @main.command()
@@ -277,7 +271,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
         examine_keeping(loaded.settings)
     except TemperError as error:
         listed = configuration.problems_document(error)
-        _fail(error, as_json=as_json, details={"problems": listed})
+        fail(error, as_json=as_json, details={"problems": listed})
     if as_json:
         commands.print_json(
             {
@@ -310,7 +304,7 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     try:
         loaded = DEFAULT_SETTINGS if defaults else load_with_origins(config)
     except TemperError as error:
-        _fail(error, as_json=as_json)
+        fail(error, as_json=as_json)
     listed = configuration.effective(loaded)
     if as_json:
         commands.print_json(configuration.effective_document(listed))
@@ -319,6 +313,7 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
 
 
 main.add_command(evaluation)
+main.add_command(tools)
 
 
 @main.command(name="version")
@@ -339,56 +334,3 @@ def _served(flags: Mapping[str, object]) -> Flags:
         "ollama": {"model": flags["ollama"]},
         "model": {"path": flags["model"], "hf_repo": flags.get("hf")},
     }
-
-
-def _run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
-    """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
-    try:
-        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            is_done = runner.run(_until_signalled(work))
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(INTERRUPTED)
-    if not is_done:
-        sys.exit(otherwise)
-
-
-async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
-
-    A server that is ready takes the signals over.
-    """
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine runs in a task
-    loop = asyncio.get_running_loop()
-
-    def hear() -> None:
-        if task.cancelling():
-            raise KeyboardInterrupt
-        task.cancel()
-
-    numbers = heeded()
-    for number in numbers:
-        loop.add_signal_handler(number, hear)
-    try:
-        return await work
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
-    try:
-        return load_settings(config, flags)
-    except TemperError as error:
-        _fail(error, as_json=as_json)
-
-
-def _fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
-    """End with one sentence on standard error, or with JSON on standard output."""
-    if as_json:
-        commands.print_json({"ok": False, "error": str(error), **(details or {})})
-    else:
-        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
-    sys.exit(_FAILED)

@@ -87,6 +87,12 @@ class ToolCalled(msgspec.Struct, frozen=True):
     call: ToolCall
 
 
+class RoundsTold(msgspec.Struct, frozen=True):
+    """The messages of the rounds of tools before the answer, for a client that wants them."""
+
+    messages: tuple[JsonObject, ...]
+
+
 ReplyEvent: TypeAlias = (
     ReplyStarted
     | TextDelta
@@ -98,6 +104,7 @@ ReplyEvent: TypeAlias = (
     | ReplyFinished
     | ReplyUnreadable
     | ToolCalled
+    | RoundsTold
 )
 
 # Takes content as soon as it has come, past all who wait for it; reports whether it took it.

@@ -47,7 +47,8 @@ class Request(msgspec.Struct, frozen=True):
     and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
     of it stands in the request. `thinking` is what client and operator said of thoughts: what of
-    it does not stand in `fields`, an engine is told in its own words.
+    it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
+    messages of the rounds of tools that ran here.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Request(msgspec.Struct, frozen=True):
     allowed_tools: frozenset[str] | None = None
     session: str = ""
     thinking: Thinking = UNSAID
+    wants_rounds: bool = False
 
     @property
     def reserved(self) -> int | None:

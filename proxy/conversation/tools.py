@@ -55,3 +55,15 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: str
+
+
+class WantedTools(msgspec.Struct, frozen=True):
+    """Tools of the operator that a request asks for, at `param`.
+
+    Those of a `server`, only the `allowed` ones where they are named, or what does a hosted `kind`.
+    """
+
+    param: str
+    server: str = ""
+    allowed: tuple[str, ...] | None = None
+    kind: str = ""

@@ -13,6 +13,7 @@ from typing import Protocol
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Request
+from proxy.conversation.tools import WantedTools
 from proxy.facts import Fact
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -159,7 +160,8 @@ class Decoded:
     `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
     None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
-    see, "" where it has sent none or the backend's own words will do.
+    see, "" where it has sent none or the backend's own words will do. `wanted` are the
+    operator's tools that it asks for.
     """
 
     request: Request
@@ -168,6 +170,7 @@ class Decoded:
     accepts_prose: bool = False
     compaction: bool | None = None
     blindness: str = ""
+    wanted: tuple[WantedTools, ...] = ()
 
 
 class Front(Protocol):

@@ -14,6 +14,7 @@ from proxy.doctor import exchanges, machine, server
 from proxy.doctor.clients import Client
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.target import Target
+from proxy.doctor.tool_servers import tool_servers
 from proxy.errors import ProcessFailed, TemperError
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
@@ -73,6 +74,8 @@ async def examine(
     named.
     """
     checks = (*CHECKS, *(_checks_for(client) if client is not None else ()))
+    if settings.mcp:
+        checks += (Check("tool servers", tool_servers),)
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:

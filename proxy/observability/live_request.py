@@ -9,9 +9,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import msgspec
 from starlette.types import Message, Send
 
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import UsageReported
 from proxy.engine import Headers
 from proxy.errors import (
@@ -34,6 +36,7 @@ from proxy.observability.record import (
     Phase,
     RequestRecord,
     Tokens,
+    ToolRecord,
 )
 from proxy.observability.trace_context import TraceContext, new_span_id
 
@@ -103,6 +106,9 @@ class LiveRequest:
         self._admitted: float | None = None
         self._first_token: float | None = None
         self._attempts: list[_Attempt] = []
+        self._tools: list[ToolRecord] = []
+        self._calls: dict[str, int] = {}
+        self._waited = 0.0
         self._load: Load | None = None
         self._share = 0.0
         self._waits = False
@@ -155,6 +161,12 @@ class LiveRequest:
             self._load.wait(-1)
             self._load.run(1, share)
 
+    def release(self) -> None:
+        """Note that it has given its slot back, and may wait for one again."""
+        self._waited += self._since_joined(self._clock())
+        self._settle()
+        self._load = self._joined = None
+
     def show(self) -> None:
         """Note that the client sees something of the answer."""
         self._first_token = self._first_token or self._clock()
@@ -177,6 +189,19 @@ class LiveRequest:
         finally:
             running.ended = self._clock()
 
+    def call(self, call_id: str) -> JsonObject:
+        """Note that a tool is called; returns what travels beside the call."""
+        if self._trace is None:
+            return {}
+        span_id = self._calls[call_id] = new_span_id()
+        return {"traceparent": self._trace.header(span_id)}
+
+    def ran(self, tool: ToolRecord) -> None:
+        """Note a call that is over, `begun` at a moment of the clock."""
+        span_id = self._calls.pop(tool.call_id, 0)
+        begun = tool.begun - self._begun
+        self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
+
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
         self._settle()
@@ -197,6 +222,7 @@ class LiveRequest:
             tokens=_tokens(self.usage),
             finish_reason=self.finish_reason,
             attempts=self._tried(),
+            tools=tuple(self._tools),
             facts=self.facts,
             outcome=self.outcome,
             left=self._phase() if self.status == CLIENT_LEFT else None,
@@ -216,9 +242,15 @@ class LiveRequest:
 
     def _queued(self, now: float) -> float | None:
         """Add up what was spent waiting, also by those who were never admitted."""
-        if self._joined is None:
+        if self._joined is None and self._admitted is None:
             return self._loaded
-        return (self._loaded or 0.0) + (self._admitted or now) - self._joined
+        return (self._loaded or 0.0) + self._waited + self._since_joined(now)
+
+    def _since_joined(self, now: float) -> float:
+        """Return how long it waits, or waited, for the slot it wants now."""
+        if self._joined is None:
+            return 0.0
+        return (now if self._waits else self._admitted or now) - self._joined
 
     def _tried(self) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was restarted lost its first try."""

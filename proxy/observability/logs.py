@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TextIO, TypeAlias
 
-from proxy.facts import context, repairs
+from proxy.facts import context, repairs, tools
 from proxy.observability.escaping import escaped
 from proxy.observability.record import RequestRecord
 from proxy.observability.short_lines import ShortFormatter, columns_of, takes_colour
@@ -139,6 +139,7 @@ def _told(record: RequestRecord) -> dict[str, Value]:
         "output_tokens": tokens.output,
         "attempts": len(record.attempts),
         "outcome": outcome.value if outcome is not None else None,
+        "tools": _cut(tools(record.facts)) or None,
         "repairs": _cut(repairs(record.facts)),
         "context": _cut(context(record.facts)) or None,
         "error": record.error,

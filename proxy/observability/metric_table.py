@@ -203,6 +203,33 @@ RESTARTS = Metric(
     "times that a managed server was started again since it was wanted, 0 for any other",
 )
 
+TOOL_CALLS = Metric(
+    "temper_tool_calls_total",
+    "counter",
+    ("server", "result"),
+    "calls of the operator's tools by their server and by how they ended: done, failed, refused, "
+    "timed_out, cancelled, lost",
+)
+TOOL_DURATION = Metric(
+    "temper_tool_duration_seconds",
+    "histogram",
+    ("server",),
+    "time that calls of the operator's tools took, by their server",
+    _SECONDS,
+)
+TOOL_SERVER_UP = Metric(
+    "temper_tool_server_up",
+    "gauge",
+    ("server",),
+    "1 if the tool server is ready, else 0; looked at when metrics are read",
+)
+ROUNDS = Metric(
+    "temper_rounds_total",
+    "counter",
+    ("model",),
+    "rounds in which tools of the operator were run",
+)
+
 METRICS = (
     REQUESTS,
     DURATION,
@@ -231,4 +258,8 @@ METRICS = (
     UP,
     RESTARTS,
     UNSTORED,
+    TOOL_CALLS,
+    TOOL_DURATION,
+    TOOL_SERVER_UP,
+    ROUNDS,
 )

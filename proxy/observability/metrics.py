@@ -25,7 +25,8 @@ _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
 _MOST_CLIENTS = 200
-_FOUND = (table.UP, table.RESTARTS)  # by whoever looks; anybody finds the same
+# by whoever looks; anybody finds the same
+_FOUND = (table.UP, table.RESTARTS, table.TOOL_SERVER_UP)
 
 
 @contextmanager
@@ -88,6 +89,11 @@ class Metrics:
                 self._count(table.BACKEND_ERRORS, model, attempt.error)
         for fact in record.facts:
             self._count_fact(fact, model)
+        for tool in record.tools:
+            self._count(table.TOOL_CALLS, tool.server, tool.status)
+            self._measure(table.TOOL_DURATION, tool.server, tool.seconds)
+        if record.tools:
+            self._count(table.ROUNDS, model, by=len({tool.round for tool in record.tools}))
 
     def load(self, service: str) -> "ServiceLoad":
         """Return what follows the load of a service."""
@@ -97,6 +103,10 @@ class Metrics:
         """Note whether a service's backend would answer now, and how often it was restarted."""
         self._gauges[table.UP.name].labels(service).set(int(is_up))
         self._gauges[table.RESTARTS.name].labels(service).set(restarts)
+
+    def find_tool_server(self, server: str, *, is_up: bool) -> None:
+        """Note whether a tool server is ready now."""
+        self._gauges[table.TOOL_SERVER_UP.name].labels(server).set(int(is_up))
 
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""
@@ -148,13 +158,13 @@ class Metrics:
             series = self._series[key] = self._counters[metric.name].labels(*labels)
         series.inc(by)
 
-    def _measure(self, metric: Metric, model: str, value: float | None) -> None:
+    def _measure(self, metric: Metric, label: str, value: float | None) -> None:
         if value is None:
             return
-        key = (metric.name, model)
+        key = (metric.name, label)
         series = self._measured.get(key)
         if series is None:
-            series = self._measured[key] = self._histograms[metric.name].labels(model)
+            series = self._measured[key] = self._histograms[metric.name].labels(label)
         series.observe(value)
 
     def _count_tokens(self, record: RequestRecord, model: str) -> None:

@@ -21,6 +21,9 @@ class Meter(Sink, Protocol):
     def find(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
 
+    def find_tool_server(self, server: str, *, is_up: bool) -> None:
+        """Note whether a tool server is ready now."""
+
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""
 

@@ -42,6 +42,26 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     span_id: int = 0
 
 
+class ToolRecord(msgspec.Struct, frozen=True):
+    """One call of a tool of the operator: `begun` so many seconds after the request.
+
+    `status` is how it ended and `error` what went wrong, words of a closed list or a code;
+    `transport` and `protocol` are how the `server` is reached.
+    """
+
+    server: str
+    name: str
+    call_id: str
+    round: int
+    begun: float
+    seconds: float
+    status: str
+    error: str | None = None
+    transport: str = ""
+    protocol: str = ""
+    span_id: int = 0
+
+
 class Tokens(msgspec.Struct, frozen=True):
     """What a reply cost, as the backend counted; None where it did not tell."""
 
@@ -75,6 +95,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens = Tokens()
     finish_reason: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
+    tools: tuple[ToolRecord, ...] = ()
     facts: tuple[Fact, ...] = ()
     outcome: Outcome | None = None
     left: Phase | None = None
@@ -83,17 +104,28 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def overhead(self) -> float:
-        """Return the seconds that were neither spent in the queue nor while the backend worked.
+        """Return the seconds that were neither spent in the queue nor while others worked.
 
-        What is done to a reply while it arrives delays nobody and is part of the attempt.
+        Others are the backend and tools, of which several may run at once. What is done to a reply
+        while it arrives delays nobody and is part of the attempt.
         """
         elsewhere = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
+        elsewhere += _together(self.tools)
         return max(0.0, self.seconds - elsewhere)
 
     @property
     def error(self) -> str | None:
         """Return what kept the answer from coming, if a backend did."""
         return self.attempts[-1].error if self.attempts and self.outcome is None else None
+
+
+def _together(tools: tuple[ToolRecord, ...]) -> float:
+    """Return how long tools ran: of those of one round as long as the first and the last."""
+    rounds: dict[int, tuple[float, float]] = {}
+    for one in tools:
+        first, last = rounds.get(one.round, (one.begun, one.begun))
+        rounds[one.round] = min(first, one.begun), max(last, one.begun + one.seconds)
+    return sum(last - first for first, last in rounds.values())
 
 
 class Sink(Protocol):

@@ -1,19 +1,20 @@
-"""What the attributes of our spans are called, in one table each for requests and attempts.
+"""What the attributes of our spans are called: one table each for requests, attempts, tools.
 
 Names with `gen_ai.` are OpenTelemetry's for generative AI, whose registry still counts as under
 development: whoever changes them there makes us change them here and nowhere else. Prompts,
-answers and tools are never among them.
+answers, arguments and results are never among them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from proxy.facts import context, repairs
-from proxy.observability.record import AttemptRecord, RequestRecord
+from proxy.facts import context, repairs, tools
+from proxy.observability.record import AttemptRecord, RequestRecord, ToolRecord
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Read: TypeAlias = Callable[[RequestRecord], Attribute | None]
+ReadTool: TypeAlias = Callable[[ToolRecord], Attribute | None]
 ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | None]
 
 _OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
@@ -65,6 +66,7 @@ REQUEST: Mapping[str, Read] = {
     "temper.attempts": lambda request: len(request.attempts),
     "temper.queued_seconds": lambda request: request.queued,
     "temper.overhead_seconds": lambda request: request.overhead,
+    "temper.tools": lambda request: tools(request.facts) or None,
     "temper.left": lambda request: request.left.value if request.left else None,
 }
 
@@ -76,4 +78,18 @@ ATTEMPT: Mapping[str, ReadAttempt] = {
     "error.type": lambda _, attempt: attempt.error,
     "temper.attempt.reason": lambda _, attempt: attempt.rung,
     "temper.attempt.defect": lambda _, attempt: attempt.defect,
+}
+
+TOOL: Mapping[str, ReadTool] = {
+    "gen_ai.operation.name": lambda _: "execute_tool",
+    "gen_ai.tool.name": lambda tool: tool.name,
+    "gen_ai.tool.call.id": lambda tool: tool.call_id,
+    "gen_ai.tool.type": lambda _: "extension",
+    "error.type": lambda tool: tool.error,
+    "mcp.method.name": lambda _: "tools/call",
+    "mcp.protocol.version": lambda tool: tool.protocol or None,
+    "network.transport": lambda tool: tool.transport or None,
+    "temper.round": lambda tool: tool.round,
+    "temper.tool.server": lambda tool: tool.server,
+    "temper.tool.status": lambda tool: tool.status,
 }

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, TraceFlags
 
-from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord
-from proxy.observability.span_names import ATTEMPT, REQUEST, Attribute, operation
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
+from proxy.observability.span_names import ATTEMPT, REQUEST, TOOL, Attribute, operation
 from proxy.observability.trace_context import TraceContext
 
 _NAME = "temper"
@@ -62,6 +62,8 @@ class Tracing:
         )
         for attempt in record.attempts:
             self._write(attempt, record, request)
+        for tool in record.tools:
+            self._write_tool(tool, record, request)
         if record.status >= CLIENT_LEFT + 1 or record.error is not None:
             span.set_status(Status(trace.StatusCode.ERROR))
         span.end(_nanoseconds(record.begun_at + record.seconds))
@@ -86,6 +88,20 @@ class Tracing:
         if attempt.error is not None:
             span.set_status(Status(trace.StatusCode.ERROR))
         span.end(_nanoseconds(begun + attempt.seconds))
+
+    def _write_tool(self, tool: ToolRecord, record: RequestRecord, request: TraceContext) -> None:
+        begun = record.begun_at + tool.begun
+        self._ids.span_id = tool.span_id
+        span = self._tracer.start_span(
+            f"execute_tool {tool.name}",
+            _context(request, request.span_id),
+            SpanKind.CLIENT,
+            _known({name: read(tool) for name, read in TOOL.items()}),
+            start_time=_nanoseconds(begun),
+        )
+        if tool.error is not None:
+            span.set_status(Status(trace.StatusCode.ERROR))
+        span.end(_nanoseconds(begun + tool.seconds))
 
 
 class _GivenIds(IdGenerator):

@@ -10,5 +10,6 @@ rules of order that hold.
 they name: `managed_server` looks after a llama-server, `window_size`
 says how large its window gets, `model_set` opens several models, `profile_overrides` reads what
 an operator decided about profiles, `discovery` finds a server that runs already. `inventory`
-lists what could be asked, for `temper models`.
+lists what could be asked, for `temper models`. `tool_hosting` is what requests get of the
+operator's tools, `tool_inventory` lists those.
 """

@@ -10,6 +10,7 @@ from msgspec import structs
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import Passage
 from proxy.conversation.requests import Request
+from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.errors import ContextOverflow, InvalidRequest
@@ -35,6 +36,10 @@ class ParsedRequest:
     request: Request
     service: Service
     decoded: Decoded
+
+    def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
+        """Return the request with more tools, behind the client's own."""
+        return replace(self, request=self.request.offering(tools)) if tools else self
 
 
 @dataclass(frozen=True, slots=True)

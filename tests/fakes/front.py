@@ -18,6 +18,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.observers import Observers
 from proxy.processes.managed import Managed
 from proxy.serving.services import Services
+from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
@@ -67,13 +68,14 @@ async def temper(
     load_wait: float = 0.0,
     api_key: str = "",
     observers: Observers | None = None,
+    tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
     backend = ScriptedBackend(*scripts)
     async with listening(backend) as behind:
         connection = BackendClient(behind.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
-        async with in_front_of(engine, serving, backend, observers) as front:
+        async with in_front_of(engine, serving, backend, observers, tools=tools) as front:
             yield front
 
 
@@ -97,11 +99,14 @@ async def in_front_of(
     serving: ServerOptions | None,
     backend: ScriptedBackend,
     observers: Observers | None = None,
+    *,
+    tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of an engine; an adapter is closed at the end."""
     serves = serving or ServerOptions()
     try:
-        async with serving_all(serves.alone(engine), serves, backend, observers) as front:
+        alone = serves.alone(engine)
+        async with serving_all(alone, serves, backend, observers, tools=tools) as front:
             yield front
     finally:
         if isinstance(engine, LlamaServer | Ollama | Anthropic | Managed):
@@ -114,10 +119,12 @@ async def serving_all(
     serving: ServerOptions,
     backend: ScriptedBackend,
     observers: Observers | None = None,
+    *,
+    tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
     """Run Temper in front of several models."""
     async with (
-        listening(create_app(services, serving, observers)) as server,
+        listening(create_app(services, serving, observers, tools=tools)) as server,
         httpx.AsyncClient(
             base_url=server.url,
             transport=plain_transport(),

@@ -69,6 +69,10 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "Call the tool `report`": call('{"feeling": "fine"}', "report"),
     "[[preamble]]": "Let me look that up for you.\n" + call('{"city": "Rome"}'),
     "[[respond]]": RESPOND,
+    # calls of tools that Temper runs itself
+    "[[our time]]": call('{"timezone": "UTC"}', "get_current_time"),
+    "[[our hang]]": call('{"text": "x"}', "f_hang"),
+    "[[mixed]]": call('{"text": "ours"}', "f_echo") + "\n" + call('{"city": "Oslo"}'),
     # answers in words
     "[[prose]]": "The weather is fine, and no tool was asked about it.",
     "[[four]]": "The answer is four.",

@@ -16,6 +16,7 @@ from proxy.facts import (
     Renamed,
     Repaired,
     Rescued,
+    ToolRan,
     Try,
     Unchecked,
     WindowFilled,
@@ -24,6 +25,7 @@ from proxy.facts import (
     outcome,
     repairs,
     report,
+    tools,
     tries,
 )
 
@@ -106,3 +108,18 @@ def test_a_try_has_the_defect_of_its_own_reply() -> None:
         Try("nudged"),
     )
     assert tries([RESCUED]) == ()
+
+
+def test_calls_of_the_operators_tools_are_counted_by_server() -> None:
+    ran = [ToolRan("search", "find", "done", 1), ToolRan("time", "now", "lost", 1)]
+    ran += [ToolRan("search", "open", "failed", 2)]
+    assert tools(ran) == "search=2, time=1"
+    assert report([Asked("as_asked"), *ran])["tools"] == "search=2, time=1"
+    assert "tools" not in report([Asked("as_asked")])
+
+
+def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
+    ran = [ToolRan("search", "find", "done", number) for number in (1, 1, 2)]
+    asked: list[Fact] = [Asked("as_asked")] * 3
+    assert outcome([*asked, *ran]) is Outcome.CLEAN
+    assert outcome([*asked, Asked("nudged"), *ran]) is Outcome.RETRIED

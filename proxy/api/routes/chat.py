@@ -3,8 +3,10 @@
 `Chat._answer` is that way from top to bottom; `TokenCount` goes the first half of it.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -22,7 +24,8 @@ from proxy.api.request_reader import (
     sender_of,
 )
 from proxy.api.streaming import StreamTimeouts
-from proxy.dialects.front import Front
+from proxy.dialects.front import Decoded, Front, Sender
+from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
@@ -31,6 +34,10 @@ from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.serving.loading import Claim
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+
+if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.toolservers.definitions import ServedTool
 
 
 @dataclass(slots=True)
@@ -43,6 +50,7 @@ class RequestContext:
     stream: LoadingStream
     recorder: ExchangeRecorder | None
     prepared: PreparedRequest | None = None
+    owned: "tuple[ServedTool, ...]" = ()
 
     @property
     def send(self) -> Send:
@@ -52,7 +60,10 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `front`; `workers` share what a backend works on."""
+    """Answers requests in the language of `front`; `workers` share what a backend works on.
+
+    `tools` are those of the operator, None where no tool server is configured.
+    """
 
     front: Front
     reader: RequestReader
@@ -61,6 +72,7 @@ class Chat:
     budget: RetryBudget = field(default_factory=RetryBudget)
     workers: int = 1
     observers: Observers = field(default_factory=Observers)
+    tools: "ToolHosting | None" = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,15 +94,21 @@ class Chat:
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit, answer: the whole way of a request."""
         http, sender = context.http, sender_of(context.http)
-        decoded = await self.reader.read(http, partial(self.front.decode, sender=sender))
+        decode = _asking(self.front.decode, sender, self.tools)
+        decoded = await self.reader.read(http, decode)
         parsed = self.preparation.address(decoded)
         self._note(parsed, context)
+        if self.tools is not None:
+            context.owned = self.tools.tools_for(decoded, sender.owner)
+            parsed = parsed.offering(tuple(one.tool for one in context.owned))
         with parsed.service.lease() as claim:
             await self._load(claim, parsed, context)
             upstream = self.reader.upstream_headers(http)
             prepared = await self.preparation.prepare(parsed, sender, upstream)
             context.prepared = prepared
             exchange = await self._exchange(prepared, context)
+            if context.owned and self.tools is not None:
+                exchange = self._run(exchange, parsed, upstream, context)
             answer = (
                 partial(exchange.stream, begun=context.stream.encoder)
                 if parsed.request.stream
@@ -129,12 +147,29 @@ class Chat:
             return await preparation.shorter(prepared, may_retry, overflow)
 
         turn = await preparation.turn(prepared, may_retry)
-        slot = service.admission.slot(client_key(context.http))
+        slot = partial(service.admission.slot, client_key(context.http))
         room = (known.window or 0) * (known.slots or 1)
         terms = SlotTerms(slot, known.window, room, load, shorter)
         return Exchange(
             prepared.answering, turn, backend, self.timeouts, terms=terms, live=context.live
         )
+
+    def _run(
+        self,
+        first: Exchange,
+        parsed: ParsedRequest,
+        upstream: dict[str, str],
+        context: RequestContext,
+    ) -> Exchange:
+        """Go on with an exchange where a model calls tools of the operator."""
+        from proxy.api.tool_exchange import RunTurns, tool_exchange
+
+        assert self.tools is not None and context.prepared is not None  # noqa: S101, PT018 - it has
+        may_retry = context.ticket.may_retry
+        turns = RunTurns(
+            self.preparation, parsed, sender_of(context.http), upstream, may_retry, context.prepared
+        )
+        return tool_exchange(first, self.tools, context.owned, turns)
 
     async def _refuse(self, error: TemperError, context: RequestContext) -> None:
         problem = describe(error)
@@ -161,6 +196,8 @@ class Chat:
         prepared = context.prepared
         if recording is None or recorder is None or prepared is None or not recorder.is_whole:
             return
+        if context.owned:  # `temper replay` judges single turns, and these were several
+            return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
         recording.write(recorded, *secrets_sent(context.http))
 
@@ -172,14 +209,18 @@ class TokenCount:
     front: Front
     reader: RequestReader
     preparation: RequestPreparation
+    tools: "ToolHosting | None" = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         http = HttpRequest(scope, receive)
         sender = sender_of(http)
         try:
-            decode = partial(self.front.decode_count, sender=sender)
+            decode = _asking(self.front.decode_count, sender, self.tools)
             parsed = self.preparation.address(await self.reader.read(http, decode))
+            if self.tools is not None:
+                owned = self.tools.tools_for(parsed.decoded, sender.owner)
+                parsed = parsed.offering(tuple(one.tool for one in owned))
             upstream = self.reader.upstream_headers(http)
             prepared = await self.preparation.prepare(parsed, sender, upstream)
             tokens = await self.preparation.count(prepared)
@@ -190,3 +231,17 @@ class TokenCount:
             return
         body = self.front.counted(tokens)
         await Response(body, 200, media_type="application/json")(scope, receive, send)
+
+
+def _asking(
+    decode: Callable[[bytes, Sender], Decoded], sender: Sender, tools: "ToolHosting | None"
+) -> Callable[[bytes], Decoded]:
+    """Return what reads a request, and before that what it asks of the operator's tools."""
+
+    def read(body: bytes) -> Decoded:
+        if tools is None:
+            return decode(body, sender)
+        asked = take_wanted(body, tools.hosted)
+        return replace(decode(asked.body, sender), wanted=asked.wanted)
+
+    return read

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -12,6 +13,9 @@ from proxy.observability.observers import Meter
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
 
+if TYPE_CHECKING:
+    from proxy.serving.tool_hosting import ToolHosting
+
 METRICS_PATH = "/metrics"
 _PATIENCE = 2.0  # seconds for a backend's word; Prometheus waits for ten
 
@@ -20,11 +24,13 @@ _EXPOSITION: dict[int | str, dict[str, object]] = {
 }
 
 
-def metrics_router(services: Services, meter: Meter) -> APIRouter:
+def metrics_router(
+    services: Services, meter: Meter, tools: "ToolHosting | None" = None
+) -> APIRouter:
     """Make the route that Prometheus and inference gateways ask."""
     meter.follow(service.title for service in services)
     router = APIRouter(tags=["metrics"])
-    read = _Metrics(services, meter).read
+    read = _Metrics(services, meter, tools).read
     router.add_api_route(
         METRICS_PATH, read, methods=["GET"], response_class=Response, responses=_EXPOSITION
     )
@@ -37,10 +43,15 @@ class _Metrics:
 
     services: Services
     meter: Meter
+    tools: "ToolHosting | None" = None
 
     async def read(self, request: Request) -> Response:
         """Return the metrics of all workers."""
         await asyncio.gather(*map(self._look_at, self.services))
+        if self.tools is not None:
+            source = self.tools.source
+            for name in source.names:
+                self.meter.find_tool_server(name, is_up=source.is_ready(name))
         body, content_type = self.meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

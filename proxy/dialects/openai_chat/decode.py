@@ -7,6 +7,8 @@ be without guessing.
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.messages import Message
@@ -32,6 +34,7 @@ from proxy.dialects.openai_chat.schema import (
     validate,
 )
 from proxy.dialects.openai_chat.thinking import thinking_in
+from proxy.dialects.openai_chat.tool_rounds import expanded
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.reading import kind, read_object
 from proxy.errors import InvalidRequest
@@ -42,6 +45,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
+    body, failed = expanded(body)
     checked = validate(read_object(body))
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
@@ -49,6 +53,10 @@ def decode_request(body: bytes) -> Request:
     if allowed is not None:  # few backends know the form, and the rest of it is enforced here
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
+    if failed:
+        messages = tuple(
+            replace(message, failed=failed.get(place)) for place, message in enumerate(messages)
+        )
     limit = checked.max_completion_tokens
     return Request(
         model=checked.model or "",
@@ -65,6 +73,7 @@ def decode_request(body: bytes) -> Request:
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking_in(fields),
+        wants_rounds=bool(checked.temper and checked.temper.tool_rounds),
     )
 
 

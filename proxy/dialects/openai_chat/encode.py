@@ -20,6 +20,7 @@ from proxy.conversation.replies import (
     ReplyFinished,
     ReplyInProgress,
     ReplyStarted,
+    RoundsTold,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -128,6 +129,8 @@ class ChunkEncoder:
                 return self._role()
             case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
                 return self._delta(delta_of(event))
+            case RoundsTold(messages):
+                return self._delta({"tool_rounds": [*messages]})
             case ReplyFinished(reason):
                 return self._finish(reason)
             case UsageReported():
@@ -239,6 +242,7 @@ class CompletionBuilder:
     _logprobs: JsonObject = field(default_factory=dict)
     _usage: UsageReported | None = None
     _reason: str = "stop"
+    _rounds: list[JsonValue] = field(default_factory=list)
 
     def add(self, event: ReplyEvent) -> None:
         """Take note of one event."""
@@ -250,6 +254,8 @@ class CompletionBuilder:
                 self._usage = event
             case ReplyFinished(reason):
                 self._reason = reason
+            case RoundsTold(messages):
+                self._rounds = [*messages]
             case _:
                 pass
 
@@ -283,6 +289,8 @@ class CompletionBuilder:
             message["reasoning_content"] = reply.reasoning
         if calls:
             message["tool_calls"] = calls
+        if self._rounds:
+            message["tool_rounds"] = self._rounds
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:

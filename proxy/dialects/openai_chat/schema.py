@@ -275,6 +275,7 @@ class TemperOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     workflow: WorkflowRules | None = None
+    tool_rounds: StrictBool | None = None
 
 
 class ChatCompletionRequest(WireObject):

@@ -59,7 +59,7 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "demo", "models", "doctor", "replay", "check", "version"]
+    "command", ["serve", "demo", "models", "tools", "doctor", "replay", "check", "version"]
 )
 def test_every_option_says_what_it_is_for(command: str) -> None:
     assert isinstance(main, click.Group)

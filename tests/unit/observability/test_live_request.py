@@ -13,7 +13,7 @@ from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailab
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
 from proxy.observability.live_request import Asked, LiveRequest, word_for
-from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext, trace_of
 
 ASKED = Asked("m", "default", "http://b", stream=True)
@@ -221,3 +221,37 @@ def test_the_status_counts_once_the_whole_answer_was_sent() -> None:
         return seen
 
     assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, 201]
+
+
+def test_a_slot_that_was_given_back_may_be_waited_for_again() -> None:
+    crowd, live = Crowd(), LiveRequest("r", clock=iter(range(100)).__next__)
+    live.wait(crowd)  # joined at 1
+    live.admit(0.5)  # at 2
+    live.release()
+    assert (crowd.waiting, crowd.running, crowd.share) == (0, 0, 0.0)
+    live.wait(crowd)
+    assert (crowd.waiting, crowd.running) == (1, 0)
+    live.admit(0.5)
+    record = live.record()
+    assert record.queued == 2
+    assert (crowd.waiting, crowd.running) == (0, 0)
+
+
+def test_whoever_leaves_while_tools_run_waits_for_nothing() -> None:
+    live = LiveRequest("r", clock=iter(range(100)).__next__)
+    live.wait(None)
+    live.admit(0.0)
+    live.release()
+    assert live.record().queued == 1
+
+
+def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
+    live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
+    sent = live.call("1")
+    live.ran(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
+    live.ran(ToolRecord("search", "find", "2", 1, 8.0, 0.5, "done"))
+    first, second = live.record().tools
+    assert (first.begun, second.begun) == (7.0, 8.0)
+    assert f"-{first.span_id:016x}-" in str(sent["traceparent"])
+    assert second.span_id == 0
+    assert LiveRequest("r").call("1") == {}

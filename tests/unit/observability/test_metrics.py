@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from proxy import facts
 from proxy.facts import Fact, Outcome
 from proxy.observability.metrics import Metrics, forget_process, shared_folder
-from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
+from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
 from tests.fakes.exposition import Exposition
 
 RECORD = RequestRecord(
@@ -189,3 +189,25 @@ def test_processes_share_a_folder_that_is_gone_afterwards(
         assert [path.name for path in Path(folder).iterdir()] == ["counter_7.db"]
     assert not Path(folder).exists()
     assert os.environ.get("PROMETHEUS_MULTIPROC_DIR") == before
+
+
+def test_calls_of_tools_are_counted_by_their_server_and_rounds_by_model() -> None:
+    calls = [
+        ToolRecord("search", "find", "1", 1, 0.0, 0.5, "done"),
+        ToolRecord("search", "find", "2", 1, 0.0, 1.0, "lost"),
+        ToolRecord("time", "now", "3", 2, 0.0, 0.25, "done"),
+    ]
+    seen = after(replace(RECORD, tools=tuple(calls)), RECORD)
+    assert seen.value("temper_tool_calls_total", server="search", result="done") == 1
+    assert seen.value("temper_tool_calls_total", server="search", result="lost") == 1
+    assert seen.value("temper_tool_duration_seconds_sum", server="search") == 1.5
+    assert seen.value("temper_rounds_total", model="default") == 2
+
+
+def test_a_tool_server_is_up_or_not() -> None:
+    metrics = Metrics()
+    metrics.find_tool_server("search", is_up=True)
+    metrics.find_tool_server("time", is_up=False)
+    seen = Exposition.read(metrics.exposition("")[0].decode())
+    assert seen.value("temper_tool_server_up", server="search") == 1
+    assert seen.value("temper_tool_server_up", server="time") == 0

@@ -1,5 +1,5 @@
 from proxy.facts import Outcome
-from proxy.observability.record import AttemptRecord, RequestRecord
+from proxy.observability.record import AttemptRecord, RequestRecord, ToolRecord
 
 FAILED = AttemptRecord("nudged", 5.0, 1.0, error="unavailable")
 RECORD = RequestRecord(
@@ -26,3 +26,12 @@ def test_an_error_is_one_only_if_no_answer_came_of_it() -> None:
     assert RECORD.error is None
     lost = RequestRecord(id="r", begun_at=0, seconds=1, status=502, attempts=(FAILED,))
     assert lost.error == "unavailable"
+
+
+def test_tools_that_run_together_are_counted_once() -> None:
+    def tool(number: int, begun: float, seconds: float) -> ToolRecord:
+        return ToolRecord("s", "t", "id", number, begun, seconds, "done")
+
+    tools = (tool(1, 1.0, 1.0), tool(1, 1.5, 1.5), tool(2, 4.0, 0.5))
+    record = RequestRecord(id="r", begun_at=0.0, seconds=5.0, status=200, tools=tools)
+    assert record.overhead == 2.5

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from proxy.facts import Coerced, Outcome
 from proxy.observability import tracing
-from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
+from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext
 from proxy.observability.tracing import Tracing, exporter_to
 from tests.patience import PATIENCE_SECONDS
@@ -180,3 +180,23 @@ def test_spans_travel_to_the_collector_that_was_named() -> None:
     exporter = exporter_to("http://127.0.0.1:4318")
     assert vars(exporter)["_endpoint"] == "http://127.0.0.1:4318/v1/traces"
     exporter.shutdown()
+
+
+def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
+    tools = (
+        ToolRecord("search", "find", "1", 1, 2.0, 0.5, "done", None, "pipe", "2026-07-28", 0x4),
+        ToolRecord("search", "find", "2", 2, 3.0, 0.5, "timed_out", "timeout", span_id=0x5),
+    )
+    spans = [one for one in spans_of(replace(RECORD, tools=tools)) if "tool" in one.name]
+    assert [one.name for one in spans] == ["execute_tool find"] * 2
+    assert [one.kind for one in spans] == [SpanKind.CLIENT] * 2
+    assert [one.context and one.context.span_id for one in spans] == [0x4, 0x5]
+    assert [one.parent and one.parent.span_id for one in spans] == [0x1, 0x1]
+    told = attributes(spans[0])
+    assert told["gen_ai.operation.name"] == "execute_tool"
+    assert told["mcp.protocol.version"] == "2026-07-28"
+    assert told["network.transport"] == "pipe"
+    assert told["temper.round"] == 1
+    assert "error.type" not in told
+    assert attributes(spans[1])["error.type"] == "timeout"
+    assert [one.status.status_code for one in spans] == [StatusCode.UNSET, StatusCode.ERROR]

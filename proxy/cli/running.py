@@ -1,0 +1,74 @@
+"""How a command runs and ends: its settings, its event loop with signals, its exit code."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+import click
+
+from proxy.api.event_loop import loop_factory
+from proxy.cli.commands import print_json
+from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.conversation.json import JsonObject
+from proxy.errors import TemperError
+from proxy.settings import Settings, load_settings
+
+Flags: TypeAlias = dict[str, dict[str, object]]
+
+FAILED = 1
+
+
+def run(work: Coroutine[None, None, bool], *, as_json: bool, otherwise: int = INTERRUPTED) -> None:
+    """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
+    try:
+        with handlers_kept(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+            is_done = runner.run(_until_signalled(work))
+    except TemperError as error:
+        fail(error, as_json=as_json)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(INTERRUPTED)
+    if not is_done:
+        sys.exit(otherwise)
+
+
+async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
+    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
+
+    A server that is ready takes the signals over.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        if task.cancelling():
+            raise KeyboardInterrupt
+        task.cancel()
+
+    numbers = heeded()
+    for number in numbers:
+        loop.add_signal_handler(number, hear)
+    try:
+        return await work
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
+    """Read the settings, or end with what is wrong with them."""
+    try:
+        return load_settings(config, flags)
+    except TemperError as error:
+        fail(error, as_json=as_json)
+
+
+def fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
+    """End with one sentence on standard error, or with JSON on standard output."""
+    if as_json:
+        print_json({"ok": False, "error": str(error), **(details or {})})
+    else:
+        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
+    sys.exit(FAILED)

@@ -1,0 +1,80 @@
+"""Rounds of tools that ran here, in a client's history: told with an answer, and sent back with it.
+
+A client that asks for `{"temper": {"tool_rounds": true}}` gets the messages of the rounds as the
+member `tool_rounds` of the answer's message. In a history they stand before that message again, so
+the prompt is the one that it was.
+"""
+
+from typing import NamedTuple
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import RoundsTold
+from proxy.errors import InvalidRequest
+
+MEMBER = "tool_rounds"
+_FAILED = "failed"
+_MARK = b'"tool_rounds"'
+
+
+class Expanded(NamedTuple):
+    """A body in which rounds stand as messages; `failed` tells of results, by their places."""
+
+    body: bytes
+    failed: dict[int, bool]
+
+
+def told(messages: tuple[Message, ...]) -> RoundsTold:
+    """Tell a client of the messages of rounds."""
+    return RoundsTold(tuple(map(_told, messages)))
+
+
+def expanded(body: bytes) -> Expanded:
+    """Put rounds of a history where they belong; a body without any stays as it is.
+
+    Raises InvalidRequest for rounds that are no messages.
+    """
+    if _MARK not in body:
+        return Expanded(body, {})
+    try:
+        members = json.split_object(body)
+        sources = json.split_array(members["messages"])
+    except (ValueError, KeyError):  # which the decoder words better
+        return Expanded(body, {})
+    messages: list[bytes] = []
+    failed: dict[int, bool] = {}
+    for place, source in enumerate(sources):
+        for one in _unfolded(source, f"messages.{place}.{MEMBER}"):
+            flag = one.pop(_FAILED, b"") if one.get("role") == b'"tool"' else b""
+            if flag in (b"true", b"false"):
+                failed[len(messages)] = flag == b"true"
+            messages.append(json.join_object(one) if one else source)
+    if messages == sources:
+        return Expanded(body, {})
+    members["messages"] = json.join_array(messages)
+    return Expanded(json.join_object(members), failed)
+
+
+def _unfolded(source: bytes, param: str) -> list[dict[str, bytes]]:
+    """Return a message with its rounds before it; nothing of it where it is no object."""
+    if _MARK not in source:
+        return [{}]
+    try:
+        members = json.split_object(source)
+    except ValueError:
+        return [{}]
+    if MEMBER not in members:
+        return [{}]
+    rounds = members.pop(MEMBER)
+    try:
+        found = [json.split_object(one) for one in json.split_array(rounds)]
+    except ValueError:
+        raise InvalidRequest("Expected messages, as they came with the answer.", param) from None
+    return [*found, members]
+
+
+def _told(message: Message) -> JsonObject:
+    written = json.parse(message.source)
+    assert isinstance(written, dict)  # noqa: S101 - it is a message of ours
+    return written if message.failed is None else {**written, _FAILED: message.failed}

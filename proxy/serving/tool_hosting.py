@@ -1,0 +1,99 @@
+"""Tools of the operator for requests: which servers there are, who gets what, and how far.
+
+The SDK that speaks to servers is imported only where the settings name one.
+"""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from pydantic import SecretStr
+
+from proxy.dialects.front import Decoded
+from proxy.errors import InvalidConfiguration
+from proxy.settings import Settings
+from proxy.settings.tool_servers import Tools, ToolServer
+from proxy.toolservers.definitions import ServedTool
+from proxy.toolservers.execution import ToolSource
+from proxy.toolservers.offer import Offering, OfferPolicy, ToolOffer
+from proxy.toolservers.specification import CallLimits, ServerSpec
+
+_MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHosting:
+    """What requests get of the operator's tools, and the bounds of one request."""
+
+    offer: ToolOffer
+    limits: CallLimits = field(default_factory=CallLimits)
+    rounds: int = 10
+    narrates: bool = False
+
+    @property
+    def source(self) -> ToolSource:
+        """Where the tools come from."""
+        return self.offer.source
+
+    @property
+    def hosted(self) -> Collection[str]:
+        """The kinds of hosted tools that are done here."""
+        return self.offer.policy.hosted
+
+    def under(self, settings: Tools) -> "ToolHosting":
+        """Return the same tools under new terms."""
+        return hosting_of(settings, self.source)
+
+    def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
+        """Return what a request is offered beside its own tools, see `ToolOffer`."""
+        return self.offer.tools_for(decoded.request.tools, decoded.wanted, owner)
+
+
+def hosting_of(settings: Tools, source: ToolSource) -> ToolHosting:
+    """Translate who gets which tools, and how far."""
+    hosted = {kind: _target(target) for kind, target in settings.hosted.items()}
+    policy = OfferPolicy(Offering(settings.offer), frozenset(settings.owners), hosted)
+    limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
+    return ToolHosting(ToolOffer(policy, source), limits, settings.rounds, settings.narrate)
+
+
+def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
+    """Translate the tool servers; raises `InvalidConfiguration` where they cannot be spoken to."""
+    for name in settings.mcp:
+        if find_spec("mcp") is None:
+            raise InvalidConfiguration(f"mcp.{name}", _MISSING)
+    return tuple(_spec(name, server) for name, server in settings.mcp.items())
+
+
+@asynccontextmanager
+async def open_tools(settings: Settings) -> AsyncGenerator[ToolHosting, None]:
+    """Start the tool servers that are configured, which holds nobody up, and end them."""
+    specs = specs_of(settings)
+    from proxy.toolservers.fleet import open_fleet
+
+    async with open_fleet(specs) as fleet:
+        yield hosting_of(settings.tools, fleet)
+
+
+def _target(written: str) -> tuple[str, str]:
+    server, _, tool = written.partition(".")
+    return server, tool
+
+
+def _spec(name: str, server: ToolServer) -> ServerSpec:
+    return ServerSpec(
+        name,
+        url=server.url,
+        headers=_plain(server.headers),
+        command=tuple(server.command),
+        env=_plain(server.env),
+        cwd=server.cwd,
+        tools=tuple(server.tools),
+        prefix=server.prefix,
+        digest=server.digest,
+    )
+
+
+def _plain(secrets: dict[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in secrets.items()}

@@ -1,0 +1,108 @@
+"""What the tool servers of the settings offer, for `temper tools` and the doctor; and one call."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.serving.tool_hosting import specs_of
+from proxy.settings import Settings
+from proxy.toolservers.definitions import Definition, Selection, ServedTool, digest_of, select
+from proxy.toolservers.specification import ALL, CallLimits, ServerSpec
+
+if TYPE_CHECKING:
+    from proxy.toolservers.server import ToolServer
+
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedServer:
+    """A tool server: how it does, what it defines, and what of that is offered."""
+
+    spec: ServerSpec
+    state: str
+    protocol: str = ""
+    problem: str = ""
+    definitions: tuple[Definition, ...] = ()
+    offered: tuple[ServedTool, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is offered, or of all where nothing was named yet."""
+        own = {one.own_name for one in self.offered}
+        chosen = [one for one in self.definitions if one.name in own] or self.definitions
+        return digest_of(chosen)
+
+    def document(self) -> JsonObject:
+        """Return it for programs."""
+        names = {one.own_name: one.tool.name for one in self.offered}
+        return {
+            "server": self.spec.name,
+            "state": self.state,
+            "transport": self.spec.transport,
+            "protocol": self.protocol or None,
+            "problem": self.problem or None,
+            "digest": self.digest if self.definitions else None,
+            "warnings": [*self.warnings],
+            "tools": [
+                {
+                    "name": one.name,
+                    "offered_as": names.get(one.name),
+                    "says_read_only": one.is_read_only,
+                    "description": one.description,
+                }
+                for one in self.definitions
+            ],
+        }
+
+
+async def inspected_servers(settings: Settings) -> tuple[InspectedServer, ...]:
+    """Start every tool server, ask for its tools, and end it."""
+    from proxy.toolservers.fleet import open_fleet
+
+    async with open_fleet(specs_of(settings)) as fleet:
+        await fleet.settled(_START_SECONDS)
+        return tuple(map(_inspected, fleet.servers))
+
+
+async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
+    """Call a tool as SERVER.TOOL, offered or not; returns its result and whether it succeeded."""
+    from proxy.toolservers.fleet import open_fleet
+
+    name, _, tool = target.partition(".")
+    specs = [replace(one, tools=(ALL,), prefix="", digest="") for one in specs_of(settings)]
+    found = [one for one in specs if one.name == name]
+    if not found:
+        known = ", ".join(one.name for one in specs) or "none"
+        raise InvalidConfiguration("mcp", f"there is no tool server {name!r}; there are: {known}")
+    async with open_fleet(found) as fleet:
+        await fleet.settled(_START_SECONDS)
+        (server,) = fleet.servers
+        if not fleet.is_ready(name):
+            raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not answer")
+        tools = {one.own_name: one for one in fleet.tools_of(name) or ()}
+        if tool not in tools:
+            problem = f"has no tool {tool!r}; there are: {', '.join(tools)}"
+            raise InvalidConfiguration(f"mcp.{name}", problem)
+        ended = await fleet.call(tools[tool], arguments, _limits(settings), {})
+        return ended.text, ended.error is None
+
+
+def _limits(settings: Settings) -> CallLimits:
+    own = settings.tools
+    return CallLimits(1, own.call_seconds, own.result_chars)
+
+
+def _inspected(server: "ToolServer") -> InspectedServer:
+    selection = select(server.definitions, server.spec) if server.definitions else Selection()
+    return InspectedServer(
+        server.spec,
+        server.state.value,
+        server.protocol,
+        server.problem,
+        server.definitions,
+        selection.tools,
+        selection.warnings,
+    )

@@ -1,0 +1,113 @@
+"""Which tools of the operator a request gets: those it asks for, and whom they are for. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from proxy.conversation.tools import Tool, WantedTools
+from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
+from proxy.toolservers.definitions import ServedTool
+from proxy.toolservers.execution import ToolSource
+
+
+class Offering(Enum):
+    """To whom tools are offered: requests that ask, also those without tools, or all."""
+
+    ASKED = "asked"
+    TOOLLESS = "toolless"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferPolicy:
+    """What the operator decided; no `owners` means everybody.
+
+    `hosted` are the tools that clients declare as hosted, by the server and tool that do it.
+    """
+
+    offering: Offering = Offering.ASKED
+    owners: frozenset[str] = frozenset()
+    hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def admits(self, owner: str) -> bool:
+        """Whether the owner of this key may use tools at all."""
+        return not self.owners or owner in self.owners
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """Offers the tools of a `source` as the operator's `policy` has it."""
+
+    policy: OfferPolicy
+    source: ToolSource
+
+    def tools_for(
+        self, own: Sequence[Tool], wanted: Sequence[WantedTools], owner: str
+    ) -> tuple[ServedTool, ...]:
+        """Return what stands behind a client's `own` tools, in the order of the settings.
+
+        A tool of the client's wins over one of the same name. Raises `InvalidRequest` for a server
+        that there is not, and `ToolServerUnavailable` for one that is asked for and not there.
+        """
+        if not self.policy.admits(owner):
+            _refuse(wanted)
+            return ()
+        known = _known(self.source)
+        offering = self.policy.offering
+        is_alone = not own and not wanted
+        if offering is Offering.ALWAYS or (offering is Offering.TOOLLESS and is_alone):
+            chosen = {one.tool.name for one in known}
+        else:
+            chosen = set()
+        for each in wanted:
+            chosen |= {one.tool.name for one in _asked(self.policy, self.source, each)}
+        chosen -= {tool.name for tool in own}
+        return tuple(one for one in known if one.tool.name in chosen)
+
+
+def _refuse(wanted: Iterable[WantedTools]) -> None:
+    """Turn away who names a server; who only declares a hosted tool does without."""
+    for one in wanted:
+        if one.server:
+            raise ToolsNotAllowed(one.param)
+
+
+def _known(source: ToolSource) -> tuple[ServedTool, ...]:
+    """Return all tools that are ready; of two with the same name the first one counts."""
+    found: dict[str, ServedTool] = {}
+    for server in source.names:
+        for one in source.tools_of(server) or ():
+            found.setdefault(one.tool.name, one)
+    return tuple(found.values())
+
+
+def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Collection[ServedTool]:
+    """Return the tools that one entry of a request asks for."""
+    if not wanted.server:
+        server, name = policy.hosted[wanted.kind]
+        return [one for one in _ready(source, server) if one.own_name == name]
+    if wanted.server not in source.names:
+        known = ", ".join(source.names)
+        problem = f"There is no tool server {wanted.server!r}; there are: {known}."
+        raise InvalidRequest(problem, f"{wanted.param}.server_label")
+    tools = _ready(source, wanted.server)
+    if not tools:
+        problem = f"Nothing of the tool server {wanted.server!r} is offered."
+        raise InvalidRequest(problem, f"{wanted.param}.server_label")
+    if wanted.allowed is None:
+        return tools
+    names = {name for one in tools for name in (one.own_name, one.tool.name)}
+    for place, name in enumerate(wanted.allowed):
+        if name not in names:
+            problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
+            raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{place}")
+    return [one for one in tools if {one.own_name, one.tool.name} & {*wanted.allowed}]
+
+
+def _ready(source: ToolSource, server: str) -> tuple[ServedTool, ...]:
+    # settings that were read again may name a server that waits for a restart
+    tools = source.tools_of(server) if server in source.names else None
+    if tools is None:
+        raise ToolServerUnavailable(server)
+    return tools

@@ -1,0 +1,41 @@
+"""What a tool server is, as the operator described it. Knows neither settings nor the protocol."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+ALL = "*"
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """One server: a `url`, with the `headers` it wants, or a `command` to start it.
+
+    `tools` are those that are offered, `ALL` among them means each; `prefix` stands before their
+    names. With a `digest`, they are offered only if their definitions have it.
+    """
+
+    name: str
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    command: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    cwd: str = ""
+    tools: tuple[str, ...] = ()
+    prefix: str = ""
+    digest: str = ""
+
+    @property
+    def transport(self) -> str:
+        """How it is reached, in the words of OpenTelemetry."""
+        return "tcp" if self.url is not None else "pipe"
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """Bounds of calls: `parallel` of one reply at once, each `seconds` long, and its result."""
+
+    parallel: int = 8
+    seconds: float = 60.0
+    result_chars: int = 16_000

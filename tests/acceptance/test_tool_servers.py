@@ -1,0 +1,164 @@
+"""Tools of the operator in front of a real llama-server, with real tool servers behind Temper."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.processes.process import RunningServer
+from tests.fakes.answers import read_answer
+from tests.fakes.command import running_temper, temper
+from tests.fakes.scripts import WEATHER_TOOL
+from tests.fakes.tool_servers import PROGRAM
+from tests.patience import PATIENCE_SECONDS
+
+CHAT = "/v1/chat/completions"
+ANSWER = "Thank you: it is sunny there."
+TIME: JsonObject = {"type": "mcp", "server_label": "time"}
+
+
+def configured(folder: Path, offer: str = "asked") -> Path:
+    own = json.dump_text([sys.executable, "-P", PROGRAM])
+    clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])
+    file = folder / "temper.toml"
+    file.write_text(
+        f"[tools]\noffer = '{offer}'\n"
+        f"[mcp.fake]\ncommand = {own}\ntools = ['*']\nprefix = 'f_'\n"
+        f"env = {{LOG = '{folder / 'log'}'}}\n"
+        f"[mcp.time]\ncommand = {clock}\ntools = ['get_current_time']\n",
+        "utf-8",
+    )
+    return file
+
+
+@contextmanager
+def client_of(server: RunningServer, folder: Path, offer: str) -> Iterator[httpx.Client]:
+    environment = {"TEMPER_BACKEND__API_KEY": server.api_key}
+    flags = ("--backend-url", server.base_url, "--config", str(configured(folder, offer)))
+    with (
+        running_temper(*flags, environment=environment) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        wait_for_tools(client)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def clients(
+    llama_server: RunningServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, httpx.Client]]:
+    """A client for each way in which tools are offered."""
+    with ExitStack() as stack:
+        yield {
+            offer: stack.enter_context(
+                client_of(llama_server, tmp_path_factory.mktemp(offer), offer)
+            )
+            for offer in ("asked", "toolless", "always")
+        }
+
+
+def wait_for_tools(client: httpx.Client) -> None:
+    """Wait until both servers have told their tools, as a client does that is told to retry."""
+    for label in ("time", "fake"):
+        while ask(client, "[[four]]", {**TIME, "server_label": label}).status_code == 503:
+            time.sleep(0.1)
+
+
+def ask(client: httpx.Client, text: str, *tools: JsonValue, stream: bool = False) -> httpx.Response:
+    body: JsonObject = {
+        "model": "m",
+        "stream": stream,
+        "messages": [{"role": "user", "content": text}],
+        **({"tools": [*tools]} if tools else {}),
+    }
+    return client.post(CHAT, content=json.dump(body), headers={"content-type": "application/json"})
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("offer", "tools"),
+    [("asked", (TIME,)), ("toolless", ()), ("always", ()), ("always", (WEATHER_TOOL,))],
+)
+def test_a_real_tool_server_is_asked_for_the_time(
+    clients: Mapping[str, httpx.Client], offer: str, tools: tuple[JsonValue, ...], *, stream: bool
+) -> None:
+    answer = ask(clients[offer], "[[our time]]", *tools, stream=stream)
+    read = read_answer(answer)
+    assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
+
+
+def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:
+    answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
+    choice = answer.json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+    assert "x-temper-tools" not in answer.headers
+
+
+def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.Client]) -> None:
+    answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)
+    read = read_answer(answer)
+    assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_program_outlives_temper_whatever_ends_it(
+    llama_server: RunningServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    log, flags = tmp_path / "log", ("--config", str(configured(tmp_path)), "--port", "0", "--json")
+    environment = {
+        "TEMPER_BACKEND__API_KEY": llama_server.api_key,
+        "TEMPER_SERVER__GRACE_SECONDS": "1",
+    }
+    serve = ("serve", "--backend-url", llama_server.base_url, *flags)
+    with temper(*serve, **environment) as process:
+        url = announced(process)
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+            wait_for_tools(client)
+            hanging = threading.Thread(target=hang, args=(client,))
+            hanging.start()
+            wait_until(lambda: "called hang" in log.read_text())
+            pid = int(log.read_text().splitlines()[0].split()[1])
+            process.send_signal(number)
+            process.wait(PATIENCE_SECONDS)
+            hanging.join()
+    wait_until(lambda: not is_alive(pid))
+
+
+def announced(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    told_first = json.parse(process.stdout.readline())
+    assert isinstance(told_first, dict)
+    return str(told_first["url"])
+
+
+def hang(client: httpx.Client) -> None:
+    """Ask for a call that never ends; how the answer breaks off does not matter here."""
+    try:
+        ask(client, "[[our hang]]", {**TIME, "server_label": "fake"}, stream=True)
+    except httpx.TransportError:
+        return
+
+
+def wait_until(is_so: object) -> None:
+    assert callable(is_so)
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,83 @@
+"""An MCP server over streamable HTTP, made with the official SDK, that wants a header."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass, field
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+SECRET = "Bearer canary"
+
+
+@dataclass(slots=True)
+class HttpToolServer:
+    """Where it listens, and what it did: `add` adds, `wait` waits until it is cancelled."""
+
+    url: str
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    is_broken: bool = False
+
+
+class _Guarded:
+    """Turns away who does not send the header, and everybody while the server is broken."""
+
+    def __init__(self, app: ASGIApp, server: HttpToolServer) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            sent = dict(scope["headers"]).get(b"authorization", b"").decode()
+            if sent != SECRET or self._server.is_broken:
+                status = 500 if self._server.is_broken else 401
+                await Response(status_code=status)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves signals to the tests."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def tool_server_over_http(port: int = 0) -> AsyncGenerator[HttpToolServer, None]:
+    """Serve until the block ends."""
+    listening = socket.create_server(("127.0.0.1", port))
+    server = HttpToolServer(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+    mcp = MCPServer("adder")
+
+    @mcp.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @mcp.tool()
+    async def wait() -> str:
+        """Wait until it is cancelled."""
+        server.waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.cancelled.set()
+        return "never"
+
+    app = _Guarded(mcp.streamable_http_app(), server)
+    config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
+    running = _Quiet(config)
+    serving = asyncio.create_task(running.serve(sockets=[listening]))
+    try:
+        yield server
+    finally:
+        running.should_exit = True
+        await serving
+        listening.close()

@@ -1,0 +1,79 @@
+"""Tool servers for tests: programs that misbehave on demand, and a source without any server."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool
+from proxy.processes.restarts import RestartPolicy
+from proxy.toolservers.calling import Ended
+from proxy.toolservers.definitions import ServedTool
+from proxy.toolservers.server import Patience
+from proxy.toolservers.specification import CallLimits, ServerSpec
+from tests.patience import PATIENCE_SECONDS
+
+PROGRAM = str(Path(__file__).with_name("tool_server.py"))
+QUICK = RestartPolicy(first_delay=0.01)
+PATIENCE = Patience(PATIENCE_SECONDS, PATIENCE_SECONDS, QUICK)
+
+
+def program(
+    *options: str,
+    name: str = "fake",
+    tools: tuple[str, ...] = ("*",),
+    env: Mapping[str, str] | None = None,
+    prefix: str = "",
+) -> ServerSpec:
+    """Describe a program of `tool_server`, see there for its options."""
+    command = (sys.executable, "-P", PROGRAM, *options)
+    return ServerSpec(name, command=command, tools=tools, env=env or {}, prefix=prefix)
+
+
+def served(name: str, server: str = "fake", own_name: str = "") -> ServedTool:
+    """Return a tool that takes any arguments."""
+    parameters: JsonObject = {"type": "object", "properties": {}}
+    function: JsonObject = {"name": name, "parameters": parameters}
+    source = json.dump({"type": "function", "function": function})
+    return ServedTool(server, own_name or name, Tool(name, parameters, source), "")
+
+
+@dataclass(slots=True)
+class FakeSource:
+    """Offers tools that answer as a test says, or wait for `released`; None is not there."""
+
+    offers: Mapping[str, tuple[ServedTool, ...] | None]
+    answers: Mapping[str, Ended] = field(default_factory=dict)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: list[tuple[str, JsonObject, CallLimits, JsonObject]] = field(default_factory=list)
+    most: int = 0
+    running: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.offers)
+
+    def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
+        return self.offers[server]
+
+    def is_ready(self, server: str) -> bool:
+        return self.offers[server] is not None
+
+    def protocol_of(self, server: str) -> tuple[str, str]:
+        return "pipe", f"version of {server}"
+
+    async def call(
+        self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
+    ) -> Ended:
+        self.calls.append((tool.own_name, arguments, limits, meta))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if tool.own_name not in self.answers:
+                await self.released.wait()
+            return self.answers.get(tool.own_name, Ended(f"{tool.own_name} is done"))
+        finally:
+            self.running -= 1

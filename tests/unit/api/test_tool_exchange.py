@@ -1,0 +1,118 @@
+"""What the whole path in tests/integration/test_tool_servers.py does not reach."""
+
+import asyncio
+from pathlib import Path
+
+from proxy.api.app import ServerOptions
+from proxy.api.fronts import CHAT
+from proxy.api.limits import BodyLimits
+from proxy.api.request_reader import RequestReader
+from proxy.api.routes.chat import Chat
+from proxy.api.streaming import StreamTimeouts
+from proxy.backends.client import ReplyEvents
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.conversation.requests import Question
+from proxy.errors import ContextOverflow, TemperError
+from proxy.inference.preparation import Policy
+from proxy.observability.observers import Observers
+from proxy.observability.recording import Recording
+from proxy.serving.request_preparation import RequestPreparation
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.calling import Ended
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.tool_servers import FakeSource, served
+
+BODY: JsonObject = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "Hi"}],
+    "tools": [{"type": "mcp", "server_label": "search"}],
+}
+CALL: list[ReplyEvent | TemperError] = [
+    ReplyStarted(),
+    ToolCallStarted(0, "1", "find"),
+    ToolCallArgumentsDelta(0, "{}"),
+    ReplyFinished("tool_calls"),
+]
+PROSE: list[ReplyEvent | TemperError] = [
+    ReplyStarted(),
+    TextDelta("Hello"),
+    ReplyFinished("stop"),
+]
+
+
+FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("found")})
+
+
+class Stalling(ScriptedBackend):
+    """Says nothing more behind a script that has no end."""
+
+    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+        is_over = False
+        async for batch in super().ask(question, headers):
+            is_over = isinstance(batch[-1], ReplyFinished)
+            yield batch
+        if not is_over:
+            await asyncio.Event().wait()
+
+
+def answered(
+    *scripts: list[ReplyEvent | TemperError],
+    timeouts: StreamTimeouts | None = None,
+    source: FakeSource | None = None,
+    observers: Observers | None = None,
+    stalls: bool = False,
+) -> tuple[HandMadeClient, ScriptedBackend]:
+    backend = (Stalling if stalls else ScriptedBackend)([*scripts])
+    preparation = RequestPreparation(ServerOptions().alone(backend), Policy())
+    chat = Chat(
+        CHAT,
+        RequestReader(BodyLimits(10_000)),
+        preparation,
+        timeouts or StreamTimeouts(),
+        observers=observers or Observers(),
+        tools=ToolHosting(ToolOffer(OfferPolicy(), source or FOUND)),
+    )
+    client = HandMadeClient(json.dump(BODY), "POST")
+    asyncio.run(client.call(chat))
+    return client, backend
+
+
+def test_a_prompt_that_proves_too_long_behind_a_round_is_an_error_if_nothing_can_go() -> None:
+    overflow: list[ReplyEvent | TemperError] = [ContextOverflow("too long", 10, 5)]
+    client, backend = answered(CALL, overflow)
+    assert (client.status, len(backend.questions)) == (400, 2)
+    assert b"context_length_exceeded" in client.answer
+
+
+def test_the_deadline_bounds_tools_as_well() -> None:
+    source = FakeSource({"search": (served("find", "search"),)})
+    client, backend = answered(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
+    assert (client.status, len(backend.questions)) == (504, 1)
+    assert [name for name, *_ in source.calls] == ["find"]
+    assert source.running == 0
+
+
+def test_a_reply_behind_tools_that_is_cut_off_in_time_keeps_what_came_of_it() -> None:
+    client, _ = answered(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
+    assert client.status == 200
+    whole = json.parse(client.answer)
+    assert whole["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
+    assert whole["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]
+
+
+def test_requests_that_ran_tools_are_not_recorded(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "recorded", 2**20, ())
+    answered(CALL, PROSE, observers=Observers(recording=recording))
+    recording.close()
+    assert (tmp_path / "recorded").read_bytes() == b""

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.running import FAILED, fail, load, run
+from proxy.conversation import json
+from proxy.errors import InvalidConfiguration
+
+
+async def done(is_done: bool) -> bool:
+    return is_done
+
+
+async def broken() -> bool:
+    raise InvalidConfiguration("mcp.x", "is wrong")
+
+
+def test_work_that_was_not_done_ends_with_its_own_code() -> None:
+    run(done(True), as_json=False)
+    with pytest.raises(SystemExit) as ended:
+        run(done(False), as_json=False, otherwise=7)
+    assert ended.value.code == 7
+
+
+def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(broken(), as_json=False)
+    assert (ended.value.code, capsys.readouterr().err) == (FAILED, "temper: mcp.x: is wrong\n")
+    with pytest.raises(SystemExit):
+        fail(InvalidConfiguration("a", "b"), as_json=True, details={"more": 1})
+    told = json.parse(capsys.readouterr().out)
+    assert told == {"ok": False, "error": "a: b", "more": 1}
+
+
+def test_settings_that_are_wrong_end_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "temper.toml"
+    file.write_text("[server]\nport = 'x'\n", "utf-8")
+    with pytest.raises(SystemExit):
+        load(file, {}, as_json=True)

@@ -1,0 +1,89 @@
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli.app import main
+from proxy.conversation import json
+from tests.fakes.tool_servers import PROGRAM
+
+
+@pytest.fixture(autouse=True)
+def untouched_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Run in an empty folder, and undo what a command does to the logging of its process."""
+    monkeypatch.chdir(tmp_path)
+    root, ours = logging.getLogger(), logging.getLogger("proxy")
+    before = (root.handlers, root.level, ours.level)
+    yield
+    root.handlers = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def temper(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def config(text: str) -> str:
+    Path("some.toml").write_text(text, encoding="utf-8")
+    return "some.toml"
+
+
+def document(result: Result) -> json.JsonObject:
+    value = json.parse(result.stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def tool_server(*options: str, tools: str = '["echo"]') -> str:
+    command = json.dump_text([sys.executable, "-P", PROGRAM, *options])
+    return config(f"[mcp.fake]\ncommand = {command}\ntools = {tools}\nprefix = 'f_'\n")
+
+
+def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
+    file = tool_server()
+    result = temper("tools", "--config", file)
+    assert result.exit_code == 0
+    assert "fake  ready 2025-11-25" in result.stdout
+    assert "echo  (offered as f_echo)  echo" in result.stdout
+    assert "fail  (not offered)  does fail" in result.stdout
+    listed = document(temper("tools", "--config", file, "--json"))["servers"]
+    assert isinstance(listed, list)
+    assert isinstance(listed[0], dict)
+    assert f'digest = "{listed[0]["digest"]}"' in result.stdout
+
+
+def test_a_tool_server_that_is_not_there_is_a_failure() -> None:
+    file = config("[mcp.gone]\ncommand = ['/no/such/program']\n")
+    result = temper("tools", "--config", file)
+    assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
+
+
+def test_no_tool_servers_are_an_empty_list() -> None:
+    assert document(temper("tools", "--json")) == {"servers": []}
+
+
+def test_one_tool_can_be_called() -> None:
+    file = tool_server(tools="[]")
+    called = temper("tools", "call", "fake.echo", '{"text": "hi"}', "--config", file)
+    assert (called.exit_code, called.stdout) == (0, "hi\n")
+    failed = temper("tools", "call", "fake.fail", "--config", file, "--json")
+    assert failed.exit_code == 1
+    assert document(failed) == {"ok": False, "result": "Error: it is broken"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fake.gone",), "has no tool 'gone'; there are: echo, hang"),
+        (("other.echo",), "there is no tool server 'other'; there are: fake"),
+        (("fake.echo", "{"), "not valid JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_why(arguments: tuple[str, ...], words: str) -> None:
+    result = temper("tools", "call", *arguments, "--config", tool_server())
+    assert result.exit_code == 1
+    assert words in result.stderr

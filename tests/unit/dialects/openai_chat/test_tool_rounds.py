@@ -1,0 +1,89 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import assistant_message, tool_result
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
+from proxy.dialects.openai_chat.tool_rounds import Expanded, expanded, told
+from proxy.errors import InvalidRequest
+
+CALL = ToolCall("1", "find", '{"q": "x"}')
+ROUND = (
+    assistant_message("Let me see.", (CALL,)),
+    tool_result("1", "Error: no", failed=True),
+)
+USER: JsonObject = {"role": "user", "content": "Hi"}
+ANSWER: JsonObject = {"role": "assistant", "content": "Nothing."}
+
+
+def request(*messages: JsonValue) -> bytes:
+    return json.dump({"model": "m", "messages": [*messages]})
+
+
+def test_rounds_come_back_as_the_messages_that_they_were() -> None:
+    answered: JsonObject = {**ANSWER, "tool_rounds": [*told(ROUND).messages]}
+    read = decode_request(request(USER, answered, USER))
+    assert [one.source for one in read.messages[1:3]] == [one.source for one in ROUND]
+    assert [one.failed for one in read.messages] == [None, None, True, None, None]
+    assert read.messages[1].calls == (CALL,)
+    assert read.messages[3].source == json.dump(ANSWER)
+    assert json.split_array(read.fields["messages"]) == [one.source for one in read.messages]
+
+
+def test_only_results_say_whether_they_failed() -> None:
+    rounds: list[JsonValue] = [
+        {"role": "tool", "tool_call_id": "1", "content": "x", "failed": False},
+        {"role": "assistant", "content": "x", "failed": True},
+        {"role": "tool", "tool_call_id": "1", "content": "x", "failed": 3},
+    ]
+    found = expanded(request({**ANSWER, "tool_rounds": rounds}))
+    assert found.failed == {0: False}
+    assert found.body.count(b'"failed"') == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages": [{"role": "user", "content": "hi"}]}',
+        b'{"messages": [{"role": "user", "content": "tool_rounds"}]}',
+        b'{"x": "tool_rounds"}',
+        b'{"tool_rounds": 1}',
+        b'{"messages": 1, "tool_rounds": 1}',
+        b'"tool_rounds"',
+    ],
+)
+def test_a_body_without_rounds_keeps_its_bytes(body: bytes) -> None:
+    assert expanded(body) == Expanded(body, {})
+
+
+def test_messages_that_are_none_are_left_to_the_decoder() -> None:
+    body = b'{"messages": ["tool_rounds", {"role": "user", "content": "tool_rounds"}]}'
+    assert expanded(body) == Expanded(body, {})
+
+
+@pytest.mark.parametrize("rounds", [1, "x", [1], None])
+def test_rounds_that_are_no_messages_are_refused(rounds: JsonValue) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        expanded(request(USER, {**ANSWER, "tool_rounds": rounds}))
+    assert caught.value.param == "messages.1.tool_rounds"
+
+
+def test_a_client_asks_for_rounds() -> None:
+    asked: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
+    assert decode_request(json.dump(asked)).wants_rounds
+    assert not decode_request(request(USER)).wants_rounds
+
+
+def test_rounds_are_told_in_a_delta_and_in_a_whole_message() -> None:
+    identity = Identity("id", 1, "m")
+    event = told(ROUND)
+    written = ChunkEncoder(identity, False).encode(event)
+    assert b'"delta":{"tool_rounds":[{"role":"assistant"' in written
+    builder = CompletionBuilder(identity)
+    builder.add(event)
+    completion = json.parse(builder.build())
+    assert isinstance(completion, dict)
+    assert f"{completion['choices']}".count("tool_rounds") == 1
+    assert f"{completion['choices']}".count("'failed': True") == 1

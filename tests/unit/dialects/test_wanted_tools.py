@@ -1,0 +1,89 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import WantedTools
+from proxy.dialects.wanted_tools import Asked, take_wanted
+from proxy.errors import InvalidRequest
+
+HOSTED = ("web_search",)
+OWN: JsonObject = {"type": "function", "function": {"name": "get"}}
+SEARCH: JsonObject = {"type": "mcp", "server_label": "search"}
+
+
+def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, Asked]:
+    asked = take_wanted(json.dump({"model": "m", **members}), hosted)
+    return json.parse(asked.body), asked
+
+
+def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
+    for body in (
+        b'{ "tools" : [ ] }',
+        b'{"messages": [{"content": "what is mcp?"}]}',
+        b'{"tools": [{"type": "function"}, 1, {"type": 2}], "user": "mcp"}',
+        b'{"tools": "mcp"}',
+        b'["mcp"]',
+        b'{"mcp',
+    ):
+        assert take_wanted(body, HOSTED) == Asked(body)
+
+
+def test_a_server_is_taken_out_of_the_tools() -> None:
+    left, asked = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
+    assert left == {"model": "m", "tools": [OWN]}
+    assert asked.wanted == (WantedTools("tools.1", "search", ("find",)),)
+
+
+def test_no_tools_are_left_where_all_were_asked_for() -> None:
+    more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
+    left, asked = taken(tools=[SEARCH, more])
+    assert left == {"model": "m"}
+    assert asked.wanted == (
+        WantedTools("tools.0", "search"),
+        WantedTools("tools.1", "search", ("find",)),
+    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("web_search", "web_search_20250305", "web_search_2025_08_26"),
+        *("web_search_preview", "web_search_preview_2025_03_11"),
+    ],
+)
+def test_hosted_tools_go_by_many_names(written: str) -> None:
+    left, asked = taken(tools=[OWN, {"type": written, "name": "web_search"}])
+    assert left == {"model": "m", "tools": [OWN]}
+    assert asked.wanted == (WantedTools("tools.1", kind="web_search"),)
+    left, asked = taken((), tools=[{"type": written}])
+    assert (left, asked.wanted) == ({"model": "m", "tools": [{"type": written}]}, ())
+
+
+def test_chats_ask_for_a_search_by_its_options() -> None:
+    left, asked = taken(web_search_options={})
+    assert (left, asked.wanted) == (
+        {"model": "m"},
+        (WantedTools("web_search_options", kind="web_search"),),
+    )
+    assert taken(("other",), web_search_options={})[1].wanted == ()
+    assert taken(web_search_options=None)[1].wanted == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"server_url": "http://evil"}, "tools.0.server_url"),
+        ({"headers": {"a": "b"}}, "tools.0.headers"),
+        ({"authorization": "x"}, "tools.0.authorization"),
+        ({"connector_id": "x"}, "tools.0.connector_id"),
+        ({"server_label": ""}, "tools.0.server_label"),
+        ({"server_label": 1}, "tools.0.server_label"),
+        ({"allowed_tools": "find"}, "tools.0.allowed_tools"),
+        ({"allowed_tools": ["find", 1]}, "tools.0.allowed_tools"),
+        ({"allowed_tools": {"tool_names": 1}}, "tools.0.allowed_tools"),
+    ],
+)
+def test_what_no_operator_configured_is_refused_by_its_name(more: JsonObject, param: str) -> None:
+    with pytest.raises(InvalidRequest) as told:
+        taken(tools=[{**SEARCH, **more}])
+    assert told.value.param == param

@@ -1,0 +1,43 @@
+import asyncio
+import sys
+
+import pytest
+
+from proxy.errors import InvalidConfiguration
+from proxy.serving.tool_inventory import call_once, inspected_servers
+from proxy.settings import Settings
+from proxy.toolservers.definitions import digest_of
+from tests.fakes.tool_servers import PROGRAM
+
+
+def settings(*options: str, tools: tuple[str, ...] = ("echo", "gone")) -> Settings:
+    command = [sys.executable, "-P", PROGRAM, *options]
+    return Settings.model_validate({"mcp": {"fake": {"command": command, "tools": tools}}})
+
+
+def test_a_server_is_listed_with_all_that_it_defines_and_what_is_offered() -> None:
+    (one,) = asyncio.run(inspected_servers(settings()))
+    assert (one.state, one.protocol, one.problem) == ("ready", "2025-11-25", "")
+    assert [tool.tool.name for tool in one.offered] == ["echo"]
+    assert one.warnings == ("has no tool 'gone'",)
+    assert one.digest == digest_of([tool for tool in one.definitions if tool.name == "echo"])
+    document = one.document()
+    assert document["server"] == "fake"
+    assert document["digest"] == one.digest
+
+
+def test_the_digest_is_of_all_where_nothing_was_named() -> None:
+    (one,) = asyncio.run(inspected_servers(settings(tools=())))
+    assert one.digest == digest_of(one.definitions)
+
+
+def test_a_call_of_a_server_that_does_not_answer_says_why() -> None:
+    broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
+    with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
+        asyncio.run(call_once(broken, "fake.echo", {}))
+    with pytest.raises(InvalidConfiguration, match="there are: none"):
+        asyncio.run(call_once(Settings(), "fake.echo", {}))
+
+
+def test_a_tool_may_be_called_that_is_not_offered() -> None:
+    assert asyncio.run(call_once(settings(), "fake.structured", {})) == ('{"degrees":21}', True)

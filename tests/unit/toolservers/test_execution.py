@@ -1,0 +1,130 @@
+import asyncio
+from collections.abc import Coroutine
+from itertools import count
+
+import pytest
+
+from proxy.conversation.tools import ToolCall
+from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Outcome, Status
+from proxy.toolservers.calling import Called, Ended
+from proxy.toolservers.execution import OwnedTools
+from proxy.toolservers.specification import CallLimits
+from tests.fakes.tool_servers import FakeSource, served
+from tests.patience import PATIENCE_SECONDS
+
+TOOLS = (served("get"), served("p_put", own_name="put"), served("hang"))
+ANSWERS = {"get": Ended("got"), "put": Ended("Error: no", Status.FAILED, "tool_error")}
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    async def with_patience() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await work
+
+    asyncio.run(with_patience())
+
+
+def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
+    return [ToolCall(f"{place}", name, arguments) for place, name in enumerate(names)]
+
+
+def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
+    return [(one.call.name, one.text) for one in outcomes]
+
+
+def test_outcomes_come_in_the_order_of_the_calls() -> None:
+    async def work() -> None:
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, TOOLS)
+        assert [one.name for one in tools.specs()] == ["get", "p_put", "hang"]
+        running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
+        while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
+            await asyncio.sleep(0)
+        source.released.set()
+        assert said(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
+        assert source.calls[1][:2] == ("put", {"a": 1})
+
+    run(work())
+
+
+def test_no_more_calls_run_at_once_than_allowed() -> None:
+    async def work() -> None:
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
+        running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
+        while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+            await asyncio.sleep(0)
+        source.released.set()
+        assert len(await running) == 7
+        assert source.most == 2
+
+    run(work())
+
+
+def test_the_shorter_of_two_bounds_for_results_counts() -> None:
+    async def work() -> None:
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
+        await tools.execute(calls("get"), RoundContext(result_chars=100))
+        await tools.execute(calls("get"), RoundContext(result_chars=900))
+        assert [limits.result_chars for _, _, limits, _ in source.calls] == [100, 500]
+        assert source.calls[0][3] == {"i": "0"}
+
+    run(work())
+
+
+@pytest.mark.parametrize("arguments", ["[]", "{", "1"])
+def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> None:
+    async def work() -> None:
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        (outcome,) = await OwnedTools(source, TOOLS).execute(
+            calls("get", arguments=arguments), RoundContext()
+        )
+        assert (outcome.status, "no JSON object" in outcome.text) == (Status.FAILED, True)
+        assert source.calls == []
+
+    run(work())
+
+
+def test_each_call_is_told_of_when_it_is_over() -> None:
+    async def work() -> None:
+        told: list[Called] = []
+        ticks = count()
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+        tools = OwnedTools(source, TOOLS, notice=told.append, clock=clock)
+        (outcome,) = await tools.execute(calls("p_put"), RoundContext())
+        (called,) = told
+        assert outcome.seconds == called.seconds == 1.0
+        assert called == Called(
+            "fake",
+            "put",
+            "0",
+            "p_put",
+            Status.FAILED,
+            0.0,
+            1.0,
+            "tool_error",
+            "pipe",
+            "version of fake",
+        )
+
+    run(work())
+
+
+def test_cancelling_a_round_cancels_its_calls() -> None:
+    async def work() -> None:
+        told: list[Called] = []
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, TOOLS, notice=told.append)
+        running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
+        while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert source.running == 0
+        assert {one.status for one in told} == {Status.CANCELLED}
+
+    run(work())
