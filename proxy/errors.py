@@ -13,6 +13,8 @@ TemperError
 │   ├── NotJson
 │   ├── HostNotAllowed
 │   ├── NotAuthorized
+│   ├── NotTheOperator
+│   ├── ForeignOrigin
 │   ├── KeyReused
 │   └── QueueFull
 ├── BackendFailed               the backend's
@@ -20,6 +22,7 @@ TemperError
 │   ├── BackendTimedOut
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
+├── RequestCancelled            nobody's: an operator has ended the request
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 └── ProcessFailed               a server that we started
@@ -133,6 +136,21 @@ class NotAuthorized(InvalidRequest):
         super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
 
 
+class NotTheOperator(InvalidRequest):
+    """The dashboard was asked for with a key that opens the API only."""
+
+    def __init__(self, owner: str) -> None:
+        problem = f"The dashboard is not for the key of {owner}: use server.api_key, or have the "
+        super().__init__(f"{problem}operator add the name to ui.owners")
+
+
+class ForeignOrigin(InvalidRequest):
+    """A web page of another origin has asked for the dashboard's data."""
+
+    def __init__(self) -> None:
+        super().__init__("Only the dashboard's own page may ask for this", "origin")
+
+
 class KeyReused(InvalidRequest):
     """An idempotency key came again, with another request."""
 
@@ -228,6 +246,13 @@ class BackendSpokeNonsense(BackendFailed):
         self.sample = sample
         self.is_endless = is_endless
         super().__init__(backend, problem)
+
+
+class RequestCancelled(TemperError):
+    """An operator has ended a request while it was being answered."""
+
+    def __init__(self) -> None:
+        super().__init__("An operator of this server has ended the request.")
 
 
 class GuardrailsExhausted(TemperError):

@@ -1,6 +1,7 @@
 """What the settings come to: how clients are served, and what was decided about profiles."""
 
 import time
+from collections.abc import Mapping
 
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
@@ -10,6 +11,7 @@ from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.dialects.openai_chat.workflow_rules import workflow_of
 from proxy.dialects.openai_responses.store import Bounds, ResponseStore
+from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy
@@ -21,6 +23,7 @@ from proxy.settings.sections import Context as ContextSettings
 from proxy.settings.sections import Guardrails as GuardrailsSettings
 from proxy.settings.sections import Server as ServerSettings
 
+OWN_KEY = "api_key"  # the owner of server.api_key
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -29,6 +32,7 @@ def serving_of(settings: Settings) -> ServerOptions:
     profiles = load_profiles(settings.profile.folder)
     guardrails, server = settings.guardrails, settings.server
     keys = _keys(server)
+    operators = _operators(settings, keys)
     return ServerOptions(
         policy=Policy(
             mode=Mode(guardrails.mode),
@@ -58,6 +62,8 @@ def serving_of(settings: Settings) -> ServerOptions:
         workers=server.workers,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
+        operators=operators,
+        has_read_only_ui=settings.ui.read_only,
     )
 
 
@@ -83,7 +89,18 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
     """Collect every key that opens the server, by the name of its owner."""
     keys = read_keys(settings.api_keys_file) if settings.api_keys_file is not None else {}
     own = settings.api_key
-    return keys if own is None else {"api_key": own.get_secret_value(), **keys}
+    return keys if own is None else {OWN_KEY: own.get_secret_value(), **keys}
+
+
+def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
+    """Collect whose keys open the dashboard; raises `InvalidConfiguration` for a stranger."""
+    own = settings.server.api_key
+    is_own = own is not None and keys.get(OWN_KEY) == own.get_secret_value()
+    strangers = [name for name in settings.ui.owners if name not in keys]
+    if strangers:
+        problem = f"{strangers[0]!r} has no key in server.api_keys_file"
+        raise InvalidConfiguration("ui.owners", problem)
+    return frozenset(settings.ui.owners) | ({OWN_KEY} if is_own else set())
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:

@@ -1,6 +1,7 @@
 """Keeps account of one request while it is alive: moments, attempts, status; then its record.
 
-It is told of turning points only and never of tokens, so it costs nothing where speed matters.
+It is told of turning points only and never of tokens, so it costs nothing where speed matters. It
+tells a board of them, if there is one.
 """
 
 import logging
@@ -11,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from starlette.types import Message, Send
 
+from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
-from proxy.conversation.replies import UsageReported
+from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.engine import Headers
 from proxy.errors import (
     BackendFailed,
@@ -25,6 +27,7 @@ from proxy.errors import (
     TemperError,
 )
 from proxy.facts import Fact, Outcome, Try, tries
+from proxy.observability.board import Board
 from proxy.observability.record import (
     CHAT,
     CHAT_DIALECT,
@@ -33,11 +36,14 @@ from proxy.observability.record import (
     Load,
     Phase,
     RequestRecord,
+    Stage,
     Tokens,
+    ToolRecord,
 )
 from proxy.observability.trace_context import TraceContext, new_span_id
 
 LONGEST_SAMPLE = 2000  # bytes
+_PROGRESS_SECONDS = 1.0  # between two reports of how much of a prompt was read
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +69,18 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardLink:
+    """How a request is shown on a board: whose key the `client` had.
+
+    `leave` ends the request as if its client had left.
+    """
+
+    board: Board
+    client: str = ""
+    leave: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked for, and of whom; `service` is the configured name of the model."""
 
@@ -72,8 +90,22 @@ class Asked:
     stream: bool
 
 
+class ToolRun:
+    """A call of a tool while it runs; its `status` is that of the end, in a word."""
+
+    def __init__(self, server: str, name: str, begun: float) -> None:
+        self.status = "failed"
+        self.server = server
+        self.name = name
+        self.begun = begun
+        self.ended: float | None = None
+
+
 class LiveRequest:
-    """What happened to one request so far; `record` tells it all when it is over."""
+    """What happened to one request so far; `record` tells it all when it is over.
+
+    The board of a `link` is told of each turning point.
+    """
 
     def __init__(
         self,
@@ -83,6 +115,7 @@ class LiveRequest:
         path: str = CHAT,
         dialect: str = CHAT_DIALECT,
         clock: Callable[[], float] = time.monotonic,
+        link: BoardLink | None = None,
     ) -> None:
         self.asked: Asked | None = None
         self.facts: tuple[Fact, ...] = ()
@@ -90,6 +123,8 @@ class LiveRequest:
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
         self.status = CLIENT_LEFT
+        self.prefix_broken: PrefixBroken | None = None
+        self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
         self._id = request_id
         self._trace = trace
         self._path = path
@@ -103,8 +138,26 @@ class LiveRequest:
         self._first_token: float | None = None
         self._attempts: list[_Attempt] = []
         self._load: Load | None = None
-        self._share = 0.0
-        self._waits = False
+        self._share, self._waits = 0.0, False
+        self._tools: list[ToolRun] = []
+        self._stage = Stage.RECEIVING
+        self._progress: float | None = None
+        self._reported = 0.0
+        self._is_cancelled = False
+        self._link = link
+        self._number = link.board.opened(self, link.client) if link is not None else 0
+
+    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+        """Return what is known so far, what it does, and how much of its prompt was read."""
+        return self._record(self.facts_so_far(), None), self._stage, self._progress
+
+    def cancel(self) -> bool:
+        """End it as if its client had left; False where nobody knows how."""
+        if self._link is None or self._link.leave is None:
+            return False
+        self._is_cancelled = True
+        self._link.leave()
+        return True
 
     @contextmanager
     def loading(self, load: Load | None) -> Generator[None, None, None]:
@@ -112,6 +165,7 @@ class LiveRequest:
         begun = self._clock()
         if load is not None:
             load.wait(1)
+        self._come_to(Stage.LOADING)
         try:
             yield
         finally:
@@ -131,7 +185,7 @@ class LiveRequest:
             await send(message)
             if message["type"] == "http.response.start":
                 status = int(message["status"])
-            elif not message.get("more_body", False):
+            elif not message.get("more_body", False) and not self._is_cancelled:
                 self.status = status
 
         return noted
@@ -146,6 +200,7 @@ class LiveRequest:
         self._load, self._joined, self._waits = load, self._clock(), True
         if load is not None:
             load.wait(1)
+        self._come_to(Stage.QUEUED)
 
     def admit(self, share: float) -> None:
         """Note that it has a slot, and which share of all the slots' room its prompt takes."""
@@ -153,16 +208,43 @@ class LiveRequest:
         if self._load is not None:
             self._load.wait(-1)
             self._load.run(1, share)
+        self._come_to(Stage.READING)
+
+    def read(self, progress: PromptProgress) -> None:
+        """Note how much of the prompt was read; at most once a second that is news."""
+        now = self._clock()
+        self._progress = min(1.0, progress.processed / max(1, progress.total))
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
+            self._come_to(self._stage)
 
     def show(self) -> None:
         """Note that the client sees something of the answer."""
-        self._first_token = self._first_token or self._clock()
+        if self._first_token is None:
+            self._first_token = self._clock()
+            self._come_to(Stage.STREAMING)
+
+    @contextmanager
+    def tool(self, server: str, name: str) -> Generator[ToolRun, None, None]:
+        """Note a call of a tool while the block runs, which says how it ended."""
+        running = ToolRun(server, name, self._clock())
+        self._tools.append(running)
+        before = self._stage
+        self._come_to(Stage.RUNNING_TOOL)
+        try:
+            yield running
+        finally:
+            running.ended = self._clock()
+            self._come_to(before)
 
     @contextmanager
     def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
         running = _Attempt(self._clock(), new_span_id() if self._trace is not None else 0)
         self._attempts.append(running)
+        if self._attempts[1:]:
+            self._progress = None
+            self._come_to(Stage.ASKED_AGAIN)
         if self._trace is not None:
             headers = {**headers, "traceparent": self._trace.header(running.span_id)}
         try:
@@ -179,6 +261,12 @@ class LiveRequest:
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
         self._settle()
+        record = self._record(self.facts, self.outcome)
+        if self._link is not None:
+            self._link.board.closed(self._number, record)
+        return record
+
+    def _record(self, facts: tuple[Fact, ...], outcome: Outcome | None) -> RequestRecord:
         asked, now = self.asked, self._clock()
         return RequestRecord(
             id=self._id,
@@ -195,12 +283,26 @@ class LiveRequest:
             first_token=None if self._first_token is None else self._first_token - self._begun,
             tokens=_tokens(self.usage),
             finish_reason=self.finish_reason,
-            attempts=self._tried(),
-            facts=self.facts,
-            outcome=self.outcome,
+            attempts=self._tried(facts, now),
+            facts=facts,
+            outcome=outcome,
             left=self._phase() if self.status == CLIENT_LEFT else None,
             trace=self._trace,
+            tools=tuple(self._tool_record(run) for run in self._tools),
+            prefix_broken=self.prefix_broken,
+            number=self._number,
         )
+
+    def _come_to(self, stage: Stage) -> None:
+        self._stage = stage
+        if self._link is not None:
+            self._link.board.advanced(self._number, stage)
+
+    def _tool_record(self, run: ToolRun) -> ToolRecord:
+        begun = run.begun - self._begun
+        if run.ended is None:
+            return ToolRecord(run.server, run.name, begun)
+        return ToolRecord(run.server, run.name, begun, run.ended - run.begun, run.status)
 
     def _settle(self) -> None:
         """Leave the crowd, wherever the request stood in it."""
@@ -218,15 +320,15 @@ class LiveRequest:
             return self._loaded
         return (self._loaded or 0.0) + (self._admitted or now) - self._joined
 
-    def _tried(self) -> tuple[AttemptRecord, ...]:
+    def _tried(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was restarted lost its first try."""
-        judged = tries(self.facts)[-len(self._attempts) :] if self._attempts else ()
+        judged = tries(facts)[-len(self._attempts) :] if self._attempts else ()
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             AttemptRecord(
                 one.rung,
                 ran.begun - self._begun,
-                ran.ended - ran.begun,
+                (ran.ended or now) - ran.begun,
                 one.defect,
                 ran.error,
                 ran.span_id,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.context.prefix import PrefixBroken
 from proxy.facts import Fact, Outcome
 from proxy.observability.trace_context import TraceContext
 
@@ -27,6 +28,18 @@ class Phase(Enum):
     STREAMING = "streaming"
 
 
+class Stage(Enum):
+    """What a living request is doing."""
+
+    RECEIVING = "receiving"
+    LOADING = "loading"
+    QUEUED = "queued"
+    READING = "reading"
+    ASKED_AGAIN = "asked_again"
+    RUNNING_TOOL = "running_tool"
+    STREAMING = "streaming"
+
+
 class AttemptRecord(msgspec.Struct, frozen=True):
     """One generation: `begun` so many seconds after the request, over after `seconds`.
 
@@ -40,6 +53,19 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     defect: str | None = None
     error: str | None = None
     span_id: int = 0
+
+
+class ToolRecord(msgspec.Struct, frozen=True):
+    """One call of a tool that Temper ran itself, `begun` so many seconds after the request.
+
+    `seconds` is None while it runs, `status` is then `running` and later the end's.
+    """
+
+    server: str
+    name: str
+    begun: float
+    seconds: float | None = None
+    status: str = "running"
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -57,7 +83,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     or for the model to be loaded, `first_token` came so long after the request. `dialect` is the
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
-    wait for it.
+    wait for it. `number` is the board's name for it: clients may choose the same id twice.
     """
 
     id: str
@@ -79,6 +105,9 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     left: Phase | None = None
     trace: TraceContext | None = None
+    tools: tuple[ToolRecord, ...] = ()
+    prefix_broken: PrefixBroken | None = None
+    number: int = 0
 
     @property
     def overhead(self) -> float:

@@ -35,6 +35,7 @@ from proxy.settings.sections import (
     Responses,
     Server,
     Tracing,
+    Ui,
 )
 from proxy.settings.sources import Given, Layer, Names
 from proxy.settings.values import RequiredName
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     profile: Profile = Profile()
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
+    ui: Ui = Ui()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
     models: dict[str, ServedModel] = Field(

@@ -1,0 +1,189 @@
+"""What many requests come to: counts since the start and over the last hour, and short series.
+
+Pure and bounded: the clock is passed in, and what is older than the last slot is forgotten.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from statistics import median
+
+import msgspec
+
+from proxy.observability.record import CLIENT_LEFT, RequestRecord
+
+ALL = ""  # stands for every service together
+STEP = 5  # seconds of a bucket
+BUCKETS = 180  # fifteen minutes
+_MINUTE = 60
+_MINUTES = 60
+_MOST_SERVICES = 64
+_MOST_SAMPLES = 200  # of a bucket; more would not move its percentiles
+OTHER = "other"
+
+
+class Counts(msgspec.Struct):
+    """How many requests ended in which way, and what they cost in tokens.
+
+    `measured` are the prompt's tokens of those whose backend told of its cache.
+    """
+
+    requests: int = 0
+    clean: int = 0
+    repaired: int = 0
+    retried: int = 0
+    exhausted: int = 0
+    failed: int = 0
+    left: int = 0
+    prompt: int = 0
+    output: int = 0
+    measured: int = 0
+    cached: int = 0
+
+    def take(self, record: RequestRecord) -> None:
+        """Count a request that is over."""
+        kind, tokens = kind_of(record), record.tokens
+        self.requests += 1
+        setattr(self, kind, getattr(self, kind) + 1)
+        prompt = max(0, tokens.prompt or 0)
+        self.prompt += prompt
+        self.output += max(0, tokens.output or 0)
+        if tokens.cached is not None:
+            self.measured += prompt
+            self.cached += max(0, tokens.cached)
+
+    def add(self, other: "Counts") -> None:
+        """Count what somebody else has counted."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def kind_of(record: RequestRecord) -> str:
+    """Tell how a request ended, in the name of what counts it."""
+    if record.outcome is not None:
+        return record.outcome.value
+    return "left" if record.status == CLIENT_LEFT else "failed"
+
+
+class Bucket(msgspec.Struct):
+    """A few seconds: what ended in them, and the most that ran and waited at once."""
+
+    at: int
+    counts: Counts
+    running: int
+    waiting: int
+    first_tokens: list[float]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A bucket as it is drawn; `at` is a Unix time, the times to the first token are in seconds."""
+
+    at: int
+    clean: int
+    repaired: int
+    retried: int
+    exhausted: int
+    failed: int
+    left: int
+    prompt: int
+    output: int
+    running: int
+    waiting: int
+    median: float | None
+    p95: float | None
+
+
+class CountsBySpan(msgspec.Struct, frozen=True):
+    """What requests came to, by service; all of them together stand under ""."""
+
+    hour: dict[str, Counts]
+    start: dict[str, Counts]
+
+
+class History:
+    """The counts and the series."""
+
+    def __init__(self) -> None:
+        self._start: dict[str, Counts] = {ALL: Counts()}
+        self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
+        self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
+        self._running = 0
+        self._waiting = 0
+
+    def take(self, record: RequestRecord, now: float) -> None:
+        """Count a request that ended `now`, a Unix time."""
+        service = self._known(record.service)
+        for counts in (self._start, self._minute(now)):
+            for name in (ALL, service):
+                if name not in counts:
+                    counts[name] = Counts()
+                counts[name].take(record)
+        bucket = self._bucket(now)
+        bucket.counts.take(record)
+        if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
+            bucket.first_tokens.append(record.first_token)
+
+    def crowd(self, running: int, waiting: int, now: float) -> None:
+        """Note how many run and wait from now on."""
+        bucket = self._bucket(now)
+        self._running, self._waiting = running, waiting
+        bucket.running = max(bucket.running, running)
+        bucket.waiting = max(bucket.waiting, waiting)
+
+    def totals(self, now: float) -> CountsBySpan:
+        """Return the counts of the last hour and since the start."""
+        hour: dict[str, Counts] = {ALL: Counts()}
+        for minute, counts in self._minutes:
+            if minute > now // _MINUTE - _MINUTES:
+                for name, one in counts.items():
+                    hour.setdefault(name, Counts()).add(one)
+        return CountsBySpan(hour, self._start)
+
+    def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
+        """Return the last buckets in which anything happened, the oldest first."""
+        oldest = int(now // STEP) * STEP - (most - 1) * STEP
+        self._bucket(now)  # a quiet one, too: who runs and waits is known of it
+        return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
+
+    def _known(self, service: str | None) -> str:
+        is_new = service is not None and service not in self._start
+        if service is None or (is_new and len(self._start) >= _MOST_SERVICES):
+            return OTHER
+        return service
+
+    def _minute(self, now: float) -> dict[str, Counts]:
+        minute = int(now // _MINUTE)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, {}))
+        return self._minutes[-1][1]
+
+    def _bucket(self, now: float) -> Bucket:
+        at = int(now // STEP) * STEP
+        if not self._buckets or self._buckets[-1].at != at:
+            self._buckets.append(Bucket(at, Counts(), self._running, self._waiting, []))
+        return self._buckets[-1]
+
+
+def _point(bucket: Bucket) -> Point:
+    counts, firsts = bucket.counts, bucket.first_tokens
+    return Point(
+        bucket.at,
+        counts.clean,
+        counts.repaired,
+        counts.retried,
+        counts.exhausted,
+        counts.failed,
+        counts.left,
+        counts.prompt,
+        counts.output,
+        bucket.running,
+        bucket.waiting,
+        round(median(firsts), 4) if firsts else None,
+        round(percentile(firsts, 0.95), 4) if firsts else None,
+    )
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value that this share of them does not exceed (nearest rank)."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
