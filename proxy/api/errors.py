@@ -80,7 +80,7 @@ def error_response(problem: Problem, scope: Scope) -> Response:
     return Response(reply.body, reply.status, dict(reply.headers), "application/json")
 
 
-_DASHBOARD: Mapping[str, tuple[int, str]] = MappingProxyType(
+DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
         "before_restart": (404, "Temper was restarted since, or another worker has this request."),
@@ -98,7 +98,7 @@ _DASHBOARD: Mapping[str, tuple[int, str]] = MappingProxyType(
 
 def dashboard_problem(code: str) -> Problem:
     """Describe why the dashboard does not get what it asked for."""
-    status, message = _DASHBOARD[code]
+    status, message = DASHBOARD_PROBLEMS[code]
     kind = "server_error" if status == 503 else "invalid_request_error"
     return Problem(status, kind, message, code)
 

@@ -84,17 +84,23 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[Row, ...]
 
 
-class _Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True):
+    """Rows that are new or have changed."""
+
     number: int
     rows: tuple[Row, ...]
 
 
-class _Cards(msgspec.Struct, frozen=True):
+class Cards(msgspec.Struct, frozen=True):
+    """The models, as they are now."""
+
     number: int
     models: tuple[ModelCard, ...]
 
 
-class _Sums(msgspec.Struct, frozen=True):
+class Sums(msgspec.Struct, frozen=True):
+    """What requests came to, and the buckets that may have changed."""
+
     number: int
     now: float
     totals: CountsBySpan
@@ -253,7 +259,7 @@ class _Watcher:
             state = self._watching.state()
             self._cards, self._summed = state.models, state.number
             return _event("state", state)
-        events = [_event("requests", _Batch(changes.number, changes.rows))] if changes.rows else []
+        events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
         return b"".join((*events, *self._sums()))
 
     def _sums(self) -> Generator[bytes, None, None]:
@@ -266,10 +272,10 @@ class _Watcher:
         cards = self._watching.cards()
         if cards != self._cards:
             self._cards = cards
-            yield _event("models", _Cards(board.number, cards))
+            yield _event("models", Cards(board.number, cards))
         if board.number != self._summed:
             self._summed = board.number
-            sums = _Sums(board.number, time.time(), board.totals(), board.points(_LATEST))
+            sums = Sums(board.number, time.time(), board.totals(), board.points(_LATEST))
             yield _event("totals", sums)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `temper serve | demo | models | doctor | replay | check | version`.
+"""The command line: `temper serve | top | demo | models | doctor | replay | check | version`.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -178,6 +178,21 @@ def doctor(
     configure_logging(settings.logging.format, "critical")  # findings say it all
     examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
     _run(examining, as_json=as_json, otherwise=_FAILED)
+
+
+@main.command()
+@click.option(
+    "--url", default="http://127.0.0.1:8367", show_default=True, help="Where the Temper serves."
+)
+@click.option("--key-file", type=click.Path(path_type=Path), help="File that holds its key.")
+def top(url: str, key_file: Path | None) -> None:
+    """Watch a running Temper in the terminal; q ends it."""
+    configure_logging("text", "critical")  # a line in between would spoil the screen
+    try:
+        watching = commands.watch(url, key_file)
+    except TemperError as error:
+        _fail(error, as_json=False)
+    _run(watching, as_json=False, otherwise=_FAILED)
 
 
 @main.command()

@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +18,7 @@ from rich.text import Text
 from proxy.api.event_loop import hurry, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def serve(
             print_json({"url": address.url, "backend": address.backend})
         else:
             _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+            if settings.ui.enabled:
+                _say(f"Watch it at {address.url}/ui")
         settle()
         looking.add(asyncio.create_task(_look_at_backend(address)))
 
@@ -65,6 +69,24 @@ def serve(
         return True
 
     return work()
+
+
+def watch(url: str, key_file: Path | None) -> Work:
+    """Show on the terminal what a Temper does, until `q` or a signal ends it."""
+    from proxy.cli.top import watch_feed
+
+    return watch_feed(url, read_key(key_file) if key_file is not None else "")
+
+
+def read_key(file: Path) -> str:
+    """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration("--key-file", f"{file} cannot be read: {error}") from error
+    if not re.fullmatch(r"[!-~]+", key):
+        raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
+    return key
 
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:

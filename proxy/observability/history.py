@@ -19,6 +19,7 @@ _MINUTE = 60
 _MINUTES = 60
 _MOST_SERVICES = 64
 _MOST_SAMPLES = 200  # of a bucket; more would not move its percentiles
+_MOMENT = 0.01  # seconds that somebody has to wait to count: in the line are all, for no time
 OTHER = "other"
 
 
@@ -109,6 +110,7 @@ class History:
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
         self._running = 0
         self._waiting = 0
+        self._since = 0.0
 
     def take(self, record: RequestRecord, now: float) -> None:
         """Count a request that ended `now`, a Unix time."""
@@ -125,10 +127,9 @@ class History:
 
     def crowd(self, running: int, waiting: int, now: float) -> None:
         """Note how many run and wait from now on."""
-        bucket = self._bucket(now)
-        self._running, self._waiting = running, waiting
-        bucket.running = max(bucket.running, running)
-        bucket.waiting = max(bucket.waiting, waiting)
+        if now - self._since >= _MOMENT:
+            self._count_crowd(now)
+        self._running, self._waiting, self._since = running, waiting, now
 
     def totals(self, now: float) -> CountsBySpan:
         """Return the counts of the last hour and since the start."""
@@ -142,8 +143,14 @@ class History:
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._bucket(now)  # a quiet one, too: who runs and waits is known of it
+        self._count_crowd(now)  # in a quiet bucket, too
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
+
+    def _count_crowd(self, now: float) -> None:
+        """Take those who run and wait into the most of the bucket."""
+        bucket = self._bucket(now)
+        bucket.running = max(bucket.running, self._running)
+        bucket.waiting = max(bucket.waiting, self._waiting)
 
     def _known(self, service: str | None) -> str:
         is_new = service is not None and service not in self._start

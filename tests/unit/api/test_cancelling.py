@@ -31,9 +31,7 @@ async def ended(client: HandMadeClient, app: Cancellable) -> HandMadeClient:
     """Call an application and end the request once it listens."""
     scope = client.scope
     serving = asyncio.create_task(app(scope, client.receive, client.send))
-    while DEPARTURE not in scope["state"]:
-        await asyncio.sleep(0)
-    for _ in range(5):
+    for _ in range(9):
         await asyncio.sleep(0)
     departure: Departure = scope["state"][DEPARTURE]
     departure.leave()

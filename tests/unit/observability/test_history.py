@@ -88,8 +88,8 @@ def test_there_are_never_more_services_and_buckets_than_that() -> None:
 
 def test_a_quiet_bucket_knows_who_was_still_running() -> None:
     history = History()
-    history.crowd(2, 1, 0.0)
-    history.crowd(1, 0, 1.0)
+    history.crowd(2, 1, 1.0)
+    history.crowd(1, 0, 2.0)
     before, now = history.points(60.0)
     assert (before.running, before.waiting) == (2, 1)
     assert (now.at, now.running, now.waiting) == (60, 1, 0)
@@ -99,3 +99,11 @@ def test_a_quiet_bucket_knows_who_was_still_running() -> None:
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
 def test_a_percentile_is_a_value_that_was_there(share: float, value: float) -> None:
     assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
+
+
+def test_whoever_is_served_at_once_has_not_waited() -> None:
+    history = History()
+    history.crowd(0, 1, 1.0)
+    history.crowd(1, 0, 1.001)
+    (point,) = history.points(2.0)
+    assert (point.running, point.waiting) == (1, 0)
