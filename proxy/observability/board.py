@@ -14,13 +14,14 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.facts import Asked, Compacted
 from proxy.observability.history import CountsBySpan, History, Point
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, row_of
 
 MOST_ROWS = 500
-_WAITING = frozenset((Stage.LOADING, Stage.QUEUED))
-_OUTSIDE = frozenset((Stage.RECEIVING, *_WAITING))
+_PLAIN = (Asked, Compacted)  # facts that hold nothing that a client or a model wrote
+_LONGEST = 64
 
 
 class LiveSource(Protocol):
@@ -35,11 +36,12 @@ class LiveSource(Protocol):
 
 @dataclass(slots=True)
 class _Entry:
-    """One request: alive while it has a `source`, and then a row."""
+    """One request: alive while it has a `source`, then a record, and a row once it was shown."""
 
     client: str
     source: LiveSource | None
     stage: Stage | None = Stage.RECEIVING
+    record: RequestRecord | None = None
     row: Row | None = None
 
 
@@ -93,8 +95,11 @@ class Board:
     def closed(self, number: int, record: RequestRecord) -> None:
         """Note that a request is over."""
         entry = self._entries[number]
-        entry.row = row_of(record, self.name_of(number), entry.client)
         entry.source = None
+        if _is_small(record):  # most are, and nobody may ever look at them
+            entry.record = record
+        else:
+            entry.row = row_of(record, self.name_of(number), entry.client)
         self._stand(entry, None)
         self._history.take(record, self._clock())
         self._change(number)
@@ -160,9 +165,13 @@ class Board:
 
     def _stand(self, entry: _Entry, stage: Stage | None) -> None:
         """Count who runs and who waits."""
-        self._running += _is_running(stage) - _is_running(entry.stage)
-        self._waiting += (stage in _WAITING) - (entry.stage in _WAITING)
+        running = _is_running(stage) - _is_running(entry.stage)
+        waiting = _is_waiting(stage) - _is_waiting(entry.stage)
         entry.stage = stage
+        if not (running or waiting):
+            return
+        self._running += running
+        self._waiting += waiting
         self._history.crowd(self._running, self._waiting, self._clock())
 
     def _forget(self, number: int) -> None:
@@ -171,6 +180,9 @@ class Board:
 
     def _row(self, number: int) -> Row:
         entry = self._entries[number]
+        if entry.record is not None:
+            entry.row = row_of(entry.record, self.name_of(number), entry.client)
+            entry.record = None
         if entry.row is not None:
             has = self._has_exchange(number)
             return msgspec.structs.replace(entry.row, has_exchange=True) if has else entry.row
@@ -181,5 +193,19 @@ class Board:
         )
 
 
+# an Enum has to be asked for its hash by a function call, so no set holds these
+def _is_waiting(stage: Stage | None) -> bool:
+    return stage is Stage.QUEUED or stage is Stage.LOADING
+
+
 def _is_running(stage: Stage | None) -> bool:
-    return stage is not None and stage not in _OUTSIDE
+    return not (stage is None or stage is Stage.RECEIVING or _is_waiting(stage))
+
+
+def _is_small(record: RequestRecord) -> bool:
+    """Whether a record may be kept as it is: nothing in it is longer than a name."""
+    if record.tools or record.prefix_broken is not None:
+        return False
+    if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:
+        return False
+    return all(isinstance(fact, _PLAIN) for fact in record.facts)

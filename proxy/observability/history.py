@@ -105,7 +105,8 @@ class History:
     """The counts and the series."""
 
     def __init__(self) -> None:
-        self._start: dict[str, Counts] = {ALL: Counts()}
+        self._services: dict[str, None] = {}
+        self._start: dict[str, Counts] = {}  # up to the current minute
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
         self._running = 0
@@ -114,12 +115,10 @@ class History:
 
     def take(self, record: RequestRecord, now: float) -> None:
         """Count a request that ended `now`, a Unix time."""
-        service = self._known(record.service)
-        for counts in (self._start, self._minute(now)):
-            for name in (ALL, service):
-                if name not in counts:
-                    counts[name] = Counts()
-                counts[name].take(record)
+        service, minute = self._known(record.service), self._minute(now)
+        if service not in minute:
+            minute[service] = Counts()
+        minute[service].take(record)
         bucket = self._bucket(now)
         bucket.counts.take(record)
         if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
@@ -133,12 +132,15 @@ class History:
 
     def totals(self, now: float) -> CountsBySpan:
         """Return the counts of the last hour and since the start."""
-        hour: dict[str, Counts] = {ALL: Counts()}
+        hour: dict[str, Counts] = {}
         for minute, counts in self._minutes:
             if minute > now // _MINUTE - _MINUTES:
-                for name, one in counts.items():
-                    hour.setdefault(name, Counts()).add(one)
-        return CountsBySpan(hour, self._start)
+                _add(counts, hour)
+        start: dict[str, Counts] = {}
+        _add(self._start, start)
+        if self._minutes:
+            _add(self._minutes[-1][1], start)
+        return CountsBySpan(_with_all(hour), _with_all(start))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
@@ -153,14 +155,18 @@ class History:
         bucket.waiting = max(bucket.waiting, self._waiting)
 
     def _known(self, service: str | None) -> str:
-        is_new = service is not None and service not in self._start
-        if service is None or (is_new and len(self._start) >= _MOST_SERVICES):
+        if service is not None and service in self._services:
+            return service
+        if service is None or len(self._services) >= _MOST_SERVICES:
             return OTHER
+        self._services[service] = None
         return service
 
     def _minute(self, now: float) -> dict[str, Counts]:
         minute = int(now // _MINUTE)
         if not self._minutes or self._minutes[-1][0] != minute:
+            if self._minutes:  # which is over
+                _add(self._minutes[-1][1], self._start)
             self._minutes.append((minute, {}))
         return self._minutes[-1][1]
 
@@ -169,6 +175,19 @@ class History:
         if not self._buckets or self._buckets[-1].at != at:
             self._buckets.append(Bucket(at, Counts(), self._running, self._waiting, []))
         return self._buckets[-1]
+
+
+def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
+    for name, one in counts.items():
+        to.setdefault(name, Counts()).add(one)
+
+
+def _with_all(counts: dict[str, Counts]) -> dict[str, Counts]:
+    """Put what all services have come to before them."""
+    everything = Counts()
+    for one in counts.values():
+        everything.add(one)
+    return {ALL: everything, **counts}
 
 
 def _point(bucket: Bucket) -> Point:
