@@ -60,7 +60,8 @@ function times(row, seconds) {
     const told = `on ${tool.server}: ${tool.status}`;
     bars.push([tool.name, told, tool.begun, tool.seconds ?? total - tool.begun, "tool"]);
   }
-  const last = (row.queued ? 1 : 0) + row.attempts.length - 1;
+  const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
+  const marked = seen < 0 ? -1 : (row.queued ? 1 : 0) + seen;
   return html`
     <section>
       <h3>Timeline <span class="muted">${duration(seconds)}</span></h3>
@@ -76,7 +77,7 @@ function times(row, seconds) {
                 width=${Math.max(6, (1000 * long) / total)}
                 height="8"
               ></rect>
-              ${at === last ? mark(row.first_token, total) : nothing}
+              ${at === marked ? mark(row.first_token, total) : nothing}
             </svg>
             <span class="number">${duration(long)}</span>
             <span class="told">${told}</span>

@@ -8,16 +8,15 @@ const KINDS = ["clean", "repaired", "retried", "exhausted", "failed", "left"];
 
 export function line(totals, span, service, actions) {
   const counts = totals[span]?.[service] ?? null;
-  const told = counts ? summary(counts) : null;
+  const told = counts?.requests ? summary(counts) : null;
   return html`
     <section class="line" aria-label="Summary">
       <div class="line-head">
         <p class="headline" aria-live="polite">
           ${told
-            ? html`<strong>${told.requests}</strong>${counts.requests
-                ? html`, <span>${told.help}</span>`
-                : nothing}`
-            : html`<strong>No requests</strong> <span>in the last hour</span>`}
+            ? html`<strong>${told.requests}</strong>, <span>${told.help}</span>`
+            : html`<strong>No requests</strong>
+                <span>${span === "hour" ? "in the last hour" : "since the start"}</span>`}
         </p>
         <div class="switch" role="group" aria-label="Time span">
           ${[["hour", "Last hour"], ["start", "Since start"]].map(
@@ -37,7 +36,8 @@ export function line(totals, span, service, actions) {
                 ><i class="swatch ${kind}"></i>${count(counts[kind])} ${OUTCOMES[kind]}</span
               >`,
             )
-          : html`<span class="key">Point a client at this server's <code>/v1</code> and watch.</span>`}
+          : html`<span class="muted">Point a client at <code>${location.origin}/v1</code> and
+              watch.</span>`}
         ${told?.cache ? html`<span class="key cache">${told.cache}</span>` : nothing}
       </p>
     </section>

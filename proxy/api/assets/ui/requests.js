@@ -4,6 +4,10 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { OUTCOMES, clock, duration, kindOf, newsOf, short, statusOf, utc } from "./words.js";
 
+const FIRST = `curl ${location.origin}/v1/chat/completions \\
+  -H 'content-type: application/json' \\
+  -d '{"messages": [{"role": "user", "content": "Hello"}]}'`;
+
 export function toolbar(view, models, actions) {
   const { filter } = view;
   return html`
@@ -135,7 +139,7 @@ function blank(view) {
   const isFiltered = filter.text || filter.model || filter.outcome || filter.repaired;
   return isFiltered
     ? html`<p class="blank"><strong>No request fits.</strong> Esc clears the filter.</p>`
-    : html`<p class="blank"><strong>Nothing asked yet.</strong>
-        Requests appear here while they run. Try the curl line of the README, or
-        <code>temper demo</code>.</p>`;
+    : html`<div class="blank"><strong>Nothing asked yet.</strong>
+        Requests appear here while they run. Try one:
+        <pre>${FIRST}</pre></div>`;
 }
