@@ -6,6 +6,7 @@ python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE
 python -m benchmarks profile burst    which functions take the time
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
+python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
@@ -56,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     mock.add_argument("--port", type=int, default=9931)
     mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
     mock.set_defaults(command=_mock)
+    _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -102,6 +105,16 @@ def _add_size(parser: argparse.ArgumentParser) -> None:
 
 def _add_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers", type=Path, default=peers.default_folder())
+
+
+def _add_evidence(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="where records are, and go")
+    parser.add_argument("--size", choices=publishing.SIZES, default="small")
+    parser.add_argument("--part", nargs="+", help="these parts only")
+    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.add_argument("--no-runs", action="store_true", help="only write the page")
+    _add_peers(parser)
+    parser.set_defaults(command=_evidence)
 
 
 def _size(chosen: argparse.Namespace) -> Size:
@@ -181,6 +194,17 @@ def _faults(chosen: argparse.Namespace) -> int:
         chosen.page.write_text(told, encoding="utf-8")
     sys.stdout.write(f"{told}\nAll figures: {chosen.output}\n")
     return 0 if found.is_good else 1
+
+
+def _evidence(chosen: argparse.Namespace) -> int:
+    folder, installed = chosen.folder.resolve(), chosen.peers.resolve()
+    for part in publishing.parts_of(installed, publishing.SIZES[chosen.size]):
+        if not chosen.no_runs and (chosen.part is None or part.name in chosen.part):
+            publishing.publish(part, folder, _tell)
+    if chosen.page is not None:
+        told = evidence.page(folder, proxies.versions(installed))
+        chosen.page.write_text(told, encoding="utf-8")
+    return 0
 
 
 def _tell(line: str) -> None:

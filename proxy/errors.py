@@ -25,6 +25,14 @@ TemperError
 ├── RequestCancelled            nobody's: an operator has ended the request
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
+├── RunStopped                  a run's, that ended without what was asked of it
+│   ├── RoundsExhausted
+│   ├── ToolsFailed
+│   ├── StepsSkipped
+│   ├── NoValidReply
+│   └── RunCancelled
+├── ToolRetry                   a tool's, told to the model: call it otherwise
+├── ToolFailed                  a tool's, told to the model: there is nothing to be had
 └── ProcessFailed               a server that we started
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -39,11 +47,17 @@ class TemperError(Exception):
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name as the operator writes it."""
+    """A setting cannot be used; `setting` is its name as the operator writes it.
 
-    def __init__(self, setting: str, problem: str) -> None:
+    Where several cannot, `problems` has each of them.
+    """
+
+    def __init__(
+        self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
+    ) -> None:
         self.setting = setting
         self.problem = problem
+        self.problems = problems or (self,)
         super().__init__(f"{setting}: {problem}")
 
 
@@ -276,6 +290,42 @@ class CallBrokeOff(GuardrailsExhausted):
             f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
             f"completed it ({self.defect}). Nothing of it should be run; send the request again"
         )
+
+
+class RunStopped(TemperError):
+    """A run ended otherwise than with an answer; `result` is all that it has."""
+
+    def __init__(self, result: object, problem: str) -> None:
+        self.result = result
+        super().__init__(problem)
+
+
+class RoundsExhausted(RunStopped):
+    """There were as many rounds of tools as there may be."""
+
+
+class ToolsFailed(RunStopped):
+    """Tools failed round after round."""
+
+
+class StepsSkipped(RunStopped):
+    """The model would not take a required step."""
+
+
+class NoValidReply(RunStopped):
+    """No reply of the model was fit to be used."""
+
+
+class RunCancelled(RunStopped):
+    """Somebody cancelled it."""
+
+
+class ToolRetry(TemperError):
+    """Raised by a tool that was called in a wrong way; the message tells the model a better one."""
+
+
+class ToolFailed(TemperError):
+    """Raised by a tool that was called rightly and has nothing to give; nobody did it wrong."""
 
 
 class ProcessFailed(TemperError):

@@ -90,6 +90,12 @@ class RoundsExceeded(msgspec.Struct, frozen=True):
     rounds: int
 
 
+class FailuresNoticed(msgspec.Struct, frozen=True):
+    """The history ends in `rounds` rounds of tool calls that all failed."""
+
+    rounds: int
+
+
 class RejectedReply(msgspec.Struct, frozen=True):
     """A reply was not good enough; `defect` is a word from a closed list."""
 
@@ -162,6 +168,7 @@ Fact: TypeAlias = (
     | RuleSkipped
     | LoopNoticed
     | RoundsExceeded
+    | FailuresNoticed
     | RejectedReply
     | Withheld
     | LadderEnded
@@ -179,8 +186,24 @@ class Outcome(Enum):
 
 
 _MENDINGS: frozenset[type[Fact]] = frozenset(
-    (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded)
+    (
+        Rescued,
+        Repaired,
+        Coerced,
+        Renamed,
+        Dropped,
+        LoopNoticed,
+        RoundsExceeded,
+        FailuresNoticed,
+    )
 )
+_NAMED: dict[type[Fact], str] = {
+    Rescued: "rescued",
+    LoopNoticed: "loop",
+    RoundsExceeded: "rounds",
+    FailuresNoticed: "failures",
+    RejectedReply: "rejected",
+}
 _COUNTED: frozenset[type[Fact]] = frozenset(
     (
         Repaired,
@@ -237,22 +260,19 @@ def repairs(facts: Iterable[Fact]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 
     Syntaxes, defects and tools in a loop are named, everything else is counted; an announcement is
-    just `announced`, and `rounds` tells after how many of them an answer was asked for.
+    just `announced`, `rounds` tells after how many of them an answer was asked for, and `failures`
+    after how many in a row that failed the model was told so.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
     for fact in facts:
         match fact:
-            case Rescued(name):
-                named.setdefault("rescued", []).append(name)
             case RejectedReply("announced"):
                 named.setdefault("announced", [])
-            case LoopNoticed(name):
-                named.setdefault("loop", []).append(name)
-            case RoundsExceeded(rounds):
-                named.setdefault("rounds", []).append(str(rounds))
-            case RejectedReply(name):
-                named.setdefault("rejected", []).append(name)
+            case Rescued(name) | LoopNoticed(name) | RejectedReply(name):
+                named.setdefault(_NAMED[type(fact)], []).append(name)
+            case RoundsExceeded(rounds) | FailuresNoticed(rounds):
+                named.setdefault(_NAMED[type(fact)], []).append(str(rounds))
             case _ if type(fact) in _COUNTED:
                 word = type(fact).__name__.lower()
                 counted[word] = counted.get(word, 0) + 1

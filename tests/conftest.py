@@ -37,6 +37,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_cached_for_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests measure of their models is nobody's business, nor do they see what others did."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nobody_else_is_told_to_stop() -> Iterator[None]:
     """sse-starlette remembers a signal for the whole process; other tests have servers too."""

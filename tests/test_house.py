@@ -18,7 +18,8 @@ GLOSSARY = re.findall(
 MANY_ROOMS = 3
 MOST_FILES = {
     "proxy/backends": 34,
-    "proxy/api": 24,
+    "proxy/api": 26,
+    "proxy/observability": 24,
     "proxy/guardrails/rescue/syntaxes": 30,
 }  # others have at most so many:
 USUAL_FILES = 22
@@ -71,6 +72,8 @@ def shared_classes() -> dict[str, Path]:
     """Return the classes that at least three rooms import, with their modules."""
     users: dict[tuple[str, str], set[str]] = defaultdict(set)
     for path in MODULES:
+        if path == Path("proxy/__init__.py"):  # which lists the public names, and is no room
+            continue
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proxy."):
                 home = str(node.module)

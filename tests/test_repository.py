@@ -32,13 +32,17 @@ FILES = {
     "LICENSE",
     "README.md",
     "docker-compose.yml",
+    "mkdocs.yml",
     "pyproject.toml",
 }
 LONGEST_FILE = {"proxy": 400, "tests": 500}
 LONGEST_FUNCTION = 45
 
 # Modules that only put other parts together, with the place where they are tested instead.
-TESTED_ELSEWHERE: dict[str, str] = {"proxy/cli/commands.py": "tests/unit/cli/test_app.py"}
+TESTED_ELSEWHERE: dict[str, str] = {
+    "proxy/evals/temper_server.py": "tests/integration/test_evals.py",
+    "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
+}
 
 # Libraries that are used without being imported, and by what.
 USED_UNSEEN = {
@@ -263,6 +267,15 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
         assert f"\n{tool}\n" in script
     assert "--cov-branch" in script
     assert "--cov-fail-under=100" in script
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) <= 150
+
+
+def test_every_decision_is_listed() -> None:
+    pages = [path.name for path in tracked_files("docs/decisions")]
+    assert re.findall(r"\]\(decisions/([\w.-]+)\)", read("docs/decisions.md")) == pages
 
 
 def test_the_readme_sums_the_table_of_faults_up() -> None:

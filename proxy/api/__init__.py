@@ -7,7 +7,8 @@ sorts them out), `fast_routes` and `idempotency`, and is answered in `routes/cha
 `exchange` brings a turn's events to the wire by `streaming`, `errors` says what a failure is.
 
 Around that: `server` runs it all in one process and `workers` in several, `event_loop` says how,
-`cancelling` lets an operator end a request and `watching` feeds the dashboard (`routes/ui`),
-`assembly` and `observing` translate the settings, `reloading` reads them again, `openapi`
-describes what is plain ASGI, `warming` prepares what the first requests would have to wait for.
+`assembly`, `observing` and `response_keeping` translate the settings, `reloading` reads them
+again, `openapi` describes what is plain ASGI, `header_table` lists headers, `warming` prepares what
+the first requests would have to wait for. `cancelling` lets an operator end a request, `watching`
+feeds the dashboard (`routes/ui`).
 """

@@ -1,7 +1,8 @@
 """The composition root of the HTTP side: routes, limits and error pages around the models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -14,13 +15,15 @@ from starlette.types import ASGIApp
 
 from proxy.api.cancelling import Cancellable
 from proxy.api.errors import describe, error_response, not_found, wrong_method
-from proxy.api.fast_routes import FastRoutes
-from proxy.api.fronts import Fronts, all_fronts
+from proxy.api.fast_routes import FastRoutes, LateEndpoint
+from proxy.api.fronts import FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
+from proxy.api.response_keeping import REFERENCES, WaitForWriting
 from proxy.api.routes.chat import Chat, TokenCount
+from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
@@ -93,13 +96,20 @@ def create_app(
     app.include_router(properties_router(services))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
+    app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter))
     public = _add_pages(app, services, serving, observers)
     describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
-    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     app.add_middleware(FastRoutes, endpoints=fast)
+    _guard(app, serving, fronts, public)
+    return app
+
+
+def _guard(app: FastAPI, serving: ServerOptions, fronts: Fronts, public: frozenset[str]) -> None:
+    """Put what turns requests away before everything else."""
+    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     app.add_middleware(
         Limits,
         access=serving.access,
@@ -112,7 +122,6 @@ def create_app(
         app.add_middleware(
             CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]
         )
-    return app
 
 
 def _add_pages(
@@ -139,20 +148,26 @@ def _endpoints(
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, ASGIApp]()
+
+    def reader_for(route: FrontRoute) -> RequestReader:
+        return reader if route.file is None else replace(reader, references=REFERENCES)
+
+    def chat(route: FrontRoute) -> ASGIApp:
+        front, timeouts = route.front, serving.timeouts
+        reading, workers = reader_for(route), serving.workers
+        chatting = Chat(front, reading, preparation, timeouts, budget, workers, observers)
+        answering: ASGIApp = Cancellable(chatting)
+        if route.file is not None:
+            answering = WaitForWriting(answering, route.file)
+        return Idempotency(answering, serving.body, front.is_complete)
+
+    def count(route: FrontRoute) -> ASGIApp:
+        return TokenCount(route.front, reader_for(route), preparation)
+
     for route in fronts:
-        chat = Chat(
-            route.front,
-            reader,
-            preparation,
-            serving.timeouts,
-            budget,
-            serving.workers,
-            observers,
-        )
-        endpoint = Idempotency(Cancellable(chat), serving.body, route.front.is_complete)
-        endpoints |= dict.fromkeys(route.paths, endpoint)
+        endpoints |= dict.fromkeys(route.paths, LateEndpoint(partial(chat, route)))
         if route.count_path:
-            endpoints[route.count_path] = TokenCount(route.front, reader, preparation)
+            endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
         relay = Relay(path, reader, preparation, serving.timeouts, serving.workers, observers)
         endpoints[path] = Cancellable(relay)

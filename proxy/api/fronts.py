@@ -2,38 +2,51 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.api.response_keeping import Kept
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_chat.models import ChatCatalogue
-from proxy.dialects.openai_responses.front import ResponsesFront
-from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.dialects.openai_responses.store import MemoryStore
+
+if TYPE_CHECKING:
+    from proxy.state.responses_file import ResponsesFile
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
-MESSAGES = MessagesFront(STAMP)
 _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
+    It is made when its first request comes: most clients speak one language, and each of the others
+    would take its part of the start and of the memory.
+
     At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models.
+    `header` that only they send; their `catalogue` lists models. Where a `file` keeps answers,
+    they end when they have been written there.
     """
 
-    front: Front
+    make: Callable[[], Front]
     paths: tuple[str, ...]
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
+    file: "ResponsesFile | None" = None
+
+    @cached_property
+    def front(self) -> Front:
+        """What reads and writes the language."""
+        return self.make()
 
 
 class Fronts:
@@ -42,7 +55,7 @@ class Fronts:
     Responses are kept in the `store`; None where nothing is.
     """
 
-    def __init__(self, *routes: FrontRoute, store: ResponseStore | None = None) -> None:
+    def __init__(self, *routes: FrontRoute, store: Kept = None) -> None:
         self.store = store
         self._routes = routes
 
@@ -65,18 +78,35 @@ class Fronts:
         return next(known, self._routes[0])
 
 
-def all_fronts(store: ResponseStore | None = None) -> Fronts:
+def all_fronts(store: Kept = None) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
+
+    def responses() -> Front:
+        from proxy.dialects.openai_responses.front import ResponsesFront
+
+        return ResponsesFront(STAMP, store)
+
     chat = ("/v1/chat/completions", "/chat/completions")
     return Fronts(
-        FrontRoute(CHAT, chat, "/v1/chat/completions/input_tokens"),
+        FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
         FrontRoute(
-            MESSAGES,
+            _messages,
             ("/v1/messages",),
             "/v1/messages/count_tokens",
             "anthropic-version",
             MessagesCatalogue(),
         ),
-        FrontRoute(ResponsesFront(STAMP, store), ("/v1/responses",), "/v1/responses/input_tokens"),
+        FrontRoute(
+            responses,
+            ("/v1/responses",),
+            "/v1/responses/input_tokens",
+            file=None if isinstance(store, MemoryStore) else store,
+        ),
         store=store,
     )
+
+
+def _messages() -> Front:
+    from proxy.dialects.anthropic_messages.front import MessagesFront
+
+    return MessagesFront(STAMP)

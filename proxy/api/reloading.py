@@ -37,6 +37,8 @@ _SECTIONS = (
     "tracing",
     "recording",
     "responses",
+    "tools",
+    "mcp",
 )
 _FIELDS = {
     "server": (

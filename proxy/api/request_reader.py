@@ -38,19 +38,22 @@ _TRAVELLING = ("authorization", "traceparent")
 class RequestReader:
     """Reads requests; `body` bounds what a client may send.
 
-    With `forwards_authorization` a client's own key travels to the backend.
+    With `forwards_authorization` a client's own key travels to the backend. To decode a body in
+    which one of `references` stands, something has to be read from a disk.
     """
 
     body: BodyLimits
     forwards_authorization: bool = False
+    references: tuple[bytes, ...] = ()
 
     async def read(self, http: HttpRequest, decode: Callable[[bytes], Decoded]) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
 
-        A large body is decoded beside the event loop, so that others are served meanwhile.
+        What takes long is decoded beside the event loop, so that others are served meanwhile.
         """
         body = await read_body(http, self.body)
-        return decode(body) if len(body) <= _LARGE else await asyncio.to_thread(decode, body)
+        takes_long = len(body) > _LARGE or any(each in body for each in self.references)
+        return await asyncio.to_thread(decode, body) if takes_long else decode(body)
 
     def upstream_headers(self, http: HttpRequest) -> dict[str, str]:
         """Return the headers that travel to the backend."""
@@ -102,7 +105,9 @@ def begin_live_request(
         leave = departure.leave if departure is not None else None
         link = BoardLink(observers.board, state.get("owner", ""), leave)
     path = http.scope["path"]
-    return LiveRequest(request_id(http), trace, path=path, dialect=dialect, link=link)
+    live = LiveRequest(request_id(http), trace, path=path, dialect=dialect, link=link)
+    live.client = state.get("owner") or None
+    return live
 
 
 def request_id(http: HttpRequest) -> str:

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -14,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.api.app import create_app
-from proxy.api.assembly import response_store, serving_of
+from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.fronts import all_fronts
 from proxy.api.observing import observing
@@ -25,11 +26,12 @@ from proxy.api.reloading import (
     on_hangup,
     reloaded,
 )
+from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
-from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
+from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
 
@@ -74,13 +76,34 @@ async def serve_on(
     reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    served = serving_of(settings)
-    async with open_services(settings, served, on_stage, remote=remote) as services:
+    serving_now = served(listening, settings, on_stage, remote=remote, reload=reload)
+    async with serving_now as (server, address):
+        on_ready(address)
+        # a model that cannot be loaded ends it in good order
+        await asyncio.shield(server)
+
+
+@asynccontextmanager
+async def served(
+    listening: socket.socket,
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    *,
+    remote: Supervised | None = None,
+    reload: ReadSettings | None = None,
+    signals: Sequence[signal.Signals] = SIGNALS,
+) -> AsyncGenerator[tuple[asyncio.Task[None], Address]]:
+    """Serve on a socket while the block runs; yields, once clients are welcome, what does it.
+
+    The task ends when one of the `signals` came, see `serving`.
+    """
+    options = serving_of(settings)
+    async with open_services(settings, options, on_stage, remote=remote) as services:
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers:
-            fronts = all_fronts(response_store(settings))
-            app = ReplaceableApp(create_app(services, served, observers, fronts))
+        with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
+            fronts = all_fronts(kept)
+            app = ReplaceableApp(create_app(services, options, observers, fronts))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
@@ -92,12 +115,11 @@ async def serve_on(
                     app.replace(create_app(again, terms, observers, fronts))
 
             address = Address(url_of(listening), services.name)
-            async with serving(app, listening, own.grace_seconds, limits) as server:
-                on_ready(address)
+            grace = own.grace_seconds
+            async with serving(app, listening, grace, limits, signals=signals) as server:
                 heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
                 with heeding, warming_up():
-                    # a model that cannot be loaded ends it in good order
-                    await asyncio.shield(server)
+                    yield server, address
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -107,7 +129,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
     except OSError as error:
         wrong = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
-        problem = f"cannot listen on {host}:{port} ({error.strerror}); choose another --{wrong}"
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
     # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
@@ -129,11 +152,14 @@ async def serving(
     listening: socket.socket,
     grace: float,
     limits: ConnectionLimits = DEFAULT_LIMITS,
+    *,
+    signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[asyncio.Task[None], None]:
     """Serve an application on a socket; yields, once clients are welcome, the task that does it.
 
     The task ends when SIGINT or SIGTERM has been drained, for at most `grace` seconds; a second
-    signal ends it at once. Leaving the context drains as well.
+    signal ends it at once. Leaving the context drains as well. Outside of the main thread there
+    can be no `signals`.
     """
     config = uvicorn.Config(
         app,
@@ -150,13 +176,13 @@ async def serving(
     try:
         await server.ready.wait()
         # not before: a uvicorn that is told to end while it starts leaves its sockets open
-        for number in SIGNALS:
+        for number in signals:
             loop.add_signal_handler(number, server.handle_exit, number, None)
         yield task
     finally:
         server.should_exit = True
         await task
-        for number in SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)
 
 

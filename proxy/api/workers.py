@@ -22,12 +22,13 @@ from typing import TypeAlias
 from proxy.api.assembly import serving_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
+from proxy.api.response_keeping import examine_keeping
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
-from proxy.processes.llama_server import StageListener
 from proxy.processes.remote_status import RemoteStatus
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Status
 from proxy.serving.managed_server import server_name, settled
 from proxy.serving.opening import server_urls, shared_server
@@ -60,6 +61,7 @@ async def run_workers(
     listening = listen(settings.server.host, settings.server.port)
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
+        examine_keeping(settings)
         loaded = LoadedConfiguration(reload or (lambda: settings), settled(settings), settings)
         settings = loaded.serving
         crew = _Crew(settings, listening, counts)

@@ -12,6 +12,7 @@ from proxy.backends.directives import answer_form, directives
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.dialects.openai_chat.thinking import EFFORT, VARIABLES, thinking_fields
 from proxy.errors import BackendRefused
 
 
@@ -29,9 +30,24 @@ class Capability(Enum):
     STREAM_USAGE = "stream_options is left out, so it may report no usage"
     COMPLETION_LIMIT = "max_completion_tokens is sent as max_tokens"
     PLAIN_LIMIT = "max_tokens is sent as max_completion_tokens"
+    EFFORT = "what clients say of effort in other words than reasoning_effort is left out"
+    TEMPLATE_VARIABLES = "chat_template_kwargs is not added, so thinking cannot be switched"
 
 
+_THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})
+# what a refusal mentions; that of a missing parser is known by its advice
+_BLAMED = {
+    Capability.NAMED_CHOICE: ("tool_choice",),
+    Capability.REQUIRED_CHOICE: ("tool_choice",),
+    Capability.PARALLEL_CHOICE: ("parallel_tool_calls",),
+    Capability.STREAM_USAGE: ("stream_options",),
+    Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
+    Capability.COMPLETION_LIMIT: ("max_completion_tokens",),
+    Capability.EFFORT: (EFFORT,),
+    # vLLM with the tokenizers of Mistral: "chat_template is not supported"
+    Capability.TEMPLATE_VARIABLES: ("chat_template",),
+}
 _LIMITS = {
     Capability.COMPLETION_LIMIT: ("max_completion_tokens", "max_tokens"),
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
@@ -67,19 +83,8 @@ def missing_capability(
 
 
 def _is_blamed(capability: Capability, said: str) -> bool:
-    match capability:
-        case Capability.NAMED_CHOICE | Capability.REQUIRED_CHOICE:
-            return "tool_choice" in said
-        case Capability.PARALLEL_CHOICE:
-            return "parallel_tool_calls" in said
-        case Capability.STREAM_USAGE:
-            return "stream_options" in said
-        case Capability.PLAIN_LIMIT:
-            return "max_tokens" in said and "max_completion_tokens" in said
-        case Capability.COMPLETION_LIMIT:
-            return "max_completion_tokens" in said
-        case Capability.TOOL_PARSER:
-            return False
+    words = _BLAMED.get(capability, ())
+    return bool(words) and all(word in said for word in words)
 
 
 def _sends_named(question: Question) -> bool:
@@ -89,6 +94,14 @@ def _sends_named(question: Question) -> bool:
 def _sends_required(question: Question) -> bool:
     is_asked = question.tool_choice is ToolUse.REQUIRED or question.schema is not None
     return (is_asked or _sends_named(question)) and bool(question.tools)
+
+
+def _adds_effort(question: Question) -> bool:
+    return EFFORT in thinking_fields(question.request)
+
+
+def _adds_variables(question: Question) -> bool:
+    return VARIABLES in thinking_fields(question.request)
 
 
 def _sends_parallel(question: Question) -> bool:
@@ -105,6 +118,8 @@ _USES: Mapping[Capability, Callable[[Question], bool]] = {
     Capability.COMPLETION_LIMIT: (
         lambda question: "max_completion_tokens" in question.request.fields
     ),
+    Capability.EFFORT: _adds_effort,
+    Capability.TEMPLATE_VARIABLES: _adds_variables,
 }
 
 
@@ -126,7 +141,7 @@ def directives_without(question: Question, lacks: Collection[Capability]) -> Jso
     with "none" (unless --exclude-tools-when-tool-choice-none), and the raw text comes back.
     """
     fields = directives(question)
-    fields |= _limits(question, lacks)
+    fields |= _limits(question, lacks) | _thoughts(question, lacks)
     if Capability.PARALLEL_CHOICE in lacks:
         fields.pop("parallel_tool_calls", None)
     if not question.tools:
@@ -149,3 +164,10 @@ def _limits(question: Question, lacks: Collection[Capability]) -> JsonObject:
         for limit, (sent, known) in _LIMITS.items()
         if limit in lacks and sent in question.request.fields
     }
+
+
+def _thoughts(question: Question, lacks: Collection[Capability]) -> JsonObject:
+    """Tell what was said of thoughts, in what the engine knows of the words for it."""
+    unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
+    told = thinking_fields(question.request)
+    return {name: value for name, value in told.items() if name not in unknown}

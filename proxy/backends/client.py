@@ -41,9 +41,10 @@ class Description:
     its chat template; "" where the backend keeps silent. `slots` counts the requests that it works
     on at once, `window` the tokens that one of them has room for, prompt and answer together; None
     where nobody knows. `takes_tools` reports whether tools can be offered to it as such, None where
-    only the template tells. `senses` are what it takes beside text, "vision" or "audio". With
-    `is_provisional` there may be more to know in a moment. Its `identity` tells it from the other
-    models of the backend, where that is not its first name.
+    only the template tells. `senses` are what it takes beside text, "vision" or "audio"; a backend
+    says of one that `is_blind` that it takes no pictures. With `is_provisional` there may be more
+    to know in a moment. Its `identity` tells it from the other models of the backend, where that is
+    not its first name.
     """
 
     names: tuple[str, ...]
@@ -55,6 +56,7 @@ class Description:
     takes_tools: bool | None = None
     senses: tuple[str, ...] = ()
     identity: str = ""
+    is_blind: bool = False
 
 
 class Passage(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
+from proxy.dialects.openai_chat.thinking import thinking_fields
 from proxy.errors import (
     BackendFailed,
     BackendRefused,
@@ -38,6 +39,9 @@ _CLIENTS_FAULTS = {
     "Failed to parse tools": "tools",
     "input is not supported": "messages",
 }
+
+# It hands this one on under the names that the templates of DeepSeek and Granite have for it.
+_SWITCH = ("enable_thinking",)
 
 # of a text to embed that is longer than a batch: there is no code for it
 _TOO_LARGE = "is too large to process"
@@ -66,7 +70,8 @@ def directives(question: Question) -> JsonObject:
         fields["tool_choice"] = "none" if is_none else "auto"
     if question.resets_cache:
         fields["cache_prompt"] = False
-    return fields | answer_form(question)
+    thinking = thinking_fields(question.request, _SWITCH, takes_budget=True)
+    return fields | thinking | answer_form(question)
 
 
 class LlamaServer:
@@ -106,7 +111,7 @@ class LlamaServer:
 
     async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        question = _acceptable(question)
+        question = acceptable(question)
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
@@ -150,9 +155,7 @@ class LlamaServer:
 
     async def count(self, question: Question, headers: dict[str, str]) -> int | None:
         """Tell how many tokens a question's prompt has, as `ask` would send it; never raises."""
-        return await self._counter.count_prompt(
-            self._engine.body_of(_acceptable(question)), headers
-        )
+        return await self._counter.count_prompt(self._engine.body_of(acceptable(question)), headers)
 
     async def count_texts(
         self, texts: Sequence[str], headers: dict[str, str]
@@ -199,6 +202,7 @@ class LlamaServer:
             slots if isinstance(slots, int) and slots > 0 else None,
             _window(found),
             senses=_senses(found),
+            is_blind=_is_blind(found),
         )
 
     async def properties(self) -> Properties:
@@ -210,7 +214,7 @@ class LlamaServer:
         return Properties(n_ctx, slots)
 
 
-def _acceptable(question: Question) -> Question:
+def acceptable(question: Question) -> Question:
     """Simplify what the server refuses."""
     tools = tuple(map(simplified, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)
@@ -231,11 +235,16 @@ def _senses(properties: JsonObject) -> tuple[str, ...]:
     )
 
 
+def _is_blind(properties: JsonObject) -> bool:
+    told = properties.get("modalities")
+    return isinstance(told, dict) and told.get("vision") is False
+
+
 def _unreadable(refusal: BackendRefused) -> ReplyUnreadable:
     """Say that the model's reply is lost; raises what the refusal means if it means another."""
     if (param := _blamed_field(refusal)) is not None:
         raise InvalidRequest(refusal.message, param) from refusal
-    if not _is_parse_failure(refusal):
+    if not is_parse_failure(refusal):
         raise refusal
     return ReplyUnreadable(refusal.message)
 
@@ -254,7 +263,7 @@ def _blamed_field(refusal: BackendRefused) -> str | None:
     return None
 
 
-def _is_parse_failure(refusal: BackendRefused) -> bool:
+def is_parse_failure(refusal: BackendRefused) -> bool:
     """Return whether the server's own parser could not read what the model wrote.
 
     There is no code for it, so the wording counts here. Build 11669 says

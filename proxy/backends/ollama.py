@@ -43,6 +43,7 @@ CHAT = "/api/chat"
 VERSION = "/api/version"
 HEALTH_PATIENCE = 2.0
 
+_WITH_EFFORTS = ("gptoss", "gpt-oss")
 _SMALL = 8192  # tokens; the first request of most agents is longer
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
@@ -90,7 +91,13 @@ class Ollama:
         name = self._meant(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
-        terms = Terms(name, await self._models.decide(name), self._overrides.keep_alive)
+        terms = Terms(
+            name,
+            await self._models.decide(name),
+            self._overrides.keep_alive,
+            thinks=shown is None or shown.can("thinking") is not False,
+            has_efforts=shown is not None and shown.architecture in _WITH_EFFORTS,
+        )
         asked = _in_words(question) if self._needs_words(question, name, shown) else question
         while True:
             try:

@@ -135,8 +135,13 @@ class Pool:
 
     async def health(self) -> Health:
         """Tell how the best of the members feels; never raises."""
-        felt = await asyncio.gather(*(member.backend.health() for member in self._members))
+        felt = (await self.healths()).values()
         return next(state for state in Health if state in felt)
+
+    async def healths(self) -> dict[str, Health]:
+        """Tell how each of the members feels, by its name; never raises."""
+        felt = await asyncio.gather(*(member.backend.health() for member in self._members))
+        return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
 
     def order(self, key: str, pinned: Member | None = None) -> list[Member]:
         """List whom to ask for a conversation, the best first."""
@@ -247,7 +252,7 @@ class PinnedMember(BackendWrapper):
             except BackendFailed as error:
                 if has_begun or is_last or not _may_be_asked_elsewhere(error):
                     raise
-                logger.warning("%s; asking the next server", error)
+                logger.warning("%s Asking the next server.", error)
             else:
                 return
 

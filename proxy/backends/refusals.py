@@ -3,11 +3,15 @@
 Statuses, types and codes decide; only where engines have none for it, their wordings do.
 """
 
+import re
 from dataclasses import dataclass
 
 from proxy.backends.overflow import Lengths, overflow_in
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, ContextOverflow
+
+_EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")
+_MISSING = re.compile(r"key '([^']*)' not found")
 
 OVERFLOW_MARKS = frozenset({"exceed_context_size_error", "context_length_exceeded"})
 
@@ -31,7 +35,7 @@ def streamed_refusal(error: JsonObject) -> Refusal:
 def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
     """Return the error that a refusal means for us."""
     error = refusal.error
-    message = _text(error.get("message")) or "no explanation"
+    message = _readable(_text(error.get("message"))) or "no explanation"
     kind = _text(error.get("type"))
     lengths = _overflow(refusal, message)
     if lengths is not None:
@@ -58,6 +62,12 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
     told = said or Lengths()
     prompt, window = _tokens(error.get("n_prompt_tokens")), _tokens(error.get("n_ctx"))
     return Lengths(prompt or told.prompt, window or told.window)
+
+
+def _readable(message: str) -> str:
+    """Take out what only the programmers of a JSON library understand: llama.cpp passes it on."""
+    plain = _EXCEPTION.sub("", message)
+    return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message
 
 
 def _text(value: JsonValue) -> str:

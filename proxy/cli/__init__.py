@@ -1,5 +1,9 @@
 """The command line: `app` reads the flags, `commands` does what they ask for and prints.
 
-`top` follows a running Temper, and `screen` is what it draws. `signals` says what Ctrl-C means
-while no event loop runs.
+`getting_models` downloads and lists models, `configuration` checks and shows settings, `usage`
+lists flags in groups and names near misses, and `terminal` tells how far a start has come.
+`evaluating` is `temper eval`, which only asks what `evals` found.
+
+`reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
+runs. `top` follows a running Temper, and `screen` is what it draws.
 """

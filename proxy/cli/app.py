@@ -1,4 +1,4 @@
-"""The command line: `temper serve | top | demo | models | doctor | replay | check | version`.
+"""The command line: `temper serve`, `demo`, `pull`, `models`, `doctor`, `check` and others.
 
 It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
@@ -10,7 +10,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -19,17 +18,25 @@ from rich.console import Console
 
 from proxy.api.event_loop import loop_factory
 from proxy.cli import commands
+from proxy.cli.evaluating import evaluation
 from proxy.cli.signals import INTERRUPTED, handlers_kept, heeded
+from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.settings import Settings, load_settings
+from proxy.settings import DEFAULT_SETTINGS, Settings, all_in_one, load_settings, load_with_origins
+from proxy.settings.launch_values import usable_repository
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
 CLIENTS = ("claude-code", "codex")
 
 _FAILED = 1
+_EPILOG = """\b
+New here? Try: temper demo
+Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
+(zsh_source for zsh; for fish: _TEMPER_COMPLETE=fish_source temper | source)"""
 
 _CONFIG = click.option(
     "--config",
@@ -45,11 +52,11 @@ _LOOK_AT = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-def _version() -> str:
+def _repository(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     try:
-        return version("temper-proxy")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
+        return usable_repository(value)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
 
 
 def _keep_standard_streams() -> None:
@@ -66,16 +73,17 @@ def _keep_standard_streams() -> None:
 
 
 @click.group(
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="New here? Try: temper demo",
+    epilog=_EPILOG,
 )
-@click.version_option(_version(), message="temper %(version)s")
+@click.version_option(commands.version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
 
 
-@main.command()
+@main.command(cls=ServeCommand)
 @click.option(
     "--backend-url",
     "backend_urls",
@@ -83,6 +91,7 @@ def main() -> None:
     help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
 )
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--hf", help="The same for a model of Hugging Face, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
@@ -92,7 +101,7 @@ def main() -> None:
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
 @click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
-@click.option("--log-format", help="text or json.")
+@click.option("--log-format", help="auto, text or json.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -142,16 +151,54 @@ def demo(port: int, *, once: bool, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("repository", metavar="OWNER/NAME[:QUANTISATION]", callback=_repository)
+@_CONFIG
+@_JSON
+def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
+    """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
+
+    llama-server does it, into its own cache; `temper serve --hf` finds the model there.
+    """
+    from proxy.cli import getting_models
+
+    settings = _load(config, {}, as_json=as_json)
+    configure_logging(settings.logging.format, settings.logging.level)
+    _run(getting_models.pull(settings, repository, as_json=as_json), as_json=as_json)
+
+
+@main.command()
 @click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List every profile instead.")
+@click.option("--cached", is_flag=True, help="List what lies in caches on this machine instead.")
+@click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
 @_CONFIG
 @_JSON
-def models(config: Path | None, *, known: bool, as_json: bool, **flags: str | Path | None) -> None:
-    """Show what was recognised of each model, and why."""
+def models(
+    config: Path | None,
+    *,
+    known: bool,
+    cached: bool,
+    tried: bool,
+    as_json: bool,
+    **flags: str | Path | None,
+) -> None:
+    """Show what was recognised of each model, and why.
+
+    Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
+    LM Studio.
+    """
+    from proxy.serving.opening import names_nothing
+
+    if tried:
+        commands.show_tried(as_json=as_json)
+        return
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "warning")
+    if cached or (not known and names_nothing(settings)):
+        commands.show_cached_models(as_json=as_json)
+        return
     _run(commands.show_models(settings, known=known, as_json=as_json), as_json=as_json)
 
 
@@ -176,23 +223,19 @@ def doctor(
     """Examine the machine and the server, and tell what to do."""
     settings = _load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
-    examining = commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json)
+    examining = commands.examine_servers(
+        settings, bundle, look_at, client=client, temper=commands.version(), as_json=as_json
+    )
     _run(examining, as_json=as_json, otherwise=_FAILED)
 
 
 @main.command()
-@click.option(
-    "--url", default="http://127.0.0.1:8367", show_default=True, help="Where the Temper serves."
-)
+@click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Where it serves.")
 @click.option("--key-file", type=click.Path(path_type=Path), help="File that holds its key.")
 def top(url: str, key_file: Path | None) -> None:
     """Watch a running Temper in the terminal; q ends it."""
     configure_logging("text", "critical")  # a line in between would spoil the screen
-    try:
-        watching = commands.watch(url, key_file)
-    except TemperError as error:
-        _fail(error, as_json=False)
-    _run(watching, as_json=False, otherwise=_FAILED)
+    _run(commands.watch(url, key_file), as_json=False)
 
 
 @main.command()
@@ -224,12 +267,59 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
-    """Check the configuration without starting anything."""
-    settings = _load(config, {}, as_json=as_json)
+    """Check the configuration, and look for the files it names."""
+    from proxy.api.response_keeping import examine_keeping
+    from proxy.cli import configuration
+
+    try:
+        loaded = load_with_origins(config)
+        if problems := [*configuration.problems_with_files(loaded)]:
+            raise all_in_one(problems)
+        examine_keeping(loaded.settings)
+    except TemperError as error:
+        listed = configuration.problems_document(error)
+        _fail(error, as_json=as_json, details={"problems": listed})
     if as_json:
-        commands.print_json({"ok": True, "settings": json.parse(settings.model_dump_json())})
+        commands.print_json(
+            {
+                "ok": True,
+                "file": None if loaded.file is None else str(loaded.file),
+                "problems": [],
+                "settings": json.parse(loaded.settings.model_dump_json()),
+            }
+        )
+        return
+    files = configuration.model_files(loaded.settings)
+    found = f" {files} model files were found." if files else ""
+    click.echo(f"The configuration is valid. {configuration.what_was_read(loaded)}{found}")
+
+
+@main.command(name="config")
+@click.option("--defaults", is_flag=True, help="Print every setting with its default, explained.")
+@click.option("--effective", is_flag=True, help="Print what counts, and why (the default).")
+@_CONFIG
+@_JSON
+def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json: bool) -> None:
+    """Print the settings; secrets are hidden."""
+    from proxy.cli import configuration
+
+    if defaults and effective:
+        raise click.UsageError("--defaults and --effective exclude each other.")
+    if defaults and not as_json:
+        click.echo(configuration.example_file(), nl=False)
+        return
+    try:
+        loaded = DEFAULT_SETTINGS if defaults else load_with_origins(config)
+    except TemperError as error:
+        _fail(error, as_json=as_json)
+    listed = configuration.effective(loaded)
+    if as_json:
+        commands.print_json(configuration.effective_document(listed))
     else:
-        click.echo("The configuration is valid.")
+        click.echo(configuration.as_toml(listed))
+
+
+main.add_command(evaluation)
 
 
 @main.command(name="version")
@@ -237,9 +327,9 @@ def check(config: Path | None, *, as_json: bool) -> None:
 def show_version(*, as_json: bool) -> None:
     """Show the version."""
     if as_json:
-        commands.print_json({"temper": _version()})
+        commands.print_json({"temper": commands.version()})
     else:
-        click.echo(f"temper {_version()}")
+        click.echo(f"temper {commands.version()}")
 
 
 def _served(flags: Mapping[str, object]) -> Flags:
@@ -248,7 +338,7 @@ def _served(flags: Mapping[str, object]) -> Flags:
     return {
         "backend": {"url": flags["backend_url"], "kind": kind},
         "ollama": {"model": flags["ollama"]},
-        "model": {"path": flags["model"]},
+        "model": {"path": flags["model"], "hf_repo": flags.get("hf")},
     }
 
 
@@ -296,10 +386,10 @@ def _load(config: Path | None, flags: Flags, *, as_json: bool) -> Settings:
         _fail(error, as_json=as_json)
 
 
-def _fail(error: TemperError, *, as_json: bool) -> NoReturn:
+def _fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
     """End with one sentence on standard error, or with JSON on standard output."""
     if as_json:
-        commands.print_json({"ok": False, "error": str(error)})
+        commands.print_json({"ok": False, "error": str(error), **(details or {})})
     else:
         click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
     sys.exit(_FAILED)

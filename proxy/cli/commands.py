@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import Address
     from proxy.demo.demonstration import Seen
+    from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
-    from proxy.processes.llama_server import Stage
+    from proxy.doctor.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -45,27 +48,34 @@ def serve(
     hurry()
     from proxy.api.server import run
     from proxy.api.workers import run_workers
+    from proxy.cli.terminal import Terminal
     from proxy.serving.discovery import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
+    is_ours = settings.model.source is not None
+    terminal = Terminal(
+        Console(stderr=True, highlight=False), logs_events=settings.logging.format != "text"
+    )
 
     def show_address(address: "Address") -> None:
         if as_json:
             print_json({"url": address.url, "backend": address.backend})
         else:
-            _say(f"Temper serves {address.url}/v1 (backend {address.backend}).")
+            terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:
-                _say(f"Watch it at {address.url}/ui")
+                terminal.say(f"Watch it at {address.url}/ui")
         settle()
-        looking.add(asyncio.create_task(_look_at_backend(address)))
+        if not is_ours:
+            looking.add(asyncio.create_task(_look_at_backend(address)))
 
     async def work() -> bool:
         found = await find_backend(settings, places)
         if found is not None:
-            _say(f"Found a server at {found.url} ({found.kind.value}).")
+            terminal.say(f"Found a server at {found.url} ({found.kind.value}).")
         serve_all = run if settings.server.workers == 1 else run_workers
         named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
-        await serve_all(named, _show_stage, show_address, reload=again)
+        with terminal:
+            await serve_all(named, terminal.follow, show_address, reload=again)
         return True
 
     return work()
@@ -75,7 +85,10 @@ def watch(url: str, key_file: Path | None) -> Work:
     """Show on the terminal what a Temper does, until `q` or a signal ends it."""
     from proxy.cli.top import watch_feed
 
-    return watch_feed(url, read_key(key_file) if key_file is not None else "")
+    async def work() -> bool:
+        return await watch_feed(url, read_key(key_file) if key_file is not None else "")
+
+    return work()
 
 
 def read_key(file: Path) -> str:
@@ -107,17 +120,30 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     return work()
 
 
+def show_cached_models(*, as_json: bool) -> None:
+    """Print the models that lie on this machine."""
+    from proxy.cli import getting_models
+
+    found = getting_models.found_models()
+    if as_json:
+        print_json({"models": [], **getting_models.document(found)})
+    else:
+        getting_models.show(found)
+
+
 def examine_servers(
     settings: Settings,
     bundle: Path | None,
     places: tuple[str, ...],
     *,
     client: str | None,
+    temper: str,
     as_json: bool,
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. What
+    was measured is kept, as by this version of `temper`.
     """
     from proxy.doctor import report
     from proxy.doctor.bundle import write_bundle
@@ -126,11 +152,11 @@ def examine_servers(
     from proxy.serving.discovery import find_backend, with_backend
 
     async def work() -> bool:
-        examined_settings = with_backend(settings, await find_backend(settings, places))
+        examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
         examined: list[Examined] = []
         one_client = CLIENTS[client] if client is not None else None
-        examining = examine(examined_settings, client=one_client)
+        examining = examine(examined_settings, client=one_client, keep=_keeping(temper))
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
                 if not as_json:
@@ -146,6 +172,33 @@ def examine_servers(
         return report.is_well(examined)
 
     return work()
+
+
+def _keeping(temper: str) -> "Keep":
+    """Return what keeps the figures of a model."""
+    from proxy.doctor.tried import tried_model
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder())
+
+    def keep(target: "Target", found: "Sequence[Examined]") -> None:
+        tried.remember(tried_model(target, found, temper))
+
+    return keep
+
+
+def show_tried(*, as_json: bool) -> None:
+    """Print what was measured of the models that were tried on this machine."""
+    from proxy.doctor.tried import NOTHING, document, table
+    from proxy.state.tried_models import TriedModels, cache_folder
+
+    tried = TriedModels(cache_folder()).all()
+    if as_json:
+        print_json(document(tried))
+    elif tried:
+        Console(highlight=False).print(table(tried))
+    else:
+        click.echo(NOTHING)
 
 
 async def _look_at_backend(address: "Address") -> None:
@@ -194,10 +247,6 @@ def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool)
     return work()
 
 
-def _show_stage(stage: "Stage") -> None:
-    _say(f"llama-server: {stage.value}")
-
-
 def _show_examples(console: Console, seen: "Seen", port: int) -> None:
     """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
     from proxy.demo.show import examples
@@ -208,6 +257,14 @@ def _show_examples(console: Console, seen: "Seen", port: int) -> None:
     for example in examples(seen.url):
         console.print(f"\n{example.title}:", style="dim")
         console.print(Text(example.command), soft_wrap=True)
+
+
+def version() -> str:
+    """Return Temper's own version."""
+    try:
+        return version_of("temper-proxy")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
 
 
 def _say(sentence: str) -> None:

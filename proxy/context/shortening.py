@@ -75,4 +75,6 @@ def with_content(message: Message, text: str) -> Message:
     """Give a tool result another text; all else that it says of itself stays."""
     members = {**json.split_object(message.source), "content": json.dump(text)}
     source = json.join_object(members)
-    return Message(message.role, text, source, tool_call_id=message.tool_call_id)
+    return Message(
+        message.role, text, source, tool_call_id=message.tool_call_id, failed=message.failed
+    )

@@ -1,8 +1,8 @@
 """What was made of documents, kept for the next time: as many as fit, and none that are huge."""
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
+from threading import Lock
 from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
@@ -14,29 +14,57 @@ _LARGEST = 256 * 2**10
 _OVERHEAD = 2**10  # of the smallest document
 
 
+class KeptByDocument(Generic[Made]):
+    """Keeps what was made of documents, for any thread; `most` bounds the bytes of all.
+
+    Documents of more than `largest` bytes are left out.
+    """
+
+    def __init__(self, *, most: int = _MOST_BYTES, largest: int = _LARGEST) -> None:
+        self._left = most
+        self._largest = largest
+        self._kept: OrderedDict[bytes, tuple[Made, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, document: bytes) -> Made | None:
+        """Return what was made of a document."""
+        if len(document) > self._largest:
+            return None
+        with self._lock:
+            found = self._kept.get(document)
+            if found is None:
+                return None
+            self._kept.move_to_end(document)
+            return found[0]
+
+    def keep(self, document: bytes, made: Made) -> None:
+        """Keep what was made of a document, at the expense of what was used longest ago."""
+        if len(document) > self._largest:
+            return
+        size = len(document) + _OVERHEAD
+        with self._lock:
+            if document in self._kept:
+                return
+            self._kept[document] = made, size
+            self._left -= size
+            while self._left < 0:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._left += freed
+
+
 class DocumentCache(Generic[Made]):
-    """Makes something of documents, or finds it made; the documents themselves are not kept."""
+    """Makes something of documents, or finds it made."""
 
     def __init__(
         self, make: Callable[[bytes], Made], *, most: int = _MOST_BYTES, largest: int = _LARGEST
     ) -> None:
         self._make = make
-        self._left = most
-        self._largest = largest
-        self._kept: OrderedDict[bytes, tuple[Made, int]] = OrderedDict()
+        self._kept: KeptByDocument[tuple[Made]] = KeptByDocument(most=most, largest=largest)
 
     def __call__(self, document: bytes) -> Made:
         """Return what is made of a document; raises what making it raises."""
-        if len(document) > self._largest:
-            return self._make(document)
-        key = hashlib.blake2b(document, digest_size=32).digest()
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-        made, size = self._make(document), len(document) + _OVERHEAD
-        self._kept[key] = made, size
-        self._left -= size
-        while self._left < 0:
-            _, (_, freed) = self._kept.popitem(last=False)
-            self._left += freed
-        return made
+        found = self._kept.find(document)
+        if found is None:
+            found = (self._make(document),)
+            self._kept.keep(document, found)
+        return found[0]

@@ -12,7 +12,8 @@ class Message(msgspec.Struct, frozen=True):
 
     `text` is the content with its text parts joined. `source` is the message's JSON object as the
     client wrote it: it is sent to the backend as it is, so an untouched history keeps the
-    backend's prompt cache.
+    backend's prompt cache. `failed` tells of a tool's result whether the tool failed, where that is
+    known and need not be read out of its words.
     """
 
     role: str
@@ -20,6 +21,7 @@ class Message(msgspec.Struct, frozen=True):
     source: bytes
     calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    failed: bool | None = None
 
 
 def user_message(text: str) -> Message:
@@ -27,15 +29,19 @@ def user_message(text: str) -> Message:
     return Message("user", text, json.dump({"role": "user", "content": text}))
 
 
-def tool_result(call_id: str, text: str) -> Message:
+def tool_result(call_id: str, text: str, *, failed: bool | None = None) -> Message:
     """Make the result of a tool call."""
     source = json.dump({"role": "tool", "tool_call_id": call_id, "content": text})
-    return Message("tool", text, source, tool_call_id=call_id)
+    return Message("tool", text, source, tool_call_id=call_id, failed=failed)
 
 
-def assistant_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:
-    """Make the message in which an assistant said `text` and made `calls`."""
+def assistant_message(
+    text: str, calls: tuple[ToolCall, ...] = (), *, reasoning: str = ""
+) -> Message:
+    """Make the message in which an assistant thought, said `text` and made `calls`."""
     source: JsonObject = {"role": "assistant", "content": text}
+    if reasoning:
+        source["reasoning_content"] = reasoning
     if calls:
         source["tool_calls"] = [_call_object(call) for call in calls]
     return Message("assistant", text, json.dump(source), calls)

@@ -6,13 +6,34 @@ from enum import Enum
 import msgspec
 from msgspec.structs import replace
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import Outlet
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
+_MOST_STOPS = 4  # OpenAI's bound, which others keep
 _LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """What was said of the thoughts before an answer; as a rule, nothing was.
+
+    `is_on` switches them. `effort` is how much of them is wanted, in the client's own word, and
+    says nothing about whether; `budget` is the most of them, in tokens.
+    """
+
+    is_on: bool | None = None
+    effort: str = ""
+    budget: int | None = None
+
+    def or_else(self, is_on: bool | None) -> "Thinking":  # noqa: FBT001 - what stands in the settings
+        """Take what the operator wants where the client did not say."""
+        return self if self.is_on is not None or is_on is None else replace(self, is_on=is_on)
+
+
+UNSAID = Thinking()
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -25,7 +46,8 @@ class Request(msgspec.Struct, frozen=True):
     the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
     and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
     be called; None for all. `session` is what the client calls the conversation, "" where nothing
-    of it stands in the request.
+    of it stands in the request. `thinking` is what client and operator said of thoughts: what of
+    it does not stand in `fields`, an engine is told in its own words.
     """
 
     model: str
@@ -43,6 +65,7 @@ class Request(msgspec.Struct, frozen=True):
     answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None
     session: str = ""
+    thinking: Thinking = UNSAID
 
     @property
     def reserved(self) -> int | None:
@@ -55,6 +78,23 @@ class Request(msgspec.Struct, frozen=True):
         known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
         limits = dict.fromkeys(known, str(least).encode())
         return replace(self, max_tokens=least, fields={**self.fields, **limits})
+
+    def followed_by(self, messages: tuple[Message, ...]) -> "Request":
+        """Return the request with more messages at the end of the history."""
+        return replace(self, messages=self.messages + messages, fields=self._without("messages"))
+
+    def offering(self, tools: tuple[Tool, ...]) -> "Request":
+        """Return the request with more tools, behind the client's own."""
+        return replace(self, tools=self.tools + tools, fields=self._without("tools"))
+
+    def choosing(self, use: ToolUse) -> "Request":
+        """Return the request with tools used in another way."""
+        fields = {**self.fields, "tool_choice": f'"{use.value}"'.encode()}
+        return replace(self, tool_choice=use, fields=fields)
+
+    def _without(self, member: str) -> dict[str, bytes]:
+        """Return the fields without one of which the client's own bytes no longer hold."""
+        return {name: raw for name, raw in self.fields.items() if name != member}
 
 
 class Parsing(Enum):
@@ -71,7 +111,8 @@ class Question(msgspec.Struct, frozen=True):
     them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
-    not made for several calls in one reply. Content may go to the `outlet` as soon as it
+    not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
+    that the client has named. Content may go to the `outlet` as soon as it
     comes; whoever has to see all of a reply asks without one.
     """
 
@@ -84,4 +125,14 @@ class Question(msgspec.Struct, frozen=True):
     omits: frozenset[str] = frozenset()
     resets_cache: bool = False
     calls_singly: bool = False
+    stops: tuple[str, ...] = ()
     outlet: Outlet | None = None
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings of the client, and as many of `stops` as engines take beside them."""
+        written = json.parse(self.request.fields.get("stop", b"null"))
+        named = written if isinstance(written, list) else [written]
+        own = tuple(one for one in named if isinstance(one, str))
+        more = [stop for stop in self.stops if stop not in own]
+        return own + tuple(more[: max(0, _MOST_STOPS - len(own))])

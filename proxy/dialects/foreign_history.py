@@ -12,8 +12,8 @@ those who read.
 - Thoughts are replayed if they are ours or nobody's; those that another model signed are not.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -26,6 +26,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.raw_json import Text, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
+PICTURE = b'{"type":"image_url"'  # what a picture begins with
 
 _DIGEST_SIZE = 16
 _SYSTEM_ROLES = ("system", "developer")
@@ -67,24 +68,31 @@ class Call(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A message to be written."""
+class Entry:
+    """A message to be written; several histories may have it, so nobody alters it."""
 
     role: str
-    parts: list[Part]
-    thoughts: list[Text] = field(default_factory=list)
+    parts: Sequence[Part]
+    thoughts: Sequence[Text] = ()
     calls: tuple[Call, ...] = ()
     call_id: Text | None = None
+    _written: Message | None = None
 
-    def write(self) -> Message:
-        """Return the message."""
+    @property
+    def message(self) -> Message:
+        """The message, which is written once."""
+        if self._written is None:
+            self._written = self._write()
+        return self._written
+
+    def _write(self) -> Message:
         text, content = write_content(self.parts)
         source = b'{"role":"%b",' % self.role.encode()
         if self.call_id is not None:
             source += b'"tool_call_id":%b,' % self.call_id.source
         source += b'"content":%b' % content
         if self.thoughts:
-            source += b',"reasoning_content":%b' % join_lines(self.thoughts).source
+            source += b',"reasoning_content":%b' % join_lines([*self.thoughts]).source
         if self.calls:
             written = json.join_array([call.source for call in self.calls])
             source += b',"tool_calls":%b' % written
@@ -102,7 +110,7 @@ class ForeignHistory:
 
     def __init__(self, *, joins_system: bool = False) -> None:
         self._joins_system = joins_system
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
 
     def add_system(self, texts: Sequence[Text], role: str = "system") -> None:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
@@ -110,19 +118,28 @@ class ForeignHistory:
         if last is not None and last.role not in _SYSTEM_ROLES:
             self._remind(last, _filled(texts))
         elif last is not None and self._joins_system:
-            last.parts += _filled(texts)
+            self._add_to_last(_filled(texts))
         elif said := _filled(texts):
-            self._entries.append(_Entry(role, [*said]))
+            self._entries.append(Entry(role, [*said]))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All that was added."""
+        return tuple(self._entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Add what another history has; none of it may be of the system."""
+        self._entries += entries
 
     def add_user(self, parts: Sequence[Part]) -> None:
         """Add a message of the user."""
-        self._entries.append(_Entry("user", _filled(parts)))
+        self._entries.append(Entry("user", _filled(parts)))
 
     def add_assistant(
         self, parts: Sequence[Part], thoughts: Sequence[Text] = (), calls: Sequence[Call] = ()
     ) -> None:
         """Add a message of the assistant."""
-        entry = _Entry("assistant", _filled(parts), _filled(thoughts), tuple(calls))
+        entry = Entry("assistant", _filled(parts), _filled(thoughts), tuple(calls))
         self._entries.append(entry)
 
     def add_result(
@@ -131,21 +148,25 @@ class ForeignHistory:
         """Add the result of a tool call; without parts it is an empty text."""
         said = _filled(parts)
         self._entries.append(
-            _Entry("tool", _as_failure(said) if is_error else said, call_id=call_id)
+            Entry("tool", _as_failure(said) if is_error else said, call_id=call_id)
         )
 
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation."""
-        return tuple(entry.write() for entry in self._entries)
+        return tuple([entry.message for entry in self._entries])
 
-    def _remind(self, last: _Entry, texts: list[Text]) -> None:
+    def _add_to_last(self, texts: list[Text]) -> None:
+        last = self._entries[-1]
+        self._entries[-1] = replace(last, parts=[*last.parts, *texts], _written=None)
+
+    def _remind(self, last: Entry, texts: list[Text]) -> None:
         if not texts:
             return
         reminder = join_lines([_OPENING, *texts, _CLOSING])
         if last.role in _TAKES_REMINDERS:
-            last.parts.append(reminder)
+            self._add_to_last([reminder])
         else:
-            self._entries.append(_Entry("user", [reminder]))
+            self._entries.append(Entry("user", [reminder]))
 
 
 def _filled(parts: Sequence[AnyPart]) -> list[AnyPart]:
@@ -185,7 +206,7 @@ def _text_part(texts: list[Text]) -> bytes:
 
 def write_picture(url: bytes) -> Medium:
     """Write a picture; `url` is a JSON string."""
-    return Medium(b'{"type":"image_url","image_url":{"url":%b}}' % url)
+    return Medium(PICTURE + b',"image_url":{"url":%b}}' % url)
 
 
 def write_tool(

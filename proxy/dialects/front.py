@@ -158,7 +158,8 @@ class Decoded:
 
     `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
-    None where it says nothing.
+    None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
+    see, "" where it has sent none or the backend's own words will do.
     """
 
     request: Request
@@ -166,6 +167,7 @@ class Decoded:
     facts: tuple[Fact, ...] = ()
     accepts_prose: bool = False
     compaction: bool | None = None
+    blindness: str = ""
 
 
 class Front(Protocol):

@@ -68,14 +68,17 @@ class Node(msgspec.Struct, frozen=True):
         """Return the members of an object; null is absent."""
         return nodes_in(self.object(), self.source, self.path)
 
-    def elements(self) -> "list[Node]":
-        """Return the elements of an array."""
+    def raw_elements(self) -> list[tuple[JsonValue, bytes]]:
+        """Return the elements of an array, with their bytes."""
         if not isinstance(self.value, list):
             raise self._unexpected("an array")
-        raw = json.split_array(self.source)
+        return [*zip(self.value, json.split_array(self.source), strict=True)]
+
+    def elements(self) -> "list[Node]":
+        """Return the elements of an array."""
         return [
             Node(value, source, f"{self.path}.{position}")
-            for position, (value, source) in enumerate(zip(self.value, raw, strict=True))
+            for position, (value, source) in enumerate(self.raw_elements())
         ]
 
     @property

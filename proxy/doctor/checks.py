@@ -1,7 +1,7 @@
 """The checks in their order: what is wrong with an earlier one spares the later ones."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from proxy.doctor.clients import Client
 from proxy.doctor.finding import Examined, Finding, Status, skipped, wrong
 from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
-from proxy.processes.llama_server import StageListener
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settled
 from proxy.serving.model_set import settings_of
@@ -27,6 +27,7 @@ _ANSWER_SECONDS = 100.0
 _CONNECT_SECONDS = 5.0
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
+Keep: TypeAlias = Callable[[Target, Sequence[Examined]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ CHECKS = (
     Check("prompt cache", exchanges.repeated_prompt),
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
+    Check("speed", exchanges.speed),
     Check("open doors", server.open_doors),
     Check("way to the server", server.key),
 )
@@ -62,17 +64,20 @@ async def examine(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     client: Client | None = None,
+    keep: Keep = lambda _target, _found: None,
 ) -> AsyncGenerator[Examined, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
-    Several models are examined one after the other, each also for a `client`. Raises
-    `InvalidConfiguration` where nothing is named.
+    Several models are examined one after the other, each also for a `client`. `keep` gets all that
+    was found of a model that could be examined. Raises `InvalidConfiguration` where nothing is
+    named.
     """
     checks = (*CHECKS, *(_checks_for(client) if client is not None else ()))
     for title, look in MACHINE.items():
         yield Examined(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        async with aclosing(_examine_server(settled(each), on_stage, checks)) as findings:
+        examining = _examine_server(settled(each), on_stage, checks, keep)
+        async with aclosing(examining) as findings:
             async for found in findings:
                 yield found
 
@@ -87,17 +92,22 @@ def _checks_for(client: Client) -> tuple[Check, ...]:
 
 
 async def _examine_server(
-    settings: Settings, on_stage: StageListener, checks: tuple[Check, ...]
+    settings: Settings, on_stage: StageListener, checks: tuple[Check, ...], keep: Keep
 ) -> AsyncGenerator[Examined, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
             target = await _admit(settings, own, stack)
+            everything: list[Examined] = []
             for check in checks:
                 found = await _made(check, target)
-                yield Examined(check.title, found, settings.model.alias or target.model)
+                everything.append(
+                    Examined(check.title, found, settings.model.alias or target.model)
+                )
+                yield everything[-1]
                 if check.is_vital and found.status is Status.FAIL:
                     return
+            keep(target, everything)
     except ProcessFailed as error:
         yield Examined("start", wrong(str(error), _last_words(error)), alias_of(settings.model))
 

@@ -26,6 +26,9 @@ _FREE_SECONDS = 3.0
 _SLOW_SECONDS = 1.5
 _LOOK_SECONDS = 0.05
 _TOLERANCE = 0.02
+_TIMED_TOKENS = 64
+_INSTANT = 1e-6
+_LEAST_TOKENS = 8
 _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
@@ -47,14 +50,15 @@ async def forced_call(target: Target) -> Finding:
         return wrong(
             f"no valid call came of {attempts} attempts",
             "is it a model for tools? 'temper models' reports what was recognised",
-        )
+        ).measuring(calls="never")
     if attempts != "1":
         return doubtful(
             f"a forced call came of {attempts} attempts",
             "'temper models' reports what was recognised; a larger quantisation may help",
-        )
+        ).measuring(calls=f"attempt {attempts}")
     repairs = answer.headers.get("x-temper-repairs", "")
-    return fine(f"a forced call came at once{f' ({repairs})' if repairs else ''}")
+    told = f" ({repairs})" if repairs else ""
+    return fine(f"a forced call came at once{told}").measuring(calls=f"at once{told}")
 
 
 async def repeated_prompt(target: Target) -> Finding:
@@ -73,8 +77,9 @@ async def repeated_prompt(target: Target) -> Finding:
             f"a prompt that was sent twice had {cached} of {total} tokens in the cache",
             "every turn of an agent will be read again: remove --no-cache-prompt, and look at "
             "--cache-ram and --swa-full if it is a model with a sliding window",
-        )
-    return fine(f"a prompt that was sent twice had {cached} of {total} tokens in the cache")
+        ).measuring(caches_prompts=False)
+    said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
+    return fine(said).measuring(caches_prompts=True)
 
 
 async def counting(target: Target) -> Finding:
@@ -90,8 +95,35 @@ async def counting(target: Target) -> Finding:
         return doubtful(
             f"a prompt was counted as {counted} tokens and charged as {charged}",
             "compaction goes by estimates: leave it room with context.window_tokens",
-        )
-    return fine(f"a prompt was counted as {counted} tokens and charged as {charged}")
+        ).measuring(counts_exactly=False)
+    said = f"a prompt was counted as {counted} tokens and charged as {charged}"
+    return fine(said).measuring(counts_exactly=True)
+
+
+async def speed(target: Target) -> Finding:
+    """Time a reply: by the server's own account, or else all of it by the clock."""
+    asked = _long_request("timed", "Count from one to a hundred, in words.", _TIMED_TOKENS)
+    began = time.monotonic()
+    answer = await target.ask(asked, headers=_AS_IT_IS)
+    seconds = time.monotonic() - began
+    tokens = count(answer.document, "usage", "completion_tokens") or 0
+    by_the_clock = tokens / max(seconds, _INSTANT)
+    writes = _number(answer.document, "timings", "predicted_per_second") or by_the_clock
+    if answer.status >= 400 or tokens < _LEAST_TOKENS:
+        return skipped("too little was written to time it")
+    reads = _number(answer.document, "timings", "prompt_per_second")
+    read = count(answer.document, "timings", "prompt_n") or 0
+    if reads is None or read < _LEAST_TOKENS:  # the rest of the prompt was in the cache
+        found = fine(f"it writes {writes:.0f} tokens a second")
+    else:
+        found = fine(f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}")
+        found = found.measuring(reads_per_second=round(reads, 1))
+    return found.measuring(writes_per_second=round(writes, 1))
+
+
+def _number(document: JsonObject, *path: str | int) -> float | None:
+    found = member(document, *path)
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 async def overflow(target: Target) -> Finding:
@@ -158,11 +190,11 @@ async def _busy(target: Target) -> int | None:
     return sum(member(slot, "is_processing") is True for slot in slots)
 
 
-def _long_request(title: str) -> JsonObject:
+def _long_request(title: str, end: str = "Say OK.", most_tokens: int = 1) -> JsonObject:
     lines = "\n".join(
         f"{title} {number}: all is well in section {number}" for number in range(_LINES)
     )
-    return {"messages": [_said(f"{lines}\nSay OK.")], "max_tokens": 1}
+    return {"messages": [_said(f"{lines}\n{end}")], "max_tokens": most_tokens}
 
 
 def _said(text: str) -> JsonObject:

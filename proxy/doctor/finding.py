@@ -1,7 +1,10 @@
 """What a check found, and the remedy: the words between the checks and the reports."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from proxy.state.tried_models import Figure
 
 
 class Status(Enum):
@@ -17,13 +20,18 @@ class Status(Enum):
 class Finding:
     """One result; `said` is a sentence without its full stop, `remedy` says what to do.
 
-    `copy` are lines to be copied as they are.
+    `copy` are lines to be copied as they are; `measured` is what programs may want to know of it.
     """
 
     status: Status
     said: str
     remedy: str = ""
     copy: str = ""
+    measured: Mapping[str, Figure] = field(default_factory=dict)
+
+    def measuring(self, **measured: Figure) -> "Finding":
+        """Return the finding with figures."""
+        return replace(self, measured={**self.measured, **measured})
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ async def window(target: Target) -> Finding:
         return doubtful(
             f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
             f"start the server with at least -c {_SMALL_WINDOW} for each slot",
-        )
-    return fine(f"the window is {real} tokens")
+        ).measuring(window=real)
+    return fine(f"the window is {real} tokens").measuring(window=real)
 
 
 async def template(target: Target) -> Finding:
@@ -87,7 +87,8 @@ async def template(target: Target) -> Finding:
     if not isinstance(prompt, str):
         return skipped("this server does not show what its chat template makes of a request")
     if name in prompt:
-        return fine("the chat template tells the model of its tools")
+        said = "the chat template tells the model of its tools"
+        return fine(said).measuring(template_has_tools=True)
     if target.known.traits.convention:
         return doubtful(
             "the chat template leaves tools out; Temper describes them in the prompt "

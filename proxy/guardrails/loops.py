@@ -12,6 +12,7 @@ from proxy.guardrails.transcript import CompletedCall, Rounds, is_pending
 
 MOST_REPEATS = 3
 MOST_ROUNDS = 50
+MOST_FAILURES = 3
 _MOST_IDLE = 5
 
 

@@ -10,9 +10,18 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import NamedTool, Tool, ToolCall
 from proxy.guardrails.offer import Offer
+from proxy.guardrails.schemas.violations import Violation
 
 _MOST_NAMES = 20
 _DONE = "DONE"
+_ANSWER = (
+    "Do not call another tool: answer now, with a summary of what is known and what is missing."
+)
+
+# What stands where the result of a call would, as it was not run or not to its end.
+POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
+NEVER_RUN = "Not run: the work was cancelled before."
+CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,19 @@ def wrong_tool(name: str, offer: Offer) -> str:
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
-def invalid_arguments(violations: Sequence[str]) -> str:
-    """Describe arguments that violate the tool's schema."""
-    return f"Invalid arguments: {'; '.join(violations)}. Call the tool again with valid arguments."
+def invalid_arguments(violations: Sequence[Violation], offer: Offer) -> str:
+    """Describe arguments that violate the tool's schema.
+
+    What is missing may be unknown to the model: where it may answer, it may also ask.
+    """
+    listed = "; ".join(str(one) for one in violations)
+    problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
+    if not offer.may_answer or not any(one.is_absence for one in violations):
+        return problem
+    ask = "ask the user" if offer.respond is None else f"ask the user with {offer.respond.name}"
+    if offer.final_form:
+        ask = f"ask the user with {offer.final_form}"
+    return f"{problem} If you do not know what is missing, do not guess: {ask}."
 
 
 def looping(name: str, times: int) -> str:
@@ -114,8 +133,20 @@ def about_withheld_call(written: str, offer: Offer) -> tuple[Message, ...]:
 def about_rounds(rounds: int) -> Message:
     """Ask for an answer after too many rounds of tool calls that brought nothing new."""
     return _note(
-        f"Tools were used {rounds} times in a row, and the last results were nothing new. "
-        "Do not call another tool: answer now, with a summary of what is known and what is missing."
+        f"Tools were used {rounds} times in a row, and the last results were nothing new. {_ANSWER}"
+    )
+
+
+def about_last_round(rounds: int) -> Message:
+    """Ask for an answer after as many rounds of tool calls as there may be."""
+    return _note(f"Tools were used {rounds} times in a row, which is the limit. {_ANSWER}")
+
+
+def about_failures(rounds: int) -> Message:
+    """Warn a model of which every tool call failed, for so many rounds."""
+    return _note(
+        f"Every tool call of the last {rounds} rounds failed. Read the errors before you go on: "
+        "call a tool in another way, or tell the user what does not work and ask for what you need."
     )
 
 
@@ -172,8 +203,8 @@ def _note(text: str) -> Message:
 
 def _way_out(offer: Offer) -> str:
     """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
-    if offer.has_final_form and offer.respond is not None:
-        done = 'reply with it again as an object of the type "final"'
+    if offer.final_form and offer.respond is not None:
+        done = f"give it again, with {offer.final_form}"
     elif offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"
     else:
@@ -200,8 +231,8 @@ def _what_to_do(offer: Offer) -> str:
     if offer.respond is None:
         return f"Call a tool now. Available: {_names(offer)}."
     answer = f"call {offer.respond.name} with your message"
-    if offer.has_final_form:
-        answer = 'reply with an object of the type "final"'
+    if offer.final_form:
+        answer = f"reply with {offer.final_form}"
     if not offer.tools:
         return f"No tool can be called now. To answer the user, {answer}."
     return f"Call one of the tools ({_names(offer)}); to answer the user, {answer}."
@@ -210,7 +241,7 @@ def _what_to_do(offer: Offer) -> str:
 def _names(offer: Offer, tools: Sequence[Tool] | None = None) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
-    shown = offer.tools if offer.has_final_form else offer.everything
+    shown = offer.tools if offer.final_form else offer.everything
     named = [tool.name for tool in (shown if tools is None else tools)]
     names = [name for name in named if offer.may_call(name)]
     listed = ", ".join(names[:_MOST_NAMES])

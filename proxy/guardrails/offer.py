@@ -12,8 +12,14 @@ from proxy.guardrails.loops import Loop
 from proxy.guardrails.names import resolve
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall
+
+_FINAL_FORMS = {
+    JsonContract.name: 'an object of the type "final"',
+    ReActContract.name: '"Final Answer:" and what you say behind it',
+}
 
 
 class TextPolicy(Enum):
@@ -41,6 +47,18 @@ class Mode(Enum):
     ON = "on"
 
 
+class Part(Enum):
+    """What can be left out of the guardrails, in order to measure what it is worth."""
+
+    RESCUE = "rescue"
+    REPAIR = "repair"
+    NUDGE = "nudge"
+    CONSTRAINED = "constrained"
+    RESPOND = "respond"
+    LOOPS = "loops"
+    COMPACTION = "compaction"
+
+
 class Offer(msgspec.Struct, frozen=True):
     """The terms of one request.
 
@@ -50,7 +68,8 @@ class Offer(msgspec.Struct, frozen=True):
     `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
     `after_result` reports whether it ends in a result at all.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
-    names the only tools of the client that may be called, where it says so.
+    names the only tools of the client that may be called, where it says so. Unless it `repairs`,
+    names and arguments count as they were written.
     """
 
     tools: tuple[Tool, ...]
@@ -68,6 +87,7 @@ class Offer(msgspec.Struct, frozen=True):
     after_result: bool = False
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None
+    repairs: bool = True
 
     @property
     def everything(self) -> tuple[Tool, ...]:
@@ -89,14 +109,28 @@ class Offer(msgspec.Struct, frozen=True):
         return tuple(tool.name for tool in self.everything)
 
     @property
-    def has_final_form(self) -> bool:
-        """Whether the model was told of a form for answers instead of the synthetic tool."""
-        return any(isinstance(syntax, JsonContract) for syntax in self.syntaxes)
+    def final_form(self) -> str:
+        """The form for answers that the model was told of instead of the synthetic tool, in words.
+
+        Nothing where it was told of none.
+        """
+        forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
+        return next(filter(None, forms), "")
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the model was told to reply in labelled lines."""
+        return any(isinstance(syntax, ReActContract) for syntax in self.syntaxes)
 
     @property
     def missing_steps(self) -> tuple[str, ...]:
         """The required steps that are still to be taken; until then nothing is an answer."""
         return missing_steps(self.workflow, self.completed)
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether the model may answer now: no call is demanded, and no step is missing."""
+        return self.text_policy is not TextPolicy.REQUIRE and not self.missing_steps
 
     @property
     def due(self) -> tuple[Tool, ...]:
@@ -116,6 +150,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     def tool_named(self, written: str) -> Tool | None:
         """Find the client's tool that a written name means, if it can only mean one."""
+        if not self.repairs:
+            return next((tool for tool in self.tools if tool.name == written), None)
         found = resolve(written, self.tools)
         return found or resolve(self.aliases.get(written, ""), self.tools)
 

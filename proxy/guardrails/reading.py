@@ -19,6 +19,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
+from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
@@ -97,6 +98,7 @@ class ReplyReader:
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
         self._splitter = ReasoningSplitter()
+        self._labels = LabelSplitter() if offer.has_labels else None
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
         self._named = () if offer.answer_schema is not None else named_after(offer.everything)
@@ -150,6 +152,8 @@ class ReplyReader:
         heard: list[Heard] = []
         for event in self._splitter.finish():
             heard += self._hear_split(event)
+        if self._labels is not None:
+            heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
         for finding in self._scanner.finish(cut_off=cut_off):
             heard += self._hear_finding(finding)
@@ -181,8 +185,27 @@ class ReplyReader:
     def _hear_split(self, event: TextDelta | ReasoningDelta) -> list[Heard]:
         if isinstance(event, ReasoningDelta):
             return [self._reason(event.text)]
+        if self._labels is not None:
+            return self._hear_labelled(self._labels.feed(event.text))
+        return self._scan(event.text)
+
+    def _hear_labelled(self, pieces: list[Labelled]) -> list[Heard]:
         heard: list[Heard] = []
-        for finding in self._scanner.feed(event.text):
+        for piece in pieces:
+            match piece:
+                case ReasoningDelta(text):
+                    heard.append(self._reason(text))
+                case FinalAnswer(text) if self._offer.respond is not None:
+                    heard += self._respond(text)
+                case FinalAnswer(text) | TextDelta(text):
+                    heard += self._scan(text)
+                case InventedResult():
+                    self._facts.append(Dropped("invented_result"))
+        return heard
+
+    def _scan(self, text: str) -> list[Heard]:
+        heard: list[Heard] = []
+        for finding in self._scanner.feed(text):
             heard += self._hear_finding(finding)
         return heard
 

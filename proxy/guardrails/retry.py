@@ -7,7 +7,7 @@ answer in the wrong form is asked for again in the form that the client wants: t
 constrained to it at once, because the choice to answer was made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,9 +50,29 @@ class Failure:
 
 
 def next_attempt(
-    failures: Sequence[Failure], text_policy: TextPolicy, limit: int = MOST_ATTEMPTS
+    failures: Sequence[Failure],
+    text_policy: TextPolicy,
+    limit: int = MOST_ATTEMPTS,
+    left_out: Collection[Rung] = (),
 ) -> Attempt | None:
-    """Return the next attempt after all these failed, or None when the ladder ends."""
+    """Return the next attempt after all these failed, or None when the ladder ends.
+
+    A rung that is left out has the other one in its place, unless prose was to be asked about.
+    """
+    found = _next_rung(failures, text_policy, limit)
+    if found is None or found.rung not in left_out:
+        return found
+    other = _IN_PLACE.get(found.rung)
+    if other is None or other in left_out or is_an_answer(failures[-1], text_policy):
+        return None
+    is_constrained = other is Rung.CONSTRAINED
+    return Attempt(other, Parsing.OURS if is_constrained else failures[-1].attempt.parsing)
+
+
+_IN_PLACE = {Rung.NUDGED: Rung.CONSTRAINED, Rung.CONSTRAINED: Rung.NUDGED}
+
+
+def _next_rung(failures: Sequence[Failure], text_policy: TextPolicy, limit: int) -> Attempt | None:
     last = failures[-1]
     is_prose = is_an_answer(last, text_policy)
     if len(failures) >= limit or (is_prose and _was_prose_before(failures)):

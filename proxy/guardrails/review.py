@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.facts import Dropped, Fact, Refused, Renamed
+from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcement import announces
 from proxy.guardrails.offer import Offer, TextPolicy
@@ -21,6 +21,7 @@ from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
@@ -154,15 +155,31 @@ def _judge_call(written: WrittenCall, call_id: str, terms: _Terms) -> _Good | _B
         return _bad_name(written, call_id, Defect.WRONG_TOOL, problem)
     renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
     match arguments.check(tool, written.arguments, may_close=terms.is_complete):
+        case arguments.ValidArguments(text, _, facts) if _is_mended(facts) and not offer.repairs:
+            return _unrepaired(ToolCall(call_id, tool.name, text), facts, offer)
         case arguments.ValidArguments(text, value, facts):
             call = ToolCall(call_id, tool.name, text)
             return _judge_order(call, value, terms, (*renamed, *facts))
         case arguments.BrokenArguments(problem):
             return _Bad(None, Defect.BROKEN_ARGUMENTS, problem, renamed)
         case arguments.InvalidArguments(value, violations, facts):
-            problem = nudges.invalid_arguments([str(violation) for violation in violations])
+            problem = nudges.invalid_arguments(violations, offer)
             call = ToolCall(call_id, tool.name, json.dump_text(value))
             return _Bad(call, Defect.INVALID_ARGUMENTS, problem, (*renamed, *facts))
+
+
+def _is_mended(facts: tuple[Fact, ...]) -> bool:
+    return any(isinstance(fact, Repaired | Coerced) for fact in facts)
+
+
+def _unrepaired(call: ToolCall, facts: tuple[Fact, ...], offer: Offer) -> _Bad:
+    """Object to arguments that would have to be mended, where nothing is."""
+    places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
+    if len(places) < len(facts):
+        return _Bad(None, Defect.BROKEN_ARGUMENTS, "The arguments are not valid JSON")
+    wrong = [Violation(place, "another type") for place in places]
+    problem = nudges.invalid_arguments(wrong, offer)
+    return _Bad(call, Defect.INVALID_ARGUMENTS, problem)
 
 
 def _bad_name(written: WrittenCall, call_id: str, defect: Defect, problem: str) -> _Bad:

@@ -22,13 +22,13 @@ def feasible(
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Leave out the rules that wait for tools which are not offered; returns these as well.
 
-    A tool that was called before is no longer waited for. Rules that hold back no tool that is
-    offered are left out without a word.
+    A tool that was called before is no longer waited for. Rules that hold back neither a tool that
+    is offered nor, where no tool ends the work, the answer are left out without a word.
     """
     there = {*offered, *(call.name for call in completed if not call.has_failed)}
     holding = [one for one in workflow.prerequisites if one.tool in offered]
     awaited = [one.needs for one in holding]
-    if any(name in offered for name in workflow.terminal_tools):
+    if not workflow.terminal_tools or any(name in offered for name in workflow.terminal_tools):
         awaited += workflow.required_steps
     left = replace(
         workflow,

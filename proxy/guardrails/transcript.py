@@ -60,7 +60,8 @@ def completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
         if message.role == "tool" and found is not None:
             name, arguments = found
             result = without_reminders(message.text)
-            completed.append(CompletedCall(name, arguments, result, has_failed(result), turn))
+            failed = has_failed(result) if message.failed is None else message.failed
+            completed.append(CompletedCall(name, arguments, result, failed, turn))
     return tuple(completed)
 
 
@@ -83,6 +84,21 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
                 idle = 0
             seen.add(happened)
     return Rounds(made, idle)
+
+
+def failed_rounds(messages: Sequence[Message]) -> int:
+    """Count the last replies with tool calls since the user spoke of which every call failed."""
+    count = 0
+    results: list[bool] = []
+    for message in reversed(messages):
+        if message.role == "tool":
+            results.append(has_failed(without_reminders(message.text)))
+        elif message.calls and results and all(results):
+            count += 1
+            results.clear()
+        else:
+            break
+    return count
 
 
 def is_pending(result: str) -> bool:

@@ -10,28 +10,37 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.facts import Fact, LoopNoticed, RoundsExceeded
+from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
 from proxy.guardrails.healing.history import heal_messages
 from proxy.guardrails.healing.tools import heal_tools
 from proxy.guardrails.injection.json_contract import JsonContractConvention
+from proxy.guardrails.injection.react import ReActConvention
 from proxy.guardrails.injection.registry import convention
-from proxy.guardrails.loops import MOST_REPEATS, MOST_ROUNDS, is_stuck, loop_at_end
-from proxy.guardrails.nudges import about_loop, about_rounds
-from proxy.guardrails.offer import Mode, Offer, TextPolicy
+from proxy.guardrails.loops import (
+    MOST_FAILURES,
+    MOST_REPEATS,
+    MOST_ROUNDS,
+    is_stuck,
+    loop_at_end,
+)
+from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
+from proxy.guardrails.offer import Mode, Offer, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.respond import respond_tool
-from proxy.guardrails.retry import MOST_ATTEMPTS
+from proxy.guardrails.retry import MOST_ATTEMPTS, Rung
 from proxy.guardrails.review import NewId
 from proxy.guardrails.traits import GENERIC, Traits
-from proxy.guardrails.transcript import completed_calls, rounds_since_user
+from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
 from proxy.inference.prepared import ANSWER_FORM, Prepared
 from proxy.inference.prompt_format import PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
-_CONTRACT = JsonContractConvention.name
+# conventions with a form for answers, which stands for the synthetic tool
+_CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -40,9 +49,10 @@ class Policy(msgspec.Struct, frozen=True):
     The `text_policy` is that of the model's `traits` where it is None. `attempts` bounds the
     generations per request; `is_strict` turns an exhausted ladder into an error. A model that has
     repeated a call `most_repeats` times is warned; after `most_rounds` rounds of tool calls, the
-    last of which found nothing new, it is asked for an answer. `workflow` are the operator's rules
-    of order for the model. With `streams_calls` a client that streams sees calls while they are
-    plan.
+    last of which found nothing new, it is asked for an answer, and after `most_failures` rounds in
+    a row that failed it is told so. `workflow` are the operator's rules of order for the model.
+    With `streams_calls` a client that streams sees calls while they are written. What the
+    guardrails do `without` is left out in order to measure what it is worth.
     """
 
     traits: Traits = GENERIC
@@ -54,6 +64,14 @@ class Policy(msgspec.Struct, frozen=True):
     most_rounds: int = MOST_ROUNDS
     workflow: Workflow = NO_RULES
     streams_calls: bool = True
+    most_failures: int = MOST_FAILURES
+    without: frozenset[Part] = frozenset()
+
+    @property
+    def left_out(self) -> frozenset[Rung]:
+        """The kinds of attempts that are not made."""
+        rungs = {Part.NUDGE: Rung.NUDGED, Part.CONSTRAINED: Rung.CONSTRAINED}
+        return frozenset(rung for part, rung in rungs.items() if part in self.without)
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -88,6 +106,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
             prompt.tools,
             self.request.tool_choice,
             omits=prompt.omits,
+            stops=prompt.stops,
         )
 
     @property
@@ -123,15 +142,23 @@ def _untouched(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, request.messages, PromptFormat(request.tools), offer, facts)
 
 
-def begin(plan: RequestPlan, new_id: NewId, may_retry: MayRetry, compaction: Compaction) -> Turn:
+def begin(
+    plan: RequestPlan,
+    new_id: NewId,
+    may_retry: MayRetry,
+    compaction: Compaction,
+    *,
+    is_last: bool = False,
+) -> Turn:
     """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
 
-    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first.
+    `new_id` makes ids of calls; `may_retry` is asked before each attempt but the first. When it
+    `is_last`, there were as many rounds as there may be, and an answer is asked for.
     """
     request, policy, offer = plan.request, plan.policy, plan.offer
     fitted = compaction.fit(plan.messages, plan.tools, request.reserved)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    ending = _Ending() if plan.is_untouchable else _ending(request, policy, offer)
+    ending = _Ending() if plan.is_untouchable else _ending(plan, is_last=is_last)
     is_guarded = offer is not None and not plan.is_untouchable
     prepared = Prepared(
         request,
@@ -144,24 +171,33 @@ def begin(plan: RequestPlan, new_id: NewId, may_retry: MayRetry, compaction: Com
         omits=frozenset((ANSWER_FORM,)) if is_guarded and not ending.is_final else frozenset(),
         traits=GENERIC if plan.is_untouchable else policy.traits,
         is_observed=plan.is_untouchable,
-        streams_calls=policy.streams_calls and request.stream,
+        # a call that is shown is shown repaired
+        streams_calls=policy.streams_calls and request.stream and Part.REPAIR not in policy.without,
+        left_out=policy.left_out,
     )
     is_strict = policy.is_strict and not plan.is_untouchable
     return Turn(prepared, new_id, may_retry, attempts=policy.attempts, is_strict=is_strict)
 
 
-def _ending(request: Request, policy: Policy, offer: Offer | None) -> _Ending:
+def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     """Decide what to tell a model before it goes on calling tools."""
-    if offer is None or offer.choice is not ToolUse.AUTO:
+    offer, rounds = plan.offer, rounds_since_user(plan.request.messages)
+    if is_last:
+        notes = (about_last_round(rounds.made),) if rounds.made else ()
+        return _Ending(notes, (RoundsExceeded(rounds.made),), is_final=True)
+    is_left_out = Part.LOOPS in plan.policy.without
+    if offer is None or offer.choice is not ToolUse.AUTO or is_left_out:
         return _Ending()
-    rounds = rounds_since_user(request.messages)
-    if is_stuck(rounds, policy.most_rounds):
+    if is_stuck(rounds, plan.policy.most_rounds):
         note = about_rounds(rounds.made)
         return _Ending((note,), (RoundsExceeded(rounds.made),), is_final=True)
-    if offer.loop is None:
-        return _Ending()
-    name, times = offer.loop.name, offer.loop.times
-    return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    if offer.loop is not None:
+        name, times = offer.loop.name, offer.loop.times
+        return _Ending((about_loop(name, times),), (LoopNoticed(name, times),))
+    failed = failed_rounds(plan.request.messages)
+    if failed >= plan.policy.most_failures:
+        return _Ending((about_failures(failed),), (FailuresNoticed(failed),))
+    return _Ending()
 
 
 def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) -> Offer | None:
@@ -174,7 +210,7 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
     offer = Offer(
         request.tools,
         text_policy,
-        _syntaxes(policy.traits, respond),
+        () if Part.RESCUE in policy.without else _syntaxes(policy.traits, respond),
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
@@ -183,10 +219,11 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        loop_at_end(completed, policy.most_repeats),
+        None if Part.LOOPS in policy.without else loop_at_end(completed, policy.most_repeats),
         bool(history) and history[-1].role == "tool",
         policy.traits.aliases,
         request.allowed_tools,
+        Part.REPAIR not in policy.without,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.traits) if is_none else offer
@@ -194,7 +231,7 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
 
 def _without_tools(offer: Offer | None, traits: Traits) -> Offer | None:
     """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
-    if offer is None or offer.respond is None or traits.convention != _CONTRACT:
+    if offer is None or offer.respond is None or traits.convention not in _CONTRACTS:
         return None
     return Offer((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
@@ -203,9 +240,10 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     """Make the tool for answers, if there is use for it."""
     is_due = policy.traits.offers_respond and text_policy is TextPolicy.AUTO
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
-    is_contract = policy.traits.convention == _CONTRACT
+    is_contract = policy.traits.convention in _CONTRACTS
     is_told = is_contract and text_policy is not TextPolicy.REQUIRE
-    if policy.mode is not Mode.ON or request.answer_schema is not None:
+    is_left_out = Part.RESPOND in policy.without
+    if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
     return respond_tool([tool.name for tool in request.tools]) if is_used else None
@@ -217,9 +255,11 @@ def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
         return in_order(traits.syntaxes)
     asked_for = convention(traits.convention).syntaxes
     usual = in_order(dict.fromkeys((*asked_for, *traits.syntaxes)))
-    if traits.convention != _CONTRACT:
-        return usual
-    return (JsonContract(respond.name if respond is not None else None), *usual)
+    if traits.convention == ReActConvention.name:
+        return (ReActContract(), *usual)
+    if traits.convention == JsonContractConvention.name:
+        return (JsonContract(respond.name if respond is not None else None), *usual)
+    return usual
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

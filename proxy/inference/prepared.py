@@ -21,7 +21,7 @@ class Prepared(msgspec.Struct, frozen=True):
     `prompt_format` says how messages and tools are put, `traits` what else the model needs. Without
     an `offer` there is nothing to guard; what is observed is guarded by nobody either, but judged
     for the record. Questions leave out the fields that `omits` names. With `streams_calls` the
-    client sees calls while they are written.
+    client sees calls while they are written. Attempts of the kinds `left_out` are not made.
     """
 
     request: Request
@@ -34,6 +34,7 @@ class Prepared(msgspec.Struct, frozen=True):
     traits: Traits = GENERIC
     is_observed: bool = False
     streams_calls: bool = False
+    left_out: frozenset[Rung] = frozenset()
 
     def question(
         self,
@@ -58,4 +59,5 @@ class Prepared(msgspec.Struct, frozen=True):
             omits | prompt.omits,
             resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
             calls_singly=not self.traits.calls_in_parallel,
+            stops=prompt.stops,
         )

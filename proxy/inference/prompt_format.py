@@ -16,11 +16,15 @@ _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 
 
 class FormattedPrompt(msgspec.Struct, frozen=True):
-    """What is sent of a conversation; `omits` names the fields that went into the messages."""
+    """What is sent of a conversation; `omits` names the fields that went into the messages.
+
+    At one of the `stops` the reply is to end.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     omits: frozenset[str] = frozenset()
+    stops: tuple[str, ...] = ()
 
 
 class PromptFormat(msgspec.Struct, frozen=True):
@@ -53,4 +57,5 @@ class PromptFormat(msgspec.Struct, frozen=True):
             convention=self.convention,
             template=self.template,
         )
-        return FormattedPrompt(described, (), _TOOL_FIELDS)
+        stops = self.convention.stops if self.tools else ()
+        return FormattedPrompt(described, (), _TOOL_FIELDS, stops)

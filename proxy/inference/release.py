@@ -83,7 +83,7 @@ class Release:
     @property
     def is_unseen(self) -> bool:
         """Whether the client has seen no text of this reply, and sees none before its end."""
-        return not (self._shows_prose or self._shown_length)
+        return not ((self._shows_prose and self._is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""

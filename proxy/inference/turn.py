@@ -330,7 +330,8 @@ class Turn:
         self._failures.append(Failure(self._attempt, rejected.defect))
         self._remember(rejected.fallback)
         self._move(Move.REJECTED)
-        attempt = next_attempt(self._failures, self._text_policy, self._attempts)
+        left_out = self._prepared.left_out
+        attempt = next_attempt(self._failures, self._text_policy, self._attempts, left_out)
         if attempt is not None and not self._may_retry():
             self._facts.append(Withheld())
             attempt = None

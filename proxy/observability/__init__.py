@@ -1,7 +1,9 @@
 """What leaves Temper about its requests: one frozen record each, and one small file per sink.
 
 `live_request` follows a request while it is alive and ends as a `record`, which the `observers`
-get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `span_names`).
+get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `span_names`), beside
+which `run_spans` are those of agents in programs. On terminals logs are `short_lines` with
+`repair_words`; `escaping` makes what others wrote harmless.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
 secrets out, and `replay` judges them again.
 

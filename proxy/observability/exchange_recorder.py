@@ -248,4 +248,5 @@ def _policy(policy: Policy) -> RecordedPolicy:
         most_rounds=policy.most_rounds,
         workflow=None if policy.workflow == NO_RULES else policy.workflow,
         streams_calls=policy.streams_calls,
+        most_failures=policy.most_failures,
     )

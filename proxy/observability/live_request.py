@@ -125,6 +125,7 @@ class LiveRequest:
         self.status = CLIENT_LEFT
         self.prefix_broken: PrefixBroken | None = None
         self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
+        self.client: str | None = None
         self._id = request_id
         self._trace = trace
         self._path = path
@@ -291,6 +292,7 @@ class LiveRequest:
             tools=tuple(self._tool_record(run) for run in self._tools),
             prefix_broken=self.prefix_broken,
             number=self._number,
+            client=self.client,
         )
 
     def _come_to(self, stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """Log lines: one for every request, structured, and safe to show on a terminal.
 
+Programs get JSON, people who watch a terminal get `short_lines`, and text holds all that is known.
 A line is made of facts about a request. Bodies and secrets never come here, and whatever a client
 or a model wrote is escaped and cut, so that it can neither forge a line nor steer a terminal.
 """
@@ -13,11 +14,14 @@ from functools import lru_cache
 from typing import Literal, TextIO, TypeAlias
 
 from proxy.facts import context, repairs
+from proxy.observability.escaping import escaped
 from proxy.observability.record import RequestRecord
+from proxy.observability.short_lines import ShortFormatter, columns_of, takes_colour
 
 LONGEST_VALUE = 256
 
 Value: TypeAlias = str | int | float | bool | None
+LogFormat: TypeAlias = Literal["auto", "text", "json"]
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
 _requests = logging.getLogger("proxy.requests")
@@ -35,21 +39,42 @@ class RequestLog:
             _requests.handle(_requests.makeRecord(*place, "request", (), None, extra=told))
 
 
-def configure_logging(
-    form: Literal["text", "json"], level: str, stream: TextIO | None = None
-) -> None:
+def configure_logging(form: LogFormat, level: str, stream: TextIO | None = None) -> None:
     """Send all log lines to `stream`, standard error by default; may be called again.
 
     Libraries are heard from warnings upwards only: some of them write headers and bodies below.
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not told
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
+    handler.setFormatter(_formatter(form, stream or sys.stderr, threshold))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(threshold, logging.WARNING))
     logging.getLogger("proxy").setLevel(threshold)
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error at that moment: a progress bar takes its place."""
+
+    @property
+    def stream(self) -> TextIO:
+        """The stream of this moment."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _stream: TextIO) -> None:
+        """Leave it as it is: the base class sets what it is made with."""
+
+
+def _formatter(form: LogFormat, stream: TextIO, threshold: int) -> logging.Formatter:
+    """Choose the form: for a terminal short lines, but everything at debug level; else JSON."""
+    is_watched = form == "auto" and stream.isatty()
+    if form == "text" or (is_watched and threshold <= logging.DEBUG):
+        return TextFormatter()
+    if is_watched:
+        return ShortFormatter(lambda: columns_of(stream), is_coloured=takes_colour(stream))
+    return JsonFormatter()
 
 
 class TextFormatter(logging.Formatter):
@@ -70,18 +95,6 @@ class JsonFormatter(logging.Formatter):
         """Return one JSON object."""
         # json leaves DEL alone, the one control character that is valid inside a JSON string
         return json.dumps(_values(record)).replace("\x7f", "\\u007f")
-
-
-def escaped(text: str) -> str:
-    """Show what is invisible: control characters, ANSI and bidi sequences, line separators."""
-    if text.isprintable() and "\\" not in text:
-        return text
-    return "".join(
-        character
-        if character.isprintable() and character != "\\"
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def _values(record: logging.LogRecord) -> dict[str, Value]:
@@ -115,6 +128,7 @@ def _told(record: RequestRecord) -> dict[str, Value]:
         "total_ms": _milliseconds(record.seconds),
         "model": _cut(record.model),
         "backend": _cut(record.backend),
+        "client": _cut(record.client),
         "dialect": record.dialect,
         "stream": record.stream,
         "queued_ms": _milliseconds(record.queued),

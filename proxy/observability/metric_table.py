@@ -1,7 +1,8 @@
 """Every metric there is, as data: names, labels and what each counts; the guide shows this table.
 
-All labels are bounded: `model` is the name of a configured service or "other", every other value
-comes from a closed list of our own. Names and units follow Prometheus' conventions.
+All labels are bounded: `model` is the name of a configured service or "other", `client` that of an
+API key or "other", and every other value comes from a closed list of our own. Names and units
+follow Prometheus' conventions.
 """
 
 from dataclasses import dataclass
@@ -135,6 +136,20 @@ TOKENS = Metric(
     ("model", "type"),
     "tokens of the answers that clients got: input, the cached part of it, and output",
 )
+CLIENT_REQUESTS = Metric(
+    "temper_client_requests_total",
+    "counter",
+    ("client", "outcome"),
+    "requests that are over, by the name of the API key that was sent; nothing where there are no "
+    "keys, and other from the 200th name on",
+)
+CLIENT_TOKENS = Metric(
+    "temper_client_tokens_total",
+    "counter",
+    ("client", "type"),
+    "tokens of the answers that the owner of an API key got: input, the cached part of it, and "
+    "output",
+)
 CANCELLED = Metric(
     "temper_cancelled_requests_total",
     "counter",
@@ -174,6 +189,13 @@ UP = Metric(
     "1 if the backend would answer now, else 0; asked when metrics are read",
 )
 
+UNSTORED = Metric(
+    "temper_unstored_responses_total",
+    "counter",
+    ("reason",),
+    "answers of /v1/responses that were given and not stored, by what was wrong with the file: "
+    "locked, full, damaged, unwritable, slow",
+)
 RESTARTS = Metric(
     "temper_backend_restarts",
     "gauge",
@@ -199,6 +221,8 @@ METRICS = (
     COMPACTIONS,
     CONTEXT,
     TOKENS,
+    CLIENT_REQUESTS,
+    CLIENT_TOKENS,
     CANCELLED,
     BACKEND_ERRORS,
     WAITING,
@@ -206,4 +230,5 @@ METRICS = (
     CACHE,
     UP,
     RESTARTS,
+    UNSTORED,
 )

@@ -6,7 +6,7 @@ that prometheus-client looks at when it is imported, so it has to be set before 
 
 import os
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from proxy.observability.record import AttemptRecord, RequestRecord
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
+_MOST_CLIENTS = 200
 _FOUND = (table.UP, table.RESTARTS)  # by whoever looks; anybody finds the same
 
 
@@ -58,6 +59,7 @@ class Metrics:
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._series: dict[tuple[str, ...], Counter] = {}
+        self._clients: set[str] = set()
         self._measured: dict[tuple[str, ...], Histogram] = {}
         for metric in table.METRICS:
             self._register(metric)
@@ -78,6 +80,8 @@ class Metrics:
         self._measure(table.FIRST_TOKEN, model, record.first_token)
         self._measure(table.QUEUED, model, record.queued)
         self._count_tokens(record, model)
+        if record.client is not None:
+            self._count_client(record, record.client, outcome)
         for attempt in record.attempts:
             self._count(table.ATTEMPTS, model, attempt.rung, _result(attempt, record))
             if attempt.error is not None:
@@ -93,6 +97,10 @@ class Metrics:
         """Note whether a service's backend would answer now, and how often it was restarted."""
         self._gauges[table.UP.name].labels(service).set(int(is_up))
         self._gauges[table.RESTARTS.name].labels(service).set(restarts)
+
+    def lose(self, reason: str) -> None:
+        """Count a response that could not be stored."""
+        self._count(table.UNSTORED, reason)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
@@ -150,11 +158,17 @@ class Metrics:
         series.observe(value)
 
     def _count_tokens(self, record: RequestRecord, model: str) -> None:
-        tokens = record.tokens
-        counted = {"input": tokens.prompt, "cached": tokens.cached, "output": tokens.output}
-        for kind, number in counted.items():
-            if number is not None:
-                self._count(table.TOKENS, model, kind, by=max(0, number))
+        for kind, number in _tokens(record):
+            self._count(table.TOKENS, model, kind, by=number)
+
+    def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
+        """Count for the owner of a key; names come from a file, which may be changed for ever."""
+        if client not in self._clients and len(self._clients) >= _MOST_CLIENTS:
+            client = _OTHER
+        self._clients.add(client)
+        self._count(table.CLIENT_REQUESTS, client, outcome)
+        for kind, number in _tokens(record):
+            self._count(table.CLIENT_TOKENS, client, kind, by=number)
 
     def _count_fact(self, fact: Fact, model: str) -> None:
         match fact:
@@ -187,6 +201,15 @@ class ServiceLoad:
         """Note that so many more have one, and with them this share of all the slots' room."""
         self.running.inc(by)
         self.cache.inc(share)
+
+
+def _tokens(record: RequestRecord) -> Iterator[tuple[str, int]]:
+    """Return what a reply cost, by the kind of tokens, as far as it was told."""
+    tokens = record.tokens
+    counted = {"input": tokens.prompt, "cached": tokens.cached, "output": tokens.output}
+    for kind, number in counted.items():
+        if number is not None:
+            yield kind, max(0, number)
 
 
 def _result(attempt: AttemptRecord, record: RequestRecord) -> str:

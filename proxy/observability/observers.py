@@ -22,6 +22,9 @@ class Meter(Sink, Protocol):
     def find(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
 
+    def lose(self, reason: str) -> None:
+        """Count a response that could not be stored."""
+
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
 
@@ -46,6 +49,11 @@ class Observers:
             sink.take(record)
         if self.meter is not None:
             self.meter.take(record)
+
+    def lose(self, reason: str) -> None:
+        """Count a response that could not be stored."""
+        if self.meter is not None:
+            self.meter.lose(reason)
 
     def load(self, service: str) -> Load | None:
         """Return what follows the load of a service, if anybody does."""

@@ -84,6 +84,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
     wait for it. `number` is the board's name for it: clients may choose the same id twice.
+    wait for it. `client` is the name of the API key that was sent, where there are keys.
     """
 
     id: str
@@ -108,6 +109,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolRecord, ...] = ()
     prefix_broken: PrefixBroken | None = None
     number: int = 0
+    client: str | None = None
 
     @property
     def overhead(self) -> float:

@@ -16,6 +16,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.loops import MOST_FAILURES
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay
 from proxy.observability.kept_exchanges import KeptExchanges
@@ -57,6 +58,7 @@ class RecordedPolicy(_Part):
     most_rounds: int
     workflow: Workflow | None = None
     streams_calls: bool = True
+    most_failures: int = MOST_FAILURES
 
 
 class RecordedCall(_Part):

@@ -17,8 +17,8 @@ from proxy.facts import outcome, repairs, tries
 from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import State, Turn
+from proxy.observability.escaping import escaped
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
-from proxy.observability.logs import escaped
 from proxy.observability.recording import (
     Piece,
     RecordedExchange,
@@ -257,6 +257,7 @@ def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
         recorded.most_rounds,
         recorded.workflow or NO_RULES,
         recorded.streams_calls,
+        recorded.most_failures,
     )
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from proxy import facts
 from proxy.facts import Fact
-from proxy.observability.logs import escaped
+from proxy.observability.escaping import escaped
 
 _LONGEST = 120  # characters of a word that a client or a model chose
 _MOST = 40  # sentences about one request
@@ -92,13 +92,12 @@ def sentence(fact: Fact) -> str:
             return _DROPPED.get(what, f"A part of the reply was left out ({_shown(what)}).")
         case facts.RejectedReply(defect):
             return defect_sentence(defect)
-        case facts.Healed(what):
-            done = _HEALED.get(what, _shown(what))
-            return f"The history was mended: {done}."
         case facts.Refused() | facts.Unchecked() | facts.Omitted() | facts.RuleSkipped():
             return _left_alone(fact)
+        case facts.Withheld() | facts.BrokeOff() | facts.LadderEnded():
+            return _ended(fact)
         case _:
-            return _limit(fact)
+            return _noticed(fact)
 
 
 def rung_sentence(rung: str) -> str:
@@ -146,19 +145,25 @@ def _left_alone(
             return f"A rule of order was skipped: {_shown(tool)} is not on offer."
 
 
-def _limit(fact: Fact) -> str:
+def _ended(fact: facts.Withheld | facts.BrokeOff | facts.LadderEnded) -> str:
+    if isinstance(fact, facts.Withheld):
+        return "It was not asked again: too many others were being asked again."
+    if isinstance(fact, facts.LadderEnded):
+        return "No further attempt was allowed: the client got the most faithful reply."
+    return f"A call of {_shown(fact.tool)} broke off after the client had seen its beginning."
+
+
+def _noticed(fact: Fact) -> str:
     told = ""
     match fact:
+        case facts.Healed(what):
+            told = f"The history was mended: {_HEALED.get(what, _shown(what))}."
         case facts.LoopNoticed(tool, times):
             told = f"{_shown(tool)} was called {times} times with the same result."
+        case facts.FailuresNoticed(rounds):
+            told = f"The last {rounds} rounds of tool calls have all failed, and it was told so."
         case facts.RoundsExceeded(rounds):
             told = f"After {rounds} rounds of tool calls an answer was asked for."
-        case facts.Withheld():
-            told = "It was not asked again: too many others were being asked again."
-        case facts.BrokeOff(tool):
-            told = f"A call of {_shown(tool)} broke off after the client had seen its beginning."
-        case facts.LadderEnded():
-            told = "No further attempt was allowed: the client got the most faithful reply."
         case facts.WindowFilled(window):
             told = f"The answer ended because the window of {window} tokens was full."
         case facts.Compacted(is_new=True):

@@ -19,6 +19,22 @@ ReadAttempt: TypeAlias = Callable[[RequestRecord, AttemptRecord], Attribute | No
 _OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 _PROVIDER = "temper"
 
+# of the spans of runs, see `run_spans`
+OPERATION = "gen_ai.operation.name"
+AGENT = "gen_ai.agent.name"
+PROVIDER = "gen_ai.provider.name"
+MODEL = "gen_ai.request.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+ERROR = "error.type"
+ROUND = "temper.round"
+STOP = "temper.stop"
+ROUNDS = "temper.rounds"
+DEFECT = "temper.attempt.defect"
+
 
 def operation(request: RequestRecord) -> str:
     """Name what was asked for, which was a chat unless it was passed on."""

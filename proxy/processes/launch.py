@@ -79,17 +79,21 @@ class LaunchPlan:
         return tuple(word for flag, value in wanted if value for word in (flag, value))
 
     def __str__(self) -> str:
-        layers = "as many layers as fit" if self.gpu_layers is None else f"{self.gpu_layers} layers"
         program = "the embedded server" if self.is_embedded else self.program[0]
         parts = (
             f"{self.model} on {program}",
             f"{self.slots} x {self.context_tokens} tokens",
-            f"{layers} on the GPU",
+            *(() if self.gpu_layers is None else (f"{self.gpu_layers} layers on the GPU",)),
             f"flash attention {self.flash_attention}",
             f"KV cache {self.cache_type_k}/{self.cache_type_v}",
             f"port {self.port}" if self.port else "a free port",
         )
         return ", ".join(parts) + (f", {' '.join(self.extra)}" if self.extra else "")
+
+    @property
+    def downloads(self) -> bool:
+        """Whether the server gets its model from Hugging Face, or from its cache of that."""
+        return not isinstance(self.model, Path)
 
     @property
     def is_embedded(self) -> bool:
@@ -146,33 +150,43 @@ def check_plan(plan: LaunchPlan) -> None:
     if isinstance(plan.model, Path):
         check_model_file(plan.model)
     elif plan.is_embedded:
-        raise LaunchFailed(
-            NAME,
-            f"was not started: the embedded server cannot download {plan.model}: download the GGUF "
-            "file and name it in model.path, or install llama-server",
-            is_lasting=True,
-        )
+        raise LaunchFailed(NAME, cannot_download(plan.model), is_lasting=True)
     if plan.port:
         _check_port(plan.port)
 
 
+def cannot_download(repository: str) -> str:
+    """Say that the embedded server cannot download, and what can."""
+    name, _, quantisation = repository.partition(":")
+    wanted = f"*{quantisation}*.gguf" if quantisation else "*.gguf"
+    return (
+        f"was not started: the embedded server cannot download {repository}. Install llama.cpp's "
+        "llama-server (it is used as soon as it is on the PATH, or named in model.server), or get "
+        f"the file from https://huggingface.co/{name}, e.g. with "
+        f"`hf download {name} --include '{wanted}'`, and name it with --model"
+    )
+
+
 def check_model_file(model: Path) -> None:
     """Raise `LaunchFailed` if `model` cannot be a model."""
+    if problem := model_file_problem(model):
+        sentence = f"was not started: the model file {model} {problem}"
+        raise LaunchFailed(NAME, sentence, is_lasting=True)
+
+
+def model_file_problem(model: Path) -> str:
+    """Tell in words why `model` cannot be a model; nothing where it can."""
     try:
         with model.open("rb") as file:
             magic = file.read(4)
     except FileNotFoundError:
-        problem = "does not exist: check the path"
+        return "does not exist: check the path"
     except IsADirectoryError:
-        problem = "is a folder: name the .gguf file in it"
+        return "is a folder: name the .gguf file in it"
     except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    else:
-        if magic == b"GGUF":
-            return
-        problem = "is not a GGUF file: convert it or download the GGUF version"
-    sentence = f"was not started: the model file {model} {problem}"
-    raise LaunchFailed(NAME, sentence, is_lasting=True)
+        return f"cannot be read: {error.strerror}"
+    is_model = magic == b"GGUF"
+    return "" if is_model else "is not a GGUF file: convert it or download the GGUF version"
 
 
 def _check_port(port: int) -> None:

@@ -8,19 +8,19 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from enum import Enum
 from http import HTTPStatus
 
 import httpx
 
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady
+from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes.failures import explain_failure
 from proxy.processes.launch import HOST, NAME, LaunchPlan, check_plan
 from proxy.processes.process import LineListener, Process, RunningServer
+from proxy.processes.start_progress import Stage, StageListener, StartLog, StartProgress
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +28,6 @@ _READY_SECONDS = 600.0  # a large model on a slow disk
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
 _LISTENING = re.compile(rf"listening on http://{re.escape(HOST)}:(\d+)\s*(?:-|$)")
-
-
-class Stage(Enum):
-    """How far a start has come."""
-
-    STARTING = "starting"
-    LOADING = "loading"
-    READY = "ready"
-
-
-StageListener = Callable[[Stage], None]
 
 
 @asynccontextmanager
@@ -55,44 +44,73 @@ async def start_llama_server(
     and carry its last lines.
     """
     check_plan(plan)
-    on_stage(Stage.STARTING)
+    name = plan.alias or str(plan.model)
+    on_stage(StartProgress(name, Stage.STARTING))
+    try:
+        async with _started(plan, ready_seconds, on_stage, on_line) as server:
+            on_stage(StartProgress(name, Stage.READY))
+            yield server
+    except ProcessFailed:
+        on_stage(StartProgress(name, Stage.FAILED))
+        raise
+
+
+@asynccontextmanager
+async def _started(
+    plan: LaunchPlan, ready_seconds: float, on_stage: StageListener, on_line: LineListener
+) -> AsyncGenerator[RunningServer]:
+    """Start a server, and yield it when it is ready."""
     api_key = secrets.token_urlsafe(32)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    log = StartLog(plan.alias or str(plan.model))
 
     def listen(line: str) -> None:
         if (said := _LISTENING.search(line)) and not port.done():
             port.set_result(int(said[1]))
+        if not is_ready and (progress := log.read(line)) is not None:
+            on_stage(progress)
         on_line(line)
 
+    is_ready = False
     process = await Process.start(
-        plan.command(), name=NAME, environment=_environment(api_key), listener=listen
+        plan.command(),
+        name=NAME,
+        environment=environment(api_key),
+        listener=listen,
+        on_terminal=plan.downloads,
     )
     try:
-        on_stage(Stage.LOADING)
-        base_url = await _wait_until_ready(process, port, api_key, ready_seconds)
+        becoming = _become_ready(port, api_key)
+        base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
+        is_ready = True
         server = RunningServer(base_url, api_key, process)
         await _read_back(plan, server)
-        on_stage(Stage.READY)
         yield server
     finally:
         await process.stop()
 
 
-def _environment(api_key: str) -> dict[str, str]:
+def environment(api_key: str) -> dict[str, str]:
     """Return what does not belong on a command line: a secret, and what old builds do not know."""
-    return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost"}
+    no_colours = {"LLAMA_LOG_COLORS": "off", "LLAMA_ARG_LOG_COLORS": "off", "NO_COLOR": "1"}
+    return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost", **no_colours}
 
 
 async def _wait_until_ready(
-    process: Process, port: asyncio.Future[int], api_key: str, ready_seconds: float
+    process: Process, becoming: Coroutine[None, None, str], log: StartLog, ready_seconds: float
 ) -> str:
-    """Return the base URL as soon as the model is loaded."""
-    ready = asyncio.create_task(_become_ready(port, api_key))
+    """Return the base URL as soon as the model is loaded; while it is downloaded no time counts."""
+    ready = asyncio.create_task(becoming)
     exited = asyncio.create_task(process.wait())
+    goes_on = True
     try:
-        await asyncio.wait(
-            {ready, exited}, timeout=ready_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        while goes_on:
+            before = log.progress
+            either = asyncio.FIRST_COMPLETED
+            await asyncio.wait({ready, exited}, timeout=ready_seconds, return_when=either)
+            downloads = Stage.DOWNLOADING in (before.stage, log.progress.stage)
+            is_over = ready.done() or exited.done()
+            goes_on = downloads and log.progress != before and not is_over
         if exited.done():
             cause = explain_failure(process.tail)
             raise LaunchFailed(

@@ -1,9 +1,11 @@
 """The last lines that a child process wrote, kept within bounds and safe to show on a terminal."""
 
+import re
 from collections import deque
 
 MOST_LINES = 200
 LONGEST_LINE = 1000
+_PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # what a progress bar ends with
 
 
 class LogTail:
@@ -17,6 +19,12 @@ class LogTail:
     def lines(self) -> tuple[str, ...]:
         """The last lines, oldest first."""
         return tuple(self._lines)
+
+    @property
+    def dots(self) -> str:
+        """The line that is not complete yet, if it is a row of dots."""
+        dots = self._unfinished.strip(b".") == b""
+        return self._unfinished.decode() if dots else ""
 
     def feed(self, output: bytes) -> list[str]:
         """Take more output; return the lines that it completes."""
@@ -32,7 +40,11 @@ class LogTail:
 
     def _keep(self, raw_lines: list[bytes]) -> list[str]:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
-        self._lines.extend(lines)
+        for line in lines:
+            # of a progress bar the latest state is enough: else there would be nothing but bars
+            if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
+                self._lines.pop()
+            self._lines.append(line)
         return lines
 
 

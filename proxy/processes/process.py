@@ -10,13 +10,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import proxy
 from proxy.errors import LaunchFailed
 from proxy.processes.log_tail import LogTail
+
+if TYPE_CHECKING:
+    from proxy.processes.pseudo_terminal import PseudoTerminal
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +44,13 @@ class ServerAddress:
     api_key: str = field(repr=False)
 
 
+class Output(Protocol):
+    """What a child writes, as it comes."""
+
+    async def read(self, size: int, /) -> bytes:
+        """Return the next bytes, at least one, or none at the end."""
+
+
 class Process:
     """A running child; make one with `start`."""
 
@@ -47,7 +58,7 @@ class Process:
         self,
         name: str,
         child: asyncio.subprocess.Process,
-        lifeline: int,
+        ends: tuple[Output, Callable[[], None]],
         *,
         listener: LineListener,
         grace_seconds: float,
@@ -55,7 +66,7 @@ class Process:
         self.name = name
         self.pid = child.pid
         self._child = child
-        self._lifeline = lifeline
+        self._output, self._release = ends
         self._listener = listener
         self._grace_seconds = grace_seconds
         self._tail = LogTail()
@@ -71,34 +82,33 @@ class Process:
         environment: Mapping[str, str] | None = None,
         listener: LineListener = lambda _line: None,
         grace_seconds: float = GRACE_SECONDS,
+        on_terminal: bool = False,
     ) -> "Process":
         """Start `command` in a session of its own, with `environment` added to ours.
 
         Every line it writes goes to `listener`, which must not raise, to the debug log and to the
-        tail. It dies with us, or with the thread that runs this event loop. `stop` leaves it
-        `grace_seconds` between the request to end and the kill.
+        tail; `listener` sees a row of dots grow as well. It dies with us, or with the thread that
+        runs this event loop. `stop` leaves it `grace_seconds` between the request to end and the
+        kill. With `on_terminal` it takes what it writes to for a terminal.
         """
-        reading_end, lifeline = os.pipe()
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *python_module("proxy.processes.parent_death", "-S"),
-                str(os.getpid()),
-                *command,
-                stdin=reading_end,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is for us alone
-                env={**os.environ, **(environment or {}), "PYTHONPATH": _PACKAGE_ROOT},
-            )
-        except BaseException as problem:  # a cancellation too: the pipe is still ours
-            os.close(lifeline)
-            if isinstance(problem, OSError):
+        with ExitStack() as opened:
+            reading_end, lifeline = os.pipe()
+            opened.callback(os.close, lifeline)
+            terminal = _open_terminal(opened) if on_terminal else None
+            written_to = terminal.child if terminal is not None else asyncio.subprocess.PIPE
+            try:
+                child = await _start_child(command, environment or {}, (reading_end, written_to))
+            except OSError as problem:
                 sentence = f"could not be started: {problem}"
                 raise LaunchFailed(name, sentence, is_lasting=True) from problem
-            raise
-        finally:
-            os.close(reading_end)
-        return cls(name, child, lifeline, listener=listener, grace_seconds=grace_seconds)
+            finally:
+                os.close(reading_end)
+                if terminal is not None:
+                    os.close(terminal.child)
+            output = terminal or child.stdout
+            assert output is not None  # noqa: S101 - it is one of both
+            ends = (output, opened.pop_all().close)
+        return cls(name, child, ends, listener=listener, grace_seconds=grace_seconds)
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -122,10 +132,10 @@ class Process:
             await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
         finally:
             self._kill()  # it still lives only if we are cancelled
-            os.close(self._lifeline)
             ending.cancel()
             listening.cancel()
             await asyncio.gather(self._child.wait(), ending, listening, return_exceptions=True)
+            self._release()
         logger.debug("%s (process %d) ended with %d", self.name, self.pid, exit_code)
         return exit_code
 
@@ -137,11 +147,10 @@ class Process:
         self._kill()
 
     async def _listen(self) -> None:
-        output = self._child.stdout
-        if output is None:
-            return
-        while chunk := await output.read(65536):
+        while chunk := await self._output.read(65536):
             self._report(self._tail.feed(chunk))
+            if dots := self._tail.dots:
+                self._listener(dots)
         self._report(self._tail.finish())
 
     def _report(self, lines: list[str]) -> None:
@@ -153,6 +162,30 @@ class Process:
         if self._child.returncode is None:  # afterwards the number may be another process's
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+async def _start_child(
+    command: tuple[str, ...], environment: Mapping[str, str], ends: tuple[int, int]
+) -> asyncio.subprocess.Process:
+    reading_end, written_to = ends
+    return await asyncio.create_subprocess_exec(
+        *python_module("proxy.processes.parent_death", "-S"),
+        str(os.getpid()),
+        *command,
+        stdin=reading_end,
+        stdout=written_to,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+        env={**os.environ, **environment, "PYTHONPATH": _PACKAGE_ROOT},
+    )
+
+
+def _open_terminal(opened: ExitStack) -> "PseudoTerminal":
+    from proxy.processes.pseudo_terminal import PseudoTerminal  # which not every system has
+
+    terminal = PseudoTerminal()
+    opened.callback(terminal.close)
+    return terminal
 
 
 @dataclass(frozen=True, slots=True)

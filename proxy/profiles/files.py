@@ -31,8 +31,8 @@ from proxy.profiles.recognition import literal_length
 _SHORTEST_LITERAL = 2
 _KNOWN_SYNTAXES = tuple(syntax.name for syntax in SYNTAXES)
 
-Convention = Literal["hermes", "mistral", "gemma", "llama3", "json"]
-Describer = Literal["template", "hermes", "mistral", "gemma", "llama3", "json"]
+Convention = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
+Describer = Literal["template", "hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 
 def _known_syntax(name: str) -> str:

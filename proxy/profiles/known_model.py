@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.guardrails.injection.react import ReActConvention
 from proxy.guardrails.traits import Replay, Traits
 from proxy.profiles.chat_templates import knows_thoughts, traits_for
 from proxy.profiles.profile import Profile
@@ -15,13 +16,14 @@ class Overrides:
 
     `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
     describing of tools to the chat template, whatever it does. `setting` is where the profile was
-    named.
+    named. `thinking` is whether the model thinks where a request does not say.
     """
 
     profile: Profile | None = None
     convention: str | None = None
     replay: Replay | None = None
     setting: str = "profile.name"
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class KnownModel:
     """A model, the profile it was given and why, and the traits that follow from all of it.
 
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
-    them has room for; None where nobody knows. `senses` are what it takes beside text. `evidence`
-    and `overrides` are what it follows from. Names of one `identity` lead to the same model.
+    them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
+    `is_blind` takes no pictures; of others nobody knows. `evidence` and `overrides` are what it
+    follows from. Names of one `identity` lead to the same model.
     """
 
     model: str
@@ -42,6 +45,7 @@ class KnownModel:
     overrides: Overrides = field(default_factory=Overrides)
     senses: tuple[str, ...] = ()
     identity: str = ""
+    is_blind: bool = False
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -61,6 +65,8 @@ def introduce(
     traits = traits_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         traits = replace(traits, convention=overrides.convention)
+    if traits.convention == ReActConvention.name:
+        traits = replace(traits, calls_in_parallel=False)
     if overrides.replay is not None:
         traits = replace(traits, replay=overrides.replay)
     return KnownModel(model, recognition, traits, evidence=evidence, overrides=overrides)

@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def message(self) -> Message:
         """The result as the model reads it."""
-        return tool_result(self.call.id, self.text)
+        return tool_result(self.call.id, self.text, failed=self.is_failure)
 
 
 class Round(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@ the models by name, made by `service_options`; of each, `known_models` looks up 
 inside the window, `loading` is the wait for a model that is not there yet, `ordering` finds the
 rules of order that hold.
 
-`opening` opens what the settings name: `managed_server` looks after a llama-server, `window_size`
+`assembly` translates the settings into terms of requests and of services. `opening` opens what
+they name: `managed_server` looks after a llama-server, `window_size`
 says how large its window gets, `model_set` opens several models, `profile_overrides` reads what
 an operator decided about profiles, `discovery` finds a server that runs already. `inventory`
 lists what could be asked, for `temper models`.

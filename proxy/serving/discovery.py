@@ -11,18 +11,28 @@ from proxy.settings import Settings
 
 _PATIENCE = 1.5  # seconds for each question to a server on this machine
 
-_COMMANDS = """
-  temper serve --backend-url http://127.0.0.1:8080   for a server that runs elsewhere
-  temper serve --model path/to/model.gguf            starts a llama-server for the file
-  temper serve --ollama qwen3:8b                     for an Ollama that runs elsewhere (OLLAMA_HOST)
-  temper demo                                        needs neither"""
+_HOW = (
+    ("--backend-url http://127.0.0.1:8080", "for a server that runs elsewhere"),
+    ("--model path/to/model.gguf", "starts a llama-server for the file"),
+    ("--ollama qwen3:8b", "for an Ollama that runs elsewhere (OLLAMA_HOST)"),
+)
 
 
-async def find_backend(settings: Settings, urls: Sequence[str]) -> Found | None:
+def ways_to_name(command: str) -> str:
+    """List how a server is named for a command, one way in each line."""
+    ways = [*((f"temper {command} {flags}", what) for flags, what in _HOW)]
+    ways.append(("temper demo", "needs neither"))
+    width = max(len(way) for way, _ in ways)
+    return "".join(f"\n  {way:{width}}   {what}" for way, what in ways)
+
+
+async def find_backend(
+    settings: Settings, urls: Sequence[str], command: str = "serve"
+) -> Found | None:
     """Look for a server if there is a need to: at `urls`, or else where servers usually are.
 
-    The first of them counts.
-    Raises `InvalidConfiguration`, with what to do, where nothing is named and nothing is found.
+    The first of them counts. Raises `InvalidConfiguration`, with what to do for `command`, where
+    nothing is named and nothing is found.
     """
     if not names_nothing(settings):
         return None
@@ -31,7 +41,7 @@ async def find_backend(settings: Settings, urls: Sequence[str]) -> Found | None:
     if found is None:
         places = ", ".join(urls)
         problem = f"nothing is named, and no server answers at {places}. Do one of these:"
-        raise InvalidConfiguration("backend.url", problem + _COMMANDS)
+        raise InvalidConfiguration("backend.url", problem + ways_to_name(command))
     return found
 
 

@@ -59,6 +59,14 @@ class KnownModels:
         entry.until = self._clock() + _SOON
         return await self._look(model, entry)
 
+    async def close(self) -> None:
+        """Stop looking, before the backend is closed."""
+        looking = [*self._looking.values()]
+        for task in looking:
+            task.cancel()
+        if looking:
+            await asyncio.wait(looking)
+
     async def _look_for_all(self, model: str) -> KnownModel:
         """Look at a model that nobody knows, once for all who ask for it meanwhile.
 
@@ -83,6 +91,7 @@ class KnownModels:
             slots=described.slots,
             window=described.window,
             senses=described.senses,
+            is_blind=described.is_blind,
             identity=described.identity or (*described.names, model)[0],
         )
         lasting = _SOON if described.is_provisional else _FRESH

@@ -10,10 +10,11 @@ from proxy.backends.client import Backend, Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import AUTHORIZATION, BackendClient, Timeouts
 from proxy.processes.launch import NAME, LaunchPlan, check_plan, find_program, sampling_flags
-from proxy.processes.llama_server import StageListener, start_llama_server
+from proxy.processes.llama_server import start_llama_server
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.processes.process import RunningServer, ServerAddress
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides, introduce

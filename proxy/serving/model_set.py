@@ -66,7 +66,8 @@ def settings_of(settings: Settings, name: str) -> Settings:
     """Return the settings of somebody who serves one of several models alone."""
     served = settings.models[name]
     address = {field: getattr(served, field) for field in Address.model_fields}
-    profile = {"name": served.profile or settings.profile.name}
+    thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
+    profile = {"name": served.profile or settings.profile.name, "thinking": thinking}
     changed = {
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),

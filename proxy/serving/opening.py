@@ -1,4 +1,7 @@
-"""Opens what the settings name: each kind of backend in a function of its own."""
+"""Opens what the settings name: each kind of backend in a function of its own.
+
+Anthropic's language is imported only where it is spoken: few do, and all wait for imports.
+"""
 
 import os
 from collections.abc import AsyncGenerator, Sequence
@@ -6,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from proxy.backends.adaptive import AdaptiveEngine
-from proxy.backends.anthropic import ADDRESS, KEY_HEADER, VERSION_HEADER, Anthropic
 from proxy.backends.client import Backend
 from proxy.backends.detected import DetectedBackend
 from proxy.backends.detection import Kind, ollama_url
@@ -15,9 +17,9 @@ from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.errors import InvalidConfiguration
-from proxy.processes.llama_server import StageListener
 from proxy.processes.managed import Supervised
 from proxy.processes.process import ServerAddress
+from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.serving.managed_server import connection_to, kept_going, managed, settled
 from proxy.serving.model_set import open_models
@@ -79,6 +81,8 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
     if settings.backend.kind == Kind.ANTHROPIC.value and not settings.backend.addresses:
+        from proxy.backends.anthropic import ADDRESS
+
         return (ADDRESS,)
     return settings.backend.addresses
 
@@ -179,6 +183,8 @@ async def _connected(
             case Kind.OPENAI:
                 return AdaptiveEngine(connection)
             case Kind.ANTHROPIC:
+                from proxy.backends.anthropic import Anthropic
+
                 return Anthropic(connection)
 
     try:
@@ -191,6 +197,8 @@ async def _connected(
 
 def _connection(settings: Settings, found: ServerAddress, kind: Kind | None) -> BackendClient:
     if kind is Kind.ANTHROPIC:
+        from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER
+
         return connection_to(settings.backend, found, key_header=KEY_HEADER, usual=VERSION_HEADER)
     return connection_to(settings.backend, found)
 

@@ -8,6 +8,8 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.settings.sections import Profile as ProfileSettings
 
+_SWITCH = {"auto": None, "on": True, "off": False}
+
 
 def overrides_of(
     settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
@@ -27,4 +29,5 @@ def overrides_of(
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else Replay(replay),
         setting,
+        _SWITCH[settings.thinking],
     )

@@ -87,8 +87,14 @@ class RequestPreparation:
         """
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
-        ordering = Ordering(self.services, self.workflows)
-        rules, skipped = await ordering.rules_for(request, service, known)
+        if decoded.blindness and known.is_blind:
+            raise InvalidRequest(decoded.blindness)
+        thinking = request.thinking.or_else(known.overrides.thinking)
+        if thinking is not request.thinking:
+            request = structs.replace(request, thinking=thinking)
+        # where prose is asked for, as for a summary, no step can be due before it
+        workflows = {} if decoded.accepts_prose else self.workflows
+        rules, skipped = await Ordering(self.services, workflows).rules_for(request, service, known)
         policy = self._policy_for(sender, accepts_prose=decoded.accepts_prose)
         plan = plan_request(request, structs.replace(policy, traits=known.traits, workflow=rules))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
@@ -98,20 +104,31 @@ class RequestPreparation:
         mode = _compaction_for(sender, decoded)
         return PreparedRequest(plan, decoded.answering, service, known, headers, mode)
 
-    async def turn(self, prepared: PreparedRequest, may_retry: MayRetry) -> Turn:
-        """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits."""
+    async def turn(
+        self, prepared: PreparedRequest, may_retry: MayRetry, *, is_last: bool = False
+    ) -> Turn:
+        """Make the turn that will answer a request; raises `ContextOverflow` if nothing fits.
+
+        In the last turn of a run tools may no longer be called.
+        """
         compaction = await prepared.service.fitting.compaction(
             prepared.plan, prepared.known, prepared.headers, prepared.mode
         )
-        return begin(prepared.plan, prepared.answering.new_call_id, may_retry, compaction)
+        new_id = prepared.answering.new_call_id
+        return begin(prepared.plan, new_id, may_retry, compaction, is_last=is_last)
 
     async def shorter(
-        self, prepared: PreparedRequest, may_retry: MayRetry, overflow: ContextOverflow
+        self,
+        prepared: PreparedRequest,
+        may_retry: MayRetry,
+        overflow: ContextOverflow,
+        *,
+        is_last: bool = False,
     ) -> Turn | None:
         """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
         try:
-            turn = await self.turn(replace(prepared, known=known), may_retry)
+            turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)
         except ContextOverflow:  # the backend's own words say it better
             return None
         return turn if turn.is_shortened else None

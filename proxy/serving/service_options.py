@@ -10,6 +10,7 @@ from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
 from proxy.serving.context_fitting import ContextPolicy, Fitting
 from proxy.serving.known_models import KnownModels
 from proxy.serving.services import Service, Services
+from proxy.state.tried_models import TriedModels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class ServiceOptions:
 
     They are recognised by `profiles`, as far as no `overrides` of the operator say otherwise.
     `parallel` requests are put to a backend at once, as many as it has slots where that is None;
-    `max_waiting` may wait. `patterns` give models further names, see `Services`.
+    `max_waiting` may wait. `patterns` give models further names, see `Services`;
+    `tried` is what was measured of models here.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -27,6 +29,7 @@ class ServiceOptions:
     max_waiting: int = MOST_WAITING
     parallel: int | None = None
     patterns: tuple[tuple[str, str], ...] = ()
+    tried: TriedModels = field(default_factory=TriedModels)
 
     def service(
         self,
@@ -49,6 +52,7 @@ class ServiceOptions:
             self.parallel,
             upstream,
             fleet,
+            self.tried,
         )
 
     def alone(self, backend: Backend) -> Services:

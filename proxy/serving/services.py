@@ -1,16 +1,17 @@
 """The models that clients can ask for: which backend answers for a name, and what it needs."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
 from proxy.backends.client import Backend, Health, Model, Passage
+from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -22,7 +23,9 @@ from proxy.serving.admission import Admission
 from proxy.serving.context_fitting import Fitting
 from proxy.serving.known_models import KnownModels
 from proxy.serving.loading import Claim
+from proxy.state.tried_models import TriedModels
 
+_DEFAULTS = ("default", "auto")  # what clients say that leave the choice to the server
 _LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, Passage)
@@ -34,7 +37,8 @@ class Service:
 
     Without a `name` it is whatever its backend serves. `parallel` requests are put to the backend
     at once, as many as it has slots where that is None. `upstream` is the model's name there, where
-    it has another one. A model of a `fleet` is loaded for those who hold it.
+    it has another one. A model of a `fleet` is loaded for those who hold it. `tried` is what was
+    measured of models here.
     """
 
     backend: Backend
@@ -46,6 +50,7 @@ class Service:
     parallel: int | None = None
     upstream: str = ""
     fleet: Fleet | None = None
+    tried: TriedModels = field(default_factory=TriedModels)
 
     def lease(self) -> AbstractContextManager[Claim | None]:
         """Claim the model while a block runs; raises `QueueFull`. None if it need not be loaded."""
@@ -103,11 +108,21 @@ class Service:
         has_failed = self.fleet.condition(self.name) is Condition.FAILED
         return Health.UNREACHABLE if has_failed else Health.READY
 
+    async def healths(self) -> dict[str, Health]:
+        """Tell how each server does that answers for this model, by its name."""
+        if isinstance(self.backend, Pool):
+            return await self.backend.healths()
+        return {self.name or self.backend.name: await self.health()}
+
     async def _known(self, model: str = "") -> JsonObject:
         known = await self.look_up(model)
         told: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
+        tried = await asyncio.to_thread(self.tried.latest, known.identity, known.evidence.template)
+        if tried is not None:
+            account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}
+            told["tried"] = {**account, **cast("JsonObject", tried.measured)}
         return told
 
 
@@ -122,7 +137,8 @@ class Services:
     """Every model there is, by name and alias; one without a name answers for all other names.
 
     `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the name that
-    is meant. The first one that matches counts.
+    is meant. The first one that matches counts. Where all have names, `default` and `auto` mean
+    the first model, unless something else is called so.
     """
 
     def __init__(
@@ -159,8 +175,11 @@ class Services:
         """Return the name that a pattern gives a model; its own where none does."""
         if model in self._by_name:
             return model
-        matching = (name for pattern, name in self._patterns if fnmatchcase(model, pattern))
-        return next(matching, model)
+        for pattern, name in self._patterns:
+            if fnmatchcase(model, pattern):
+                return name
+        first = next((service.name for service in self._services), "")
+        return first or model if model in _DEFAULTS else model
 
     def renamed(self, request: Addressed) -> Addressed:
         """Name the model of a request as a pattern has it."""
@@ -199,5 +218,14 @@ class Services:
 
     async def health(self) -> Health:
         """Tell how the best of the backends feels; never raises."""
-        felt = await asyncio.gather(*(service.health() for service in self._services))
-        return next((state for state in Health if state in felt), Health.UNREACHABLE)
+        return best_of(await self.healths())
+
+    async def healths(self) -> dict[str, Health]:
+        """Tell how each of the backends feels, by its name; never raises."""
+        felt = await asyncio.gather(*(service.healths() for service in self._services))
+        return {name: state for each in felt for name, state in each.items()}
+
+
+def best_of(healths: Mapping[str, Health]) -> Health:
+    """Tell how the best of several feels."""
+    return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)

@@ -3,12 +3,14 @@
 Only `cli`, `api` and `serving` read settings; everything below them receives values. Nothing here
 knows what a setting is used for, and no message or representation ever shows a secret.
 
-`Settings` stands here. Its parts are in `sections`, of several models in `models`, made of kinds of
-`values` and `launch_values`; `sources` says where each value comes from.
+`Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
+in `tool_servers`, made of kinds of `values` and `launch_values`; `sources` says where each value
+comes from.
 """
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
@@ -38,9 +40,11 @@ from proxy.settings.sections import (
     Ui,
 )
 from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
+TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
 
 
 class Settings(BaseSettings):
@@ -69,6 +73,10 @@ class Settings(BaseSettings):
     ui: Ui = Ui()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
+    tools: Tools = Tools()
+    mcp: dict[str, ToolServer] = Field(
+        default={}, description="MCP servers whose tools Temper runs, by name"
+    )
     models: dict[str, ServedModel] = Field(
         default={}, description="several models, each in a section of its own, by name"
     )
@@ -97,7 +105,9 @@ _FIELDS = {
     for section, values in Settings()
     if isinstance(values, BaseModel)
     for name, field in type(values).model_fields.items()
-} | {f"models.*.{name}": field for name, field in ServedModel.model_fields.items()}
+}
+for _table, _section in (("models", ServedModel), ("mcp", ToolServer)):
+    _FIELDS |= {f"{_table}.*.{name}": field for name, field in _section.model_fields.items()}
 _CONFIDENTIAL = tuple(
     name for name, field in _FIELDS.items() if "SecretStr" in str(field.annotation)
 )
@@ -106,13 +116,36 @@ _NAMES = Names(
     settings=tuple(_FIELDS),
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
     open=("workflows", "aliases"),
-    tables=("models",),
+    tables=TABLES,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, the file that was read for them, and the origin of each that was given.
+
+    Values that are `hidden` are no secrets by themselves, but may hold one.
+    """
+
+    settings: Settings
+    file: Path | None
+    origins: Mapping[str, str]
+    hidden: frozenset[str]
+
+
+DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
 def load_settings(
     file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
 ) -> Settings:
+    """Read and check every setting; see `load_with_origins`."""
+    return load_with_origins(file, flags).settings
+
+
+def load_with_origins(
+    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+) -> LoadedSettings:
     """Read and check every setting.
 
     `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
@@ -136,8 +169,10 @@ def load_settings(
         if wrong.isdisjoint(names)
     )
     if problems:
-        raise _all_in_one(problems)
-    return settings
+        raise all_in_one(problems)
+    origins = {name: one.origin for name, one in given.items()}
+    hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
+    return LoadedSettings(settings, path, origins, hidden)
 
 
 def _checked(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
@@ -168,9 +203,12 @@ def _depth(found: ErrorDetails) -> int:
 
 
 def _shown(name: str, given: Given) -> str:
+    return "" if _may_hold_secret(name, given) else f", not {given.value!r}"
+
+
+def _may_hold_secret(name: str, given: Given) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
-    may_hold_one = is_secret or given.is_confidential or "@" in str(given.value)
-    return "" if may_hold_one else f", not {given.value!r}"
+    return is_secret or given.is_confidential or "@" in str(given.value)
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
@@ -191,6 +229,28 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _rivals_of_models(settings)
     yield from served_models.misnamed_aliases(settings.models, settings.aliases)
     yield from _rules_nobody_can_keep(settings)
+    yield from tool_server_contradictions(
+        settings.tools,
+        settings.mcp,
+        settings.server.workers,
+        has_key_file=settings.server.api_keys_file is not None,
+    )
+    yield from _windows_that_cannot_be(settings)
+    if settings.responses.path is not None and settings.responses.store == "off":
+        yield (
+            ("responses.path", "responses.store"),
+            "cannot be combined with responses.store = 'off': remove one of the two",
+        )
+    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
+    if not has_key and not is_loopback(settings.server.host):
+        yield (
+            ("server.host", "server.api_key"),
+            f"{settings.server.host} can be reached from other machines, so a key is required: "
+            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
+        )
+
+
+def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
     if settings.context.low >= settings.context.high:
         yield (
             ("context.low", "context.high"),
@@ -200,13 +260,6 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield (
             ("context.budget", "context.window_tokens"),
             "'manual' needs a number of tokens: set context.window_tokens",
-        )
-    has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
-    if not has_key and not is_loopback(settings.server.host):
-        yield (
-            ("server.host", "server.api_key"),
-            f"{settings.server.host} can be reached from other machines, so a key is required: "
-            f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
 
 
@@ -259,8 +312,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
+    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return InvalidConfiguration("configuration", f"{len(problems)} problems{lines}")
+    told = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", told, tuple(problems))

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -24,6 +24,10 @@ class ServedModel(Address, Model):
     )
     profile: Name = Field(
         default=None, description="profile to use instead of the one that is recognised"
+    )
+    thinking: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether it thinks before it answers: on, off, or auto for profile.thinking",
     )
     ttl_seconds: Annotated[float, BeforeValidator(not_a_truth_value)] = Field(
         default=0,

@@ -236,13 +236,29 @@ class Guardrails(Section):
         ge=1,
         description="rounds of tool calls after which a model that finds nothing new has to answer",
     )
+    max_failed_rounds: Count = Field(
+        default=3,
+        ge=1,
+        description="rounds in a row of failing tool calls after which the model is told so",
+    )
+    without: list[
+        Literal["rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction"]
+    ] = Field(
+        default=[],
+        description="parts to leave out, for measuring: rescue, repair, nudge, constrained, "
+        "respond, loops, compaction",
+    )
 
 
 class Responses(Section):
     """Responses that are kept, so that clients may go on from one (`previous_response_id`)."""
 
     store: Literal["memory", "off"] = Field(
-        default="memory", description="where they are kept; with several workers nowhere"
+        default="memory",
+        description="memory or off; without a path, several workers keep none",
+    )
+    path: File = Field(
+        default=None, description="SQLite file to keep them in, over restarts and for all workers"
     )
     store_seconds: Seconds = Field(
         default=3600.0, description="how long one is kept after it was used last, in seconds"
@@ -293,25 +309,31 @@ class Profile(Section):
     folder: File = Field(
         default=None, description="folder with profiles of your own (*.toml), used before ours"
     )
-    tools_in_prompt: Literal["auto", "never", "hermes", "mistral", "gemma", "llama3", "json"] = (
-        Field(
-            default="auto",
-            description="how tools are described where the chat template cannot: hermes, mistral, "
-            "gemma, llama3 or json; or never, or auto",
-        )
+    tools_in_prompt: Literal[
+        "auto", "never", "hermes", "mistral", "gemma", "llama3", "react", "json"
+    ] = Field(
+        default="auto",
+        description="how tools are described where the chat template cannot: hermes, mistral, "
+        "gemma, llama3, react or json; or never, or auto",
     )
     replay: Literal["auto", "none", "last", "full"] = Field(
         default="auto",
         description="which earlier thoughts the model sees again: none, last (since the user "
         "spoke), full, or auto",
     )
+    thinking: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether the model thinks before it answers, where a request does not say: "
+        "on, off, or auto for what it does by itself",
+    )
 
 
 class Logging(Section):
     """What is written to standard error, one line per request."""
 
-    format: Literal["text", "json"] = Field(
-        default="text", description="form of a log line: text or json"
+    format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="form of a log line: text, json, or auto: short on a terminal, else json",
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

@@ -60,21 +60,53 @@ _OWN_HEADERS = re.compile(
 )
 
 
+# what a client of MCP sends itself
+_OWN_HEADERS_OF_MCP = re.compile(f"{_OWN_HEADERS.pattern}|accept|last-event-id|mcp-.*")
+
+
+def _usable_tool_server_url(url: str) -> str:
+    """Refuse what is no address; a last slash counts for these servers."""
+    _usable_url(url, remedy="use headers")
+    return url
+
+
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Refuse what would break requests; no message shows a value."""
+    """Refuse what would break requests to a backend."""
+    if "authorization" in map(str.lower, headers):
+        raise ValueError("Authorization belongs into api_key")
+    return _sendable(headers, _OWN_HEADERS)
+
+
+def _usable_tool_server_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse what would break requests to a tool server."""
+    return _sendable(headers, _OWN_HEADERS_OF_MCP)
+
+
+def _sendable(headers: dict[str, SecretStr], own: re.Pattern[str]) -> dict[str, SecretStr]:
+    """Refuse headers that are none or `own`; no message shows a value."""
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is not the name of a header")
-        if name.lower() == "authorization":
-            raise ValueError("Authorization belongs into api_key")
-        if _OWN_HEADERS.fullmatch(name.lower()):
+        if own.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
     return headers
 
 
+def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse names that no variable can have, and the end of a text amid a value."""
+    for name, value in variables.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name!r} is not the name of an environment variable")
+        if "\0" in value.get_secret_value():
+            raise ValueError(f"the value of {name} must not contain a NUL character")
+    return variables
+
+
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)]
+ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_usable_tool_server_headers)]
+Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment)]
 Origin = Annotated[str, AfterValidator(_origin)]
 Count = Annotated[int, BeforeValidator(not_a_truth_value)]
 Seconds = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
@@ -84,6 +116,9 @@ Key = Annotated[
 ]
 OneUrl = Annotated[str, AfterValidator(_usable_url)]
 Url = Annotated[OneUrl | None, BeforeValidator(_none_if_empty)]
+ToolServerUrl = Annotated[
+    Annotated[str, AfterValidator(_usable_tool_server_url)] | None, BeforeValidator(_none_if_empty)
+]
 Collector = Annotated[
     Annotated[str, AfterValidator(partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS"))]
     | None,

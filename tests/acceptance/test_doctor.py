@@ -10,7 +10,7 @@ from proxy.processes.process import RunningServer
 from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
-CHECKS = 11
+CHECKS = 12
 
 
 def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Path) -> None:
@@ -27,8 +27,25 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     assert len(states) >= CHECKS
     assert doctor.returncode == 0, violations
     assert key not in told + violations
+    check_tried()
     with zipfile.ZipFile(bundle) as archive:
         assert all(key.encode() not in archive.read(name) for name in archive.namelist())
+
+
+def check_tried() -> None:
+    """Look for the model among those that were tried."""
+    with temper("models", "--tried", "--json") as listing:
+        listed = json.parse(listing.communicate()[0])
+    assert isinstance(listed, dict)
+    models = listed["models"]
+    assert isinstance(models, list)
+    (scripted,) = (one for one in models if isinstance(one, dict) and one["id"] == "scripted")
+    measured = scripted["measured"]
+    assert isinstance(measured, dict)
+    assert (measured["window"], measured["calls"]) == (CONTEXT_TOKENS, "at once")
+    assert isinstance(speed := measured["writes_per_second"], float)
+    assert speed > 0
+    assert scripted["failed"] == []
 
 
 @pytest.mark.parametrize(

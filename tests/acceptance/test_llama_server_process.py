@@ -15,8 +15,9 @@ import pytest
 
 from proxy.errors import LaunchFailed, NeverBecameReady
 from proxy.processes.launch import sampling_flags
-from proxy.processes.llama_server import Stage, start_llama_server
+from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
+from proxy.processes.start_progress import Stage, StartProgress
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
 from tests.patience import PATIENCE_SECONDS
@@ -93,18 +94,18 @@ def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: Runni
 
 
 def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
-    stages: list[Stage] = []
+    told: list[StartProgress] = []
     lines: list[str] = []
 
     async def start_and_stop() -> RunningServer:
         plan = plan_for(scripted_model)
-        async with start_llama_server(plan, on_stage=stages.append, on_line=lines.append) as server:
+        async with start_llama_server(plan, on_stage=told.append, on_line=lines.append) as server:
             assert fetch(server, "/health").status_code == 200
         assert await server.process.wait() == 0
         return server
 
     server = asyncio.run(start_and_stop())
-    assert stages == [Stage.STARTING, Stage.LOADING, Stage.READY]
+    assert [one.stage for one in told] == [Stage.STARTING, Stage.LOADING, Stage.READY]
     assert any(server.base_url in line for line in lines)
     assert not is_listening(server.base_url)
     with pytest.raises(ProcessLookupError):

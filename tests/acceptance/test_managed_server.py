@@ -157,7 +157,8 @@ def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
     model: Path, gate: Path, gated: Path
 ) -> None:
     # nobody reads the log lines meanwhile, and so many fill a pipe
-    environment = {"TEMPER_MODEL__SERVER": str(gated), "TEMPER_LOGGING__LEVEL": "warning"}
+    quiet = {"TEMPER_LOGGING__FORMAT": "text", "TEMPER_LOGGING__LEVEL": "warning"}
+    environment = {"TEMPER_MODEL__SERVER": str(gated), **quiet}
     with served(model, **environment) as own, ThreadPoolExecutor(200) as threads:
         waiting = [threads.submit(own.post, "[[plain]] hello") for _ in range(200)]
         gate.touch()

@@ -95,7 +95,7 @@ def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) ->
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None
         told = iter(process.stderr.readline, "")
-        assert any(line == "llama-server: starting\n" for line in told)
+        assert any("llama-server: starting" in line for line in told)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate()
     assert process.returncode in (0, 130)  # after and before clients are welcome

@@ -42,6 +42,11 @@ SCRIPTS = {
         f"[[{one.name}]]": one.write_calls("", [ToolCall("x", "get_weather", CITY)])
         for one in CONVENTIONS
     },
+    "[[labelled]]": "Thought: I looked outside.\nFinal Answer: It is sunny.",
+    "[[invented]]": (
+        f"Thought: A tool knows.\nAction: get_weather\nAction Input: {CITY}\n"
+        "Observation: it rains\nThought: Bad.\nFinal Answer: It rains."
+    ),
     "[[violation]]": run_on_call("{}"),
     "[[prose]]": "It is sunny, I think.",
     "[[final]]": '{"type": "final", "content": "It is sunny."}',
@@ -155,3 +160,34 @@ async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
 async def test_a_final_answer_under_the_contract_is_plain_text(server: RunningServer) -> None:
     answer, _ = await ask(server, "[[final]]", overrides=Overrides(convention="json"))
     assert (answer.text, answer.report["attempts"]) == ("It is sunny.", "1")
+
+
+REACT = Overrides(convention="react")
+
+
+@pytest.mark.parametrize("policy", ["auto", "respond"])
+async def test_thoughts_and_answers_in_labelled_lines_are_told_apart(
+    server: RunningServer, policy: str
+) -> None:
+    answer, engine = await ask(server, "[[labelled]]", overrides=REACT, policy=policy)
+    assert (answer.text, answer.reasoning) == ("It is sunny.", "I looked outside.")
+    assert len(engine.attempts) == 1
+
+
+async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServer) -> None:
+    answer, engine = await ask(server, "[[invented]]", overrides=REACT)
+    assert answer.called == [("get_weather", {"city": "Paris"})]
+    assert (answer.text or "", answer.reasoning) == ("", "A tool knows.")
+    (attempt,) = engine.attempts
+    assert attempt.question.stops == ("\nObservation:",)
+    assert "dropped" not in answer.report["repairs"]
+
+
+async def test_a_history_of_actions_is_written_with_its_labels(server: RunningServer) -> None:
+    answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
+    assert answer.text == "Good to know."
+    told = [message.text for message in engine.attempts[0].question.messages]
+    assert told[1:] == [
+        f"Action: get_weather\nAction Input: {CITY}",
+        'Observation: "sunny in Paris"',
+    ]

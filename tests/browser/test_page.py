@@ -99,6 +99,21 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
 def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
     text: str, open_page: Open, stage: Served
 ) -> None:
+    show(stage, text)
+    for width in (1440, 360):
+        seen = open_page(stage.url, width=width, height=740)
+        seen.page.locator("tbody tr").first.click()
+        seen.page.locator(".said.got").wait_for()
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        detail = seen.page.locator(".detail")
+        assert detail.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        shown = detail.inner_text() + seen.page.locator("tbody").inner_text()
+        assert not {*shown} & {*"\u202e\u2066\u200b\ufeff\x1b\x07\0"}
+        assert seen.page.locator("img, script[src=x], iframe").count() == 0
+
+
+def show(stage: Served, text: str) -> None:
+    """Put a text into every field of a request, and of its exchange."""
     written = text.encode("utf-8", "replace").decode()
     record = replace(
         RECORD,
@@ -133,16 +148,6 @@ def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
         mode="json"
     )
     stage.kept.keep(number, json.dump(recorded) + b"\n")
-    for width in (1440, 360):
-        seen = open_page(stage.url, width=width, height=740)
-        seen.page.locator("tbody tr").first.click()
-        seen.page.locator(".said.got").wait_for()
-        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        detail = seen.page.locator(".detail")
-        assert detail.evaluate("(one) => one.scrollWidth <= one.clientWidth")
-        shown = detail.inner_text() + seen.page.locator("tbody").inner_text()
-        assert not {*shown} & {*"\u202e\u2066\u200b\ufeff\x1b\x07\0"}
-        assert seen.page.locator("img, script[src=x], iframe").count() == 0
 
 
 def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> None:

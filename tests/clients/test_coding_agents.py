@@ -7,19 +7,28 @@ PATH. The versions that are known to pass stand in `.ci/run`.
 import os
 import shutil
 import signal
+import struct
 import subprocess
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from tests.fakes.tool_loops import (
     AGENT_TOKENS,
+    BLIND_ANSWER,
     CODE_ANSWER,
     CODE_GENERATIONS,
     CODE_WORD,
+    LONG_FILES,
     MODEL,
+    PDF_ANSWER,
+    PDF_FILE,
+    PICTURE_FILE,
+    SIGHT_ANSWER,
     Served,
     before_leaking_llama_server,
     before_mock,
@@ -36,6 +45,29 @@ QUIET = {
     "IS_SANDBOX": "1",
     "NO_PROXY": "127.0.0.1",
 }
+
+# Codex waits for 300 s by itself. Here it waits for less, and the model is silent for longer.
+PATIENCE_MS = 2_500
+# The first request has 12,000 tokens, and each file 5,000.
+SMALL_WINDOW, LINES = 24_000, 900
+SILENCE, SIGN_OF_LIFE = 6.0, 0.3  # seconds
+PDF = (
+    b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+    b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+    b"3 0 obj<</Type/Page/MediaBox[0 0 99 99]/Parent 2 0 R>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+)
+
+
+def red_picture() -> bytes:
+    """Write a PNG of eight times eight red points."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    points = chunk(b"IDAT", zlib.compress((b"\0" + b"\xff\0\0" * 8) * 8))
+    return b"\x89PNG\r\n\x1a\n" + head + points + chunk(b"IEND", b"")
 
 
 @pytest.fixture(scope="module", params=["mock", "leaking llama-server"])
@@ -86,8 +118,8 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
     return told
 
 
-@needs("claude")
-def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) -> None:
+def ask_claude_code(served: Served, folder: Path, prompt: str) -> JsonObject:
+    """Have Claude Code do something; returns what it tells."""
     names = ("MODEL", "DEFAULT_HAIKU_MODEL", "DEFAULT_SONNET_MODEL", "DEFAULT_OPUS_MODEL")
     environment = {
         "ANTHROPIC_BASE_URL": served.url.removesuffix("/v1"),
@@ -97,18 +129,24 @@ def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) ->
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": f"{AGENT_TOKENS}",
         **{f"ANTHROPIC_{name}": MODEL for name in names},
     }
-    headless = ("-p", TASK.format("Bash"), "--output-format", "json", "--max-turns", "6")
-    allowed = ("--allowedTools", "Bash", "--strict-mcp-config")
+    headless = ("-p", prompt, "--output-format", "json", "--max-turns", "12")
+    allowed = ("--allowedTools", "Agent,Bash,Read", "--strict-mcp-config")
     told = json.parse(run(["claude", *headless, *allowed], folder, environment).encode())
     assert isinstance(told, dict)
+    return told
+
+
+@needs("claude")
+def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) -> None:
+    told = ask_claude_code(served, folder, TASK.format("Bash"))
     assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
     assert served.generations() == CODE_GENERATIONS
     assert (served.rescued_calls > 0) is served.leaks
 
 
-@needs("codex")
-def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
-    provider = f'{{name="Temper", base_url="{served.url}", wire_api="responses"}}'
+def ask_codex(served: Served, folder: Path, prompt: str, provided: str = "") -> str:
+    """Have Codex do something; `provided` are further settings of the provider."""
+    provider = f'{{name="Temper", base_url="{served.url}", wire_api="responses"{provided}}}'
     settings = {
         "model": MODEL,
         "model_provider": "temper",
@@ -120,8 +158,103 @@ def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
     given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     answer = folder.parent / "answer.txt"
     unwatched = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    headless = ("exec", "--json", *unwatched, "-o", str(answer), TASK.format("exec_command"))
+    headless = ("exec", "--json", *unwatched, "-o", str(answer), prompt)
     run(["codex", *given, *headless], folder, {"CODEX_HOME": str(folder.parent)})
-    assert answer.read_text(encoding="utf-8").strip() == CODE_ANSWER
+    return answer.read_text(encoding="utf-8").strip()
+
+
+@needs("codex")
+def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
+    assert ask_codex(served, folder, TASK.format("exec_command")) == CODE_ANSWER
     assert served.generations() == CODE_GENERATIONS
     assert (served.rescued_calls > 0) is served.leaks
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Iterator[Served]:
+    """Temper in front of a model that does right, and sees."""
+    with before_mock() as served:
+        yield served
+
+
+@needs("claude")
+def test_a_subagent_of_claude_code_does_its_work(healthy: Served, folder: Path) -> None:
+    before = healthy.generations()
+    told = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
+    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    assert healthy.generations() - before == 4  # a call of either, and an answer of either
+
+
+@needs("claude")
+def test_a_picture_that_claude_code_reads_goes_to_a_model_that_sees(
+    healthy: Served, folder: Path
+) -> None:
+    (folder / PICTURE_FILE).write_bytes(red_picture())
+    told = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
+    assert (told["result"], told["is_error"]) == (SIGHT_ANSWER, False)
+
+
+@needs("claude")
+def test_claude_code_goes_on_without_a_picture_that_the_model_cannot_see(folder: Path) -> None:
+    (folder / PICTURE_FILE).write_bytes(red_picture())
+    with before_mock(is_blind=True) as served:
+        told = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
+        assert (told["result"], told["is_error"]) == (BLIND_ANSWER, False)
+        assert served.generations() == 2
+
+
+@needs("claude")
+def test_claude_code_goes_on_without_a_pdf(healthy: Served, folder: Path) -> None:
+    (folder / PDF_FILE).write_bytes(PDF)
+    before = healthy.generations()
+    told = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
+    assert (told["result"], told["is_error"]) == (PDF_ANSWER, False)
+    assert healthy.generations() - before == 2
+
+
+@pytest.fixture
+def silent() -> Iterator[Served]:
+    """Temper in front of a model that thinks for longer than a client waits."""
+    with before_mock(
+        silence=SILENCE, TEMPER_SERVER__KEEP_ALIVE_SECONDS=f"{SIGN_OF_LIFE}"
+    ) as served:
+        yield served
+
+
+@needs("codex")
+def test_codex_bears_a_long_silence(silent: Served, folder: Path) -> None:
+    watched = f", stream_idle_timeout_ms={PATIENCE_MS}"
+    assert ask_codex(silent, folder, "Take your time. [[in silence]]", watched) == CODE_ANSWER
+    assert silent.generations() == 1
+
+
+@pytest.fixture
+def small() -> Iterator[Served]:
+    """Temper in front of a model whose window is too small for what the agents read."""
+    with before_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
+        yield served
+
+
+def write_long_files(folder: Path, tool: str) -> None:
+    """Write files of which each leads to the next one, and the last to the code word."""
+    for number in range(LONG_FILES):
+        is_last = number == LONG_FILES - 1
+        end = CODE_WORD if is_last else f"[[{tool} file {number + 1}]]"
+        lines = "".join(f"{number}: line {line} of many\n" for line in range(LINES))
+        (folder / f"long{number}.txt").write_text(f"{lines}{end}\n", encoding="utf-8")
+
+
+@needs("claude")
+def test_claude_code_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+    write_long_files(folder, "Bash")
+    told = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
+    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    assert small.refusals() > 0
+
+
+@needs("codex")
+def test_codex_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+    write_long_files(folder, "exec_command")
+    prompt = "Read the files. [[exec_command file 0]]"
+    assert ask_codex(small, folder, prompt) == CODE_ANSWER
+    assert small.refusals() > 0

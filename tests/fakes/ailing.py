@@ -41,6 +41,8 @@ class Ailment(Enum):
     OPEN_TO_PAGES = "lets web pages in"
     OPEN_TO_NAMES = "answers to any name"
     BREAKS_OFF = "breaks off"
+    TELLS_TIMES = "tells how fast it is, which is no ailment"
+    SAYS_LITTLE = "says little, which is none either"
 
 
 class AilingServer:
@@ -148,12 +150,18 @@ class AilingServer:
         details: JsonObject = {"cached_tokens": words - 1 if is_cached else 0}
         usage: JsonObject = {
             "prompt_tokens": words,
-            "completion_tokens": 1,
-            "total_tokens": words + 1,
+            "completion_tokens": 1 if self._has(Ailment.SAYS_LITTLE) else 20,
+            "total_tokens": words + 20,
             "prompt_tokens_details": details,
         }
         finish = spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
-        account = spoken.part([], usage=usage)
+        times: JsonObject = {
+            "prompt_n": words,
+            "prompt_per_second": 900.4,
+            "predicted_per_second": 35.26,
+        }
+        told: JsonObject = {"timings": times} if self._has(Ailment.TELLS_TIMES) else {}
+        account = spoken.part([], usage=usage, **told)
         return spoken.START + spoken.text("OK") + finish + account + spoken.DONE
 
     async def _goes_on(self) -> AsyncGenerator[bytes, None]:

@@ -8,7 +8,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects.front import Decoded, Sender, Stamp
 from proxy.dialects.openai_responses.front import ResponsesFront
-from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore
 from proxy.dialects.sse import Event, EventDecoder
 
 NOW = 1_700_000_000.0
@@ -27,7 +27,7 @@ def make_front(store: ResponseStore | None = None, first_id: int = 1) -> Respons
 
 
 def make_store() -> ResponseStore:
-    return ResponseStore(lambda: NOW)
+    return MemoryStore(lambda: NOW)
 
 
 def tool(name: str, **members: JsonValue) -> JsonObject:

@@ -1,11 +1,12 @@
 """ASGI applications on real sockets, in the test's own event loop, without uvicorn's clockwork."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import uvicorn
+from anyio.from_thread import start_blocking_portal
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
@@ -66,3 +67,13 @@ async def listening(app: ASGIApp) -> AsyncGenerator[Listening, None]:
             for connection in list(running.state.connections):
                 connection.shutdown()
             await running.settle()
+
+
+@contextmanager
+def listening_in_thread(app: ASGIApp) -> Iterator[str]:
+    """Serve `app` in a thread of its own, for clients that block; yields its URL."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(listening(app)) as running,
+    ):
+        yield running.url

@@ -4,7 +4,8 @@ What it says is chosen by the last trigger in the prompt: words in the user's me
 result of a tool. So a loop that ends as it should has carried every call and every result.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from benchmarks.healthy.replies import Call, Reply, streamed, whole
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.demo.chat_template import chat_template
 from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.launch import LaunchPlan
@@ -75,6 +76,34 @@ SAID: dict[str, Reply] = {
     "[[Graz]]": Reply(calls=(_call("get_weather", city="Graz"),)),
     WEATHER["Graz"]: Reply(_FACTS),
 }
+# what only the mock backend is asked, by coding agents
+PICTURE_FILE, PDF_FILE = "picture.png", "paper.pdf"
+SIGHT_ANSWER, BLIND_ANSWER, PDF_ANSWER = "It is red.", "I cannot see it.", "I cannot read it."
+_SUBAGENT: JsonObject = {
+    "description": "read it",
+    "prompt": "Run it. [[by Bash]]",
+    "subagent_type": "general-purpose",
+    "run_in_background": False,
+}
+_SILENT = "[[in silence]]"
+_BYTES_PER_TOKEN = 4
+LONG_FILES = 6
+ASKED_OF_THE_MOCK: dict[str, Reply] = {
+    "[[by Agent]]": Reply(calls=(Call("Agent", json.dump_text(_SUBAGENT)),)),
+    "[[picture]]": Reply(calls=(_call("Read", file_path=PICTURE_FILE),)),
+    "[[paper]]": Reply(calls=(_call("Read", file_path=PDF_FILE),)),
+    '"type":"image_url"': Reply(SIGHT_ANSWER),
+    "the model takes no pictures": Reply(BLIND_ANSWER),
+    "only documents of plain text can be read": Reply(PDF_ANSWER),
+    _SILENT: Reply(CODE_ANSWER),
+}
+for _number in range(LONG_FILES):
+    ASKED_OF_THE_MOCK[f"[[Bash file {_number}]]"] = Reply(
+        calls=(_call("Bash", command=f"cat long{_number}.txt"),)
+    )
+    ASKED_OF_THE_MOCK[f"[[exec_command file {_number}]]"] = Reply(
+        calls=(_call("exec_command", cmd=f"cat long{_number}.txt"),)
+    )
 _NOTHING = Reply("There is nothing to say about that.")
 _OBEDIENT = Reply(calls=(_call("get_time"),))  # what a good model does when it is told to call
 
@@ -98,14 +127,16 @@ class Tools:
 
 @dataclass(frozen=True)
 class Served:
-    """Temper with its default settings before a backend; `generations` counts what it asked for.
+    """A server before a model, mostly Temper; `generations` counts what the model was asked for.
 
-    With `leaks` the calls of the model come as text.
+    With `leaks` the calls of the model come as text. `refusals` counts prompts that were too long
+    for the mock.
     """
 
     url: str
     generations: Callable[[], int]
     leaks: bool = False
+    refusals: Callable[[], int] = lambda: 0
 
     @property
     def rescued_calls(self) -> int:
@@ -114,15 +145,34 @@ class Served:
 
 
 @contextmanager
-def before_mock() -> Iterator[Served]:
-    """Run Temper before a backend of our own."""
-    backend = _RightBackend()
+def before_mock(
+    *, is_blind: bool = False, silence: float = 0.0, window: int = 0, **settings: str
+) -> Iterator[Served]:
+    """Run Temper before a backend of our own; `settings` are variables for it."""
+    with (
+        right_backend(is_blind=is_blind, silence=silence, window=window) as backend,
+        running_temper("--backend-url", backend.url, environment=settings) as url,
+    ):
+        yield replace(backend, url=f"{url}/v1")
+
+
+@contextmanager
+def right_backend(
+    *, is_blind: bool = False, silence: float = 0.0, window: int = 0
+) -> Iterator[Served]:
+    """Run a backend of our own, whose model does everything right.
+
+    One that `is_blind` says that it takes no pictures. Where a message asks for silence, it begins
+    to answer and is silent for so many seconds. With a `window` it refuses longer prompts.
+    """
+    backend = _RightBackend(silence, window)
+    if is_blind:
+        backend.app.routes.append(Route("/props", backend.properties))
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(backend.app)) as server,
-        running_temper("--backend-url", server.url, environment={}) as url,
     ):
-        yield Served(f"{url}/v1", lambda: backend.generations)
+        yield Served(server.url, lambda: backend.generations, refusals=lambda: backend.refusals)
 
 
 @contextmanager
@@ -174,10 +224,20 @@ def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
 class _RightBackend:
     """An OpenAI-compatible server whose model does everything right, and obeys."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence: float = 0.0, window: int = 0) -> None:
         self.generations = 0
+        self.refusals = 0
+        self._silence = silence
+        self._window = window
         chat = Route("/v1/chat/completions", self._chat, methods=["POST"])
         self.app = Starlette(routes=[chat, Route("/v1/models", self._models)])
+
+    async def properties(self, _: Request) -> Response:
+        """Say what a llama-server says of a model without a projector."""
+        window = {"n_ctx": AGENT_TOKENS}
+        blind = {"vision": False, "audio": False}
+        told = {"model_alias": MODEL, "default_generation_settings": window, "modalities": blind}
+        return JSONResponse({**told, "total_slots": 4})
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -186,18 +246,34 @@ class _RightBackend:
         self.generations += 1
         body = json.parse(await request.body())
         assert isinstance(body, dict)
+        tokens = len(json.dump(body)) // _BYTES_PER_TOKEN
+        if 0 < self._window < tokens:
+            self.refusals += 1
+            problem: JsonObject = {"code": 400, "type": "exceed_context_size_error"}
+            problem |= {"message": "the request exceeds the available context size"}
+            problem |= {"n_prompt_tokens": tokens, "n_ctx": self._window}
+            return JSONResponse({"error": problem}, 400)
         reply = _reply_to(body["messages"], f"{self.generations}")
         if not body.get("stream"):
             return Response(whole(reply), media_type="application/json")
         rendered = streamed(reply, has_usage=bool(body.get("stream_options")))
-        events = (*rendered.start, *(event.before for event in rendered.tokens), *rendered.end)
-        return StreamingResponse(iter(events), media_type="text/event-stream")
+        begin, *rest = (*rendered.start, *(one.before for one in rendered.tokens), *rendered.end)
+        is_silent = _SILENT in json.dump_text(body["messages"])
+
+        async def events() -> AsyncIterator[bytes]:
+            yield begin
+            await asyncio.sleep(self._silence if is_silent else 0)
+            # rendered replies do not know their prompts
+            yield b"".join(rest).replace(b'"prompt_tokens":1000', b'"prompt_tokens":%d' % tokens)
+
+        return StreamingResponse(events(), media_type="text/event-stream")
 
 
 def _reply_to(messages: JsonValue, number: str) -> Reply:
     prompt = json.dump_text(messages)
-    place, trigger = max((prompt.rfind(trigger), trigger) for trigger in SAID)
-    reply = SAID[trigger] if place >= 0 else _NOTHING
+    said_to = {**SAID, **ASKED_OF_THE_MOCK}
+    place, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)
+    reply = said_to[trigger] if place >= 0 else _NOTHING
     # the model has said so already, and was not content with it
     is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[place:]
     said = _OBEDIENT if is_again and not reply.calls else reply

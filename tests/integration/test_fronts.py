@@ -92,7 +92,7 @@ class Shouting:
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     """Post something to a Temper that knows the language; returns the status and the answer."""
     backend = ScriptedBackend(says("It is ", "sunny."))
-    fronts = Fronts(*all_fronts(), FrontRoute(Shouting(), ("/shout",), "/shout/count"))
+    fronts = Fronts(*all_fronts(), FrontRoute(Shouting, ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:
         connection = BackendClient(upstream.url)
         services = ServerOptions().alone(LlamaServer(connection))

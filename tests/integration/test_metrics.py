@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from proxy.api.app import ServerOptions
+from proxy.api.limits import Access
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord
 from tests.fakes import spoken
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import CHAT, Front, request, temper
@@ -144,3 +146,21 @@ async def until(front: Front, name: str, value: float) -> Exposition:
             seen = await metrics_of(front)
             if seen.value(name) == value:
                 return seen
+
+
+async def test_whose_key_it_was_is_counted_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
+    with caplog.at_level("INFO"):
+        async with temper(says("Hello."), serving=locked, observers=counting()) as front:
+            headers = {"authorization": "Bearer key-2"}
+            await front.ask(request(tools=None), headers=headers)
+            response = await front.client.get("/metrics", headers=headers)
+    seen = Exposition.read(response.text)
+    assert seen.value("temper_client_requests_total", client="bob", outcome="clean") == 1
+    (told,) = (one for one in caplog.records if one.name == "proxy.requests")
+    record: object = vars(told)["request"]
+    assert isinstance(record, RequestRecord)
+    assert record.client == "bob"
+    assert "key-2" not in str(record)

@@ -5,13 +5,20 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import assistant_message, tool_result, user_message
-from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    ToolCalled,
+)
 from proxy.conversation.tools import ToolCall, ToolUse
-from proxy.facts import Asked, Outcome, RejectedReply, Rescued, outcome
+from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
 from proxy.guardrails.injection.registry import CONVENTIONS, convention
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy
+from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
 
 NAMES = [one.name for one in CONVENTIONS]
@@ -132,3 +139,87 @@ def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
     assert '"final"' not in sent(book)[0]
     write(book, FINAL) << TextDelta(FINAL) << ReplyFinished("stop")
     book.end()
+
+
+REACT = told("react")
+ACTION = convention("react").write_calls("A tool will know.", [CALL])
+ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
+CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
+
+
+def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEvent]]:
+    """Return the thoughts, the text and everything else that a client gets of a reply."""
+    book = Playbook.of(make_request(), policy).ask()
+    for piece in pieces:
+        book >> TextDelta(piece)
+    book >> ReplyFinished("stop")
+    thoughts = "".join(one.text for one in book.shown if isinstance(one, ReasoningDelta))
+    rest: list[ReplyEvent] = []
+    rest += (one for one in book.shown if not isinstance(one, ReasoningDelta | TextDelta))
+    return thoughts, answer(book), rest
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (ANSWERED, ("Now I know.", "It is noon.", [ReplyFinished("stop")])),
+        (ACTION, ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")])),
+        (
+            f"{ACTION}\nObservation: sunny\nThought: Good.\nFinal Answer: Sunny.",
+            ("A tool will know.", "", [CALLED, ReplyFinished("tool_calls")]),
+        ),
+        ("It is noon.", ("", "It is noon.", [ReplyFinished("stop")])),
+    ],
+)
+@pytest.mark.parametrize("policy", [REACT, replace(REACT, text_policy=TextPolicy.ACCEPT)])
+def test_a_reply_in_labelled_lines_reaches_the_client_as_if_it_had_none(
+    policy: Policy, reply: str, expected: tuple[str, str, list[ReplyEvent]]
+) -> None:
+    for pieces in chunkings(reply):
+        assert shown_of(pieces, policy) == expected
+
+
+def test_thoughts_and_the_final_answer_are_shown_while_they_are_written() -> None:
+    book = Playbook.of(make_request(), REACT).ask()
+    book >> TextDelta("Thought: Now") << ReasoningDelta("Now")
+    book >> TextDelta(" I know.\nFinal Answer: It is") << ReasoningDelta(" I know.")
+    book << TextDelta("It is")
+
+
+def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:
+    book = Playbook.of(make_request(), REACT).ask()
+    assert book.question is not None
+    assert book.question.stops == ("\nObservation:",)
+    plain = Playbook.of(make_request(), told("hermes")).ask()
+    assert plain.question is not None
+    assert plain.question.stops == ()
+
+
+def test_an_action_whose_input_is_no_object_is_asked_for_again() -> None:
+    book = Playbook.of(make_request(), REACT).ask()
+    write(book, "Action: get_weather\nAction Input: Paris")
+    book.ask()
+    assert '"Final Answer:" and what you say behind it' in sent(book)[-1]
+    write(book, ACTION)
+    assert CALLED in book.shown
+
+
+def test_where_an_answer_has_a_form_of_its_own_the_label_is_taken_off() -> None:
+    book = Playbook.of(make_request(answer_schema={"type": "object"}), REACT).ask()
+    assert "Final Answer" not in sent(book)[0]
+    write(book, 'Thought: So.\nFinal Answer: {"time": "noon"}')
+    assert answer(book) == '{"time": "noon"}'
+
+
+def test_where_a_call_is_demanded_a_final_answer_is_none() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.REQUIRED), REACT).ask()
+    write(book, ANSWERED)
+    assert answer(book) == ""
+    assert RejectedReply("prose") in book.turn.facts
+    assert book.turn.next_question() is not None
+
+
+def test_what_the_model_invented_is_reported() -> None:
+    book = Playbook.of(make_request(), REACT).ask()
+    write(book, f"{ACTION}\nObservation: sunny")
+    assert Dropped("invented_result") in book.turn.facts

@@ -1,14 +1,24 @@
 """The rules of order, read from the transcript: loops, rounds, steps and terminal tools."""
 
+import pytest
 from msgspec.structs import replace
 
+from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled, ToolCallStarted
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.facts import LoopNoticed, Outcome, RejectedReply, RoundsExceeded, outcome, repairs
-from proxy.inference.preparation import Policy
+from proxy.facts import (
+    FailuresNoticed,
+    LoopNoticed,
+    Outcome,
+    RejectedReply,
+    RoundsExceeded,
+    outcome,
+    repairs,
+)
+from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import Playbook, call, make_request, write
 
 PARIS = '{"city": "Paris"}'
@@ -47,6 +57,19 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     assert RoundsExceeded(2) in book.turn.facts
     assert outcome(book.turn.facts) is Outcome.REPAIRED
     assert repairs(book.turn.facts) == "rounds=2"
+
+
+@pytest.mark.parametrize("ran", [0, 2])
+def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran: int) -> None:
+    plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
+    turn = begin(plan, lambda: "id", lambda: True, NoCompaction(), is_last=True)
+    question = turn.next_question()
+    assert question is not None
+    assert question.tool_choice is ToolUse.NONE
+    assert len(question.tools) == 3
+    noted = ["2 times in a row, which is the limit" in question.messages[-1].text]
+    assert noted == [ran > 0]
+    assert RoundsExceeded(ran) in turn.facts
 
 
 def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:
@@ -118,3 +141,66 @@ def test_a_step_that_failed_was_not_taken() -> None:
     call(book, "get_weather", PARIS)
     book.ask()
     assert RejectedReply("step_missing") in book.turn.facts
+
+
+FAILED = ran("get_weather", '{"city": "Pari"}', "Error: no such city")
+FAILED_AGAIN = ran("get_weather", '{"city": "Paaris"}', "Error: no such city")
+
+
+def test_a_model_whose_tools_all_fail_is_told_to_change_its_way_and_goes_on() -> None:
+    history = (*FAILED, *FAILED_AGAIN, *FAILED)
+    book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
+    assert book.last_message["role"] == "user"
+    assert "Every tool call of the last 3 rounds failed" in str(book.last_message["content"])
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert FailuresNoticed(3) in book.turn.facts
+    assert outcome(book.turn.facts) is Outcome.REPAIRED
+    assert repairs(book.turn.facts) == "failures=3"
+
+
+def test_of_failures_nothing_is_said_until_there_are_too_many() -> None:
+    for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *RAN, *FAILED)):
+        book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
+        assert book.last_message["role"] == "tool"
+    book = Playbook.of(make_request(user_message("Hi"), *FAILED), Policy(most_failures=1)).ask()
+    assert book.last_message["role"] == "user"
+
+
+def test_a_failing_call_that_is_repeated_is_a_circle_first() -> None:
+    book = Playbook.of(make_request(user_message("Hi"), *FAILED, *FAILED, *FAILED)).ask()
+    assert LoopNoticed("get_weather", 3) in book.turn.facts
+    assert FailuresNoticed(3) not in book.turn.facts
+
+
+def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
+    book = Playbook.of(make_request(user_message("How is the weather?"))).ask()
+    call(book, "get_weather", "{}")
+    book.ask()
+    assert str(book.last_message["content"]).endswith("do not guess: ask the user with respond.")
+    call(book, "respond", '{"message": "For which city?"}')
+    said = [event.text for event in book.shown if isinstance(event, TextDelta)]
+    assert "".join(said) == "For which city?"
+    assert book.shown[-1] == ReplyFinished("stop")
+
+
+@pytest.mark.parametrize("rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("end",))])
+def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflow) -> None:
+    request = replace(make_request(stream=True), workflow=rules)
+    book = Playbook.of(request).ask()
+    book >> TextDelta("It is ") >> TextDelta("noon.")
+    call(book, "respond", '{"message": "It is noon."}')
+    book.ask()
+    assert "First call: get_time" in str(book.last_message["content"])
+    call(book, "get_time", "{}")
+    assert [event for event in book.shown if isinstance(event, TextDelta)] == []
+    assert book.shown[-1] == ReplyFinished("tool_calls")
+
+
+def test_a_call_streams_also_while_no_answer_is_due() -> None:
+    request = replace(make_request(stream=True), workflow=Workflow(("get_time",)))
+    book = Playbook.of(request).ask()
+    book >> ToolCallStarted(0, "a", "get_weather")
+    book << ToolCallStarted(0, "a", "get_weather")

@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse
 
 from proxy.backends.client import Health
-from proxy.serving.services import Services
+from proxy.conversation.json import JsonObject
+from proxy.serving.services import Services, best_of
 
 # a probe's answer, and so no error
 _NOT_READY: dict[int | str, dict[str, object]] = {
@@ -35,10 +36,13 @@ class _Probes:
         return JSONResponse({"status": "ok"})
 
     async def ready(self) -> JSONResponse:
-        """Return whether a request would be answered now."""
-        health = await self.services.health()
-        status = 200 if health is Health.READY else 503
-        return JSONResponse({"status": health.value, "backend": self.services.name}, status)
+        """Return whether a request would be answered now, and how each of several servers does."""
+        healths = await self.services.healths()
+        health = best_of(healths)
+        told: JsonObject = {"status": health.value, "backend": self.services.name}
+        if len(healths) > 1:
+            told["servers"] = {name: state.value for name, state in healths.items()}
+        return JSONResponse(told, 200 if health is Health.READY else 503)
 
     async def health(self) -> JSONResponse:
         """Answer as llama-server does."""

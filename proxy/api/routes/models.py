@@ -16,8 +16,11 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     """Make the routes that list models."""
     routes = _Models(services, fronts)
     router = APIRouter(tags=["models"])
-    router.add_api_route("/v1/models", routes.list_models, methods=["GET"])
-    router.add_api_route("/v1/models/{model_id:path}", routes.show_model, methods=["GET"])
+    add = router.add_api_route
+    add("/v1/models", routes.list_models, methods=["GET"])
+    add("/v1/models/{model_id:path}", routes.show_model, methods=["GET"])
+    # as llama-server has it, whose other routes below it load and unload
+    add("/models", routes.list_models, methods=["GET"], include_in_schema=False)
     return router
 
 

@@ -1,8 +1,10 @@
 """What stands beside `POST /v1/responses`: responses that are kept, and what is not offered.
 
-The answers themselves are made by the dialect; here are the paths, and whose request it is.
+The answers themselves are made by the dialect, beside the event loop, as a store may be a file;
+here are the paths, and whose request it is.
 """
 
+from asyncio import to_thread
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -55,18 +57,21 @@ class _Responses:
     async def show(self, request: Request, response_id: str) -> Response:
         """Show a response that was kept."""
         owner = sender_of(request).owner
-        found = retrieval.retrieve(self.store, owner, response_id, request.query_params)
+        query = request.query_params
+        found = await to_thread(retrieval.retrieve, self.store, owner, response_id, query)
         return _answer(found, request)
 
     async def delete(self, request: Request, response_id: str) -> Response:
         """Forget a response."""
         owner = sender_of(request).owner
-        return _answer(retrieval.delete(self.store, owner, response_id), request)
+        found = await to_thread(retrieval.delete, self.store, owner, response_id)
+        return _answer(found, request)
 
     async def list_inputs(self, request: Request, response_id: str) -> Response:
         """List the items that a response was made from, with those of all before it."""
         owner = sender_of(request).owner
-        found = retrieval.list_inputs(self.store, owner, response_id, request.query_params)
+        query = request.query_params
+        found = await to_thread(retrieval.list_inputs, self.store, owner, response_id, query)
         return _answer(found, request)
 
     async def cancel(self, request: Request, response_id: str) -> Response:

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.dialects.anthropic_messages.table import BLOCKS, Handling
-from proxy.dialects.anthropic_messages.tools import ToolSet
 from proxy.dialects.foreign_history import Part, write_picture
 from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
 from proxy.errors import InvalidRequest
@@ -41,14 +40,18 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What a history holds beside messages: the tools that it names, and what was left out."""
+    """What is found beside texts and pictures: names of tools, and what is left out."""
 
-    tools: ToolSet
     omitted: dict[str, None] = field(default_factory=dict)
+    named: dict[str, None] = field(default_factory=dict)
 
     def omit(self, what: str) -> None:
         """Take note of a part that means nothing here."""
         self.omitted[what] = None
+
+    def name(self, tool: str) -> None:
+        """Take note of a tool that can be used from here on."""
+        self.named[tool] = None
 
     @property
     def facts(self) -> tuple[Omitted, ...]:
@@ -131,7 +134,7 @@ def _search_result(block: Block, findings: Findings) -> list[Part]:
 
 def _tool_reference(block: Block, findings: Findings) -> list[Part]:
     name = needed(block.members, "tool_name", block.path).text()
-    findings.tools.add(name.text)
+    findings.name(name.text)
     before, behind = _AVAILABLE
     return [concatenate(before, name, behind)]
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
-from proxy.conversation.requests import Request
+from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.anthropic_messages.blocks import Findings
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
 from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
@@ -23,13 +22,14 @@ from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.raw_json import Node, nodes_in
 from proxy.dialects.reading import read_object
 from proxy.errors import InvalidRequest
-from proxy.facts import Fact
+from proxy.facts import Fact, Omitted
 
 # An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
 _SHORT = 1_024
 _USUAL_SHARE = 0
 
 _ANY_OBJECT: JsonObject = {"type": "object"}
+_SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
 
@@ -54,11 +54,11 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
     _refuse(value)
     if checked.max_tokens is None and not is_count:
         raise InvalidRequest("Field required", "max_tokens")
-    findings = Findings(ToolSet(nodes["tools"].elements() if "tools" in nodes else ()))
-    if findings.tools.has_search:
-        findings.omit("tool_search")
-    messages = read_history(nodes.get("system"), nodes["messages"].elements(), findings)
-    tools = findings.tools.offered
+    offered = ToolSet(nodes["tools"].elements() if "tools" in nodes else ())
+    messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
+    if offered.has_search:
+        facts = (Omitted("tool_search"), *facts)
+    tools = offered.offered
     choice = choice_in(checked, tools)
     is_parallel = not (checked.tool_choice and checked.tool_choice.disable_parallel_tool_use)
     limit = checked.max_tokens
@@ -76,10 +76,11 @@ def decode_request(body: bytes, *, is_count: bool = False) -> DecodedMessages:
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,
         session=_session_in(checked.metadata),
+        thinking=_thinking(checked),
     )
     return DecodedMessages(
         replace(request, fields=_fields(request, checked, nodes)),
-        findings.facts,
+        facts,
         shows_nothing=limit == 0,
         asks_for_edits=checked.context_management is not None,
     )
@@ -102,6 +103,16 @@ def _refuse(body: JsonObject) -> None:
     for name, value in body.items():
         if FIELDS.get(name) is Handling.REFUSED and value:
             raise InvalidRequest(REMEDIES[name], name)
+
+
+def _thinking(checked: MessagesRequest) -> Thinking:
+    """Read what is said of thoughts; what is `adaptive` is left to the model."""
+    said, config = checked.thinking, checked.output_config
+    effort = (None if config is None else config.effort) or ""
+    if said is None or said.type not in _SWITCHES:
+        return Thinking(effort=effort)
+    is_on = _SWITCHES[said.type]
+    return Thinking(is_on, effort, said.budget_tokens if is_on else None)
 
 
 def _format(checked: MessagesRequest) -> AnswerFormat | None:
@@ -130,8 +141,6 @@ def _fields(
     fields |= {name: nodes[name].source for name in _COPIED if name in nodes}
     if request.answer_schema is not None:
         fields["response_format"] = _response_format(nodes)
-    if checked.thinking is not None and checked.thinking.type == "disabled":
-        fields["chat_template_kwargs"] = b'{"enable_thinking":false}'
     if request.stream:
         fields["stream"] = b"true"
     return fields

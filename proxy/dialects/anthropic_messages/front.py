@@ -13,11 +13,14 @@ from proxy.dialects.anthropic_messages.encode import (
 )
 from proxy.dialects.anthropic_messages.errors import error_reply
 from proxy.dialects.anthropic_messages.openapi import messages_schemas
+from proxy.dialects.foreign_history import PICTURE
 from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
+# Claude Code puts a text in the place of the picture and goes on.
+_NO_SIGHT = "capability_rejected: image_block (the model takes no pictures)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,12 @@ class MessagesFront:
         # a summary, and what has no tools to call, ends in prose
         is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
         accepts_prose = is_summary or not decoded.request.tools
-        return Decoded(decoded.request, answering, decoded.facts, accepts_prose)
+        # no string can hold this, as its quotes would be escaped
+        has_pictures = PICTURE in decoded.request.fields["messages"]
+        blindness = _NO_SIGHT if has_pictures else ""
+        return Decoded(
+            decoded.request, answering, decoded.facts, accepts_prose, blindness=blindness
+        )
 
 
 @dataclass(frozen=True, slots=True)

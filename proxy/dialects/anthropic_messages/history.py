@@ -1,9 +1,9 @@
 """The history of a Messages request, written as messages in the language of backends."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from typing import NamedTuple
 
+from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.blocks import (
     Block,
@@ -13,37 +13,86 @@ from proxy.dialects.anthropic_messages.blocks import (
     parts_of,
     texts_of,
 )
-from proxy.dialects.foreign_history import Call, ForeignHistory, Part, is_replayed
+from proxy.dialects.anthropic_messages.tools import ToolSet
+from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
 from proxy.dialects.raw_json import Node, Text, needed, own_text
+from proxy.facts import Omitted
 
 # Claude Code's first line; its version changes with the first text of the user, and so does the
 # first byte of every prompt (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
 
+_SYSTEM, _USER = "system", "user"
+_MOST_BYTES = 4 * 2**20  # of messages whose conversion is kept
 _TOOL_CHANGES = ("tool_addition", "tool_removal")
 
 
-def read_history(
-    system: Node | None, messages: Sequence[Node], findings: Findings
-) -> tuple[Message, ...]:
-    """Return the messages of a conversation; raises `InvalidRequest` that names the block."""
-    history = ForeignHistory(joins_system=True)
-    _read_system(history, blocks_of(system), findings)
-    for node in messages:
-        members = node.members()
-        role = needed(members, "role", node.path).text().text
-        _READERS[role](history, blocks_of(members.get("content")), findings)
-    return history.messages()
+class History(NamedTuple):
+    """The messages of a conversation, and what of it was left out."""
+
+    messages: tuple[Message, ...]
+    facts: tuple[Omitted, ...]
 
 
-def _read_system(history: ForeignHistory, blocks: list[Block], findings: Findings) -> None:
+class _Converted(NamedTuple):
+    """What one message becomes, whatever stands around it, and what was found in it."""
+
+    entries: tuple[Entry, ...]
+    findings: Findings
+
+
+# Clients send the whole conversation each time.
+_converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
+
+
+def read_history(system: Node | None, messages: Node, tools: ToolSet) -> History:
+    """Return the messages of a conversation; raises `InvalidRequest` that names the block.
+
+    Tools that it names are offered from there on.
+    """
+    history, findings = ForeignHistory(joins_system=True), Findings()
+    _read_system(history, blocks_of(system), tools, findings)
+    for position, (value, source) in enumerate(messages.raw_elements()):
+        found = _converted.find(source)
+        if found is None:
+            node = Node(value, source, f"{messages.path}.{position}")
+            members = node.members()
+            role = needed(members, "role", node.path).text().text
+            blocks = blocks_of(members.get("content"))
+            if role == _SYSTEM:  # what becomes of it depends on what stands before it
+                _read_system(history, blocks, tools, findings)
+                continue
+            found = _convert(role, blocks)
+            _converted.keep(source, found)
+        history.extend(found.entries)
+        findings.omitted |= found.findings.omitted
+        for name in found.findings.named:
+            tools.add(name)
+    return History(history.messages(), findings.facts)
+
+
+def _convert(role: str, blocks: list[Block]) -> _Converted:
+    """Convert a message of the user or the assistant."""
+    alone, findings = ForeignHistory(), Findings()
+    read = _read_user if role == _USER else _read_assistant
+    read(alone, blocks, findings)
+    return _Converted(alone.entries, findings)
+
+
+def _read_system(
+    history: ForeignHistory, blocks: list[Block], tools: ToolSet, findings: Findings
+) -> None:
     texts: list[Text] = []
     for block in blocks:
         if block.kind in _TOOL_CHANGES:
-            _change_tools(block, findings)
-        else:
-            texts += map(_unbilled, texts_of(block, findings))
+            _change_tools(block, tools, findings)
+            continue
+        beside = Findings()
+        texts += map(_unbilled, texts_of(block, beside))
+        findings.omitted |= beside.omitted
+        for name in beside.named:
+            tools.add(name)
     history.add_system(texts)
 
 
@@ -54,7 +103,7 @@ def _unbilled(text: Text) -> Text:
     return Text(text.text.partition("\n")[2], _FIRST_LINE.sub(b'"', text.source, count=1))
 
 
-def _change_tools(block: Block, findings: Findings) -> None:
+def _change_tools(block: Block, tools: ToolSet, findings: Findings) -> None:
     """Offer a tool from here on, or no longer."""
     tool = needed(block.members, "tool", block.path)
     members = tool.members()
@@ -62,11 +111,11 @@ def _change_tools(block: Block, findings: Findings) -> None:
         case "tool_reference":
             name = needed(members, "name", tool.path).text().text
             if block.kind == "tool_addition":
-                findings.tools.add(name)
+                tools.add(name)
             else:
-                findings.tools.remove(name)
+                tools.remove(name)
         case "tool_definition" if block.kind == "tool_addition":
-            findings.tools.define(needed(members, "definition", tool.path))
+            tools.define(needed(members, "definition", tool.path))
         case _:
             findings.omit(block.kind)
 
@@ -118,9 +167,3 @@ def _thought(block: Block, findings: Findings) -> list[Text]:
         return [thought]
     findings.omit("foreign_thinking")
     return []
-
-
-_Reader = Callable[[ForeignHistory, list[Block], Findings], None]
-_READERS: Mapping[str, _Reader] = MappingProxyType(
-    {"system": _read_system, "user": _read_user, "assistant": _read_assistant}
-)

@@ -58,9 +58,10 @@ class Choice(WireObject):
 
 
 class Thinking(WireObject):
-    """Whether the model thinks before it answers."""
+    """Whether the model thinks before it answers, and how many tokens of it at most."""
 
     type: StrictStr
+    budget_tokens: TokenCount | None = None
 
 
 class AnswerFormat(WireObject):
@@ -74,6 +75,7 @@ class OutputConfig(WireObject):
     """The form of the answer, and the effort that goes into it."""
 
     format: AnswerFormat | None = None
+    effort: StrictStr | None = None
 
 
 class MessagesRequest(WireObject):

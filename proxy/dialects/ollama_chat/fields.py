@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import Question, Thinking
 from proxy.dialects.handling import (
     Enforced,
     FieldRule,
@@ -22,6 +22,7 @@ from proxy.dialects.ollama_chat.schema import FIELDS, OPTIONS, UNKNOWN, Option
 from proxy.errors import InvalidRequest
 
 _EFFORTS: dict[str, JsonValue] = {"none": False, "minimal": "low"}
+_LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _NOTHING = b"null"
 
 
@@ -30,12 +31,15 @@ class Terms:
     """What the operator decided for a model: its name there, its window, how long it stays loaded.
 
     `num_ctx` counts tokens, None where Ollama decides; `keep_alive` is a duration as Ollama writes
-    it, or a number of seconds.
+    it, or a number of seconds. It `thinks` unless Ollama says that it cannot, and `has_efforts`
+    where it takes a word for how much: Ollama refuses to have others think.
     """
 
     model: str
     num_ctx: int | None = None
     keep_alive: str | float | None = None
+    thinks: bool = True
+    has_efforts: bool = False
 
 
 @dataclass(slots=True)
@@ -60,12 +64,7 @@ def body_fields(question: Question, terms: Terms) -> JsonObject:
     for name, raw in question.request.fields.items():
         if name not in question.omits and raw.strip() != _NOTHING:
             _write_field(body, name, json.parse(raw), terms)
-    if question.request.max_tokens is not None:
-        body.set("num_predict", question.request.max_tokens, "max_tokens")
-    if question.schema is not None:
-        # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
-        # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
-        body.members["format"] = question.schema
+    _write_wishes(body, question, terms)
     if terms.keep_alive is not None:
         body.members.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:
@@ -73,6 +72,19 @@ def body_fields(question: Question, terms: Terms) -> JsonObject:
     if body.options:
         body.members["options"] = body.options
     return body.members
+
+
+def _write_wishes(body: _Body, question: Question, terms: Terms) -> None:
+    """Write what no field of the client's says, or not in the end."""
+    _write_thinking(body, question.request.thinking, terms)
+    if question.stops:
+        body.options["stop"] = [*question.stop_strings]
+    if question.request.max_tokens is not None:
+        body.set("num_predict", question.request.max_tokens, "max_tokens")
+    if question.schema is not None:
+        # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
+        # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
+        body.members["format"] = question.schema
 
 
 def _write_field(body: _Body, name: str, value: JsonValue, terms: Terms) -> None:
@@ -127,6 +139,17 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
         problem = 'Expected true, false, or how much: "low", "medium" or "high".'
         raise InvalidRequest(problem, name)
     return value
+
+
+def _write_thinking(body: _Body, thinking: Thinking, terms: Terms) -> None:
+    """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
+    if thinking.is_on is False:
+        body.members["think"] = False
+    elif "think" not in body.members:
+        if terms.has_efforts and thinking.effort in _LEVELS:
+            body.members["think"] = _LEVELS[thinking.effort]
+        elif thinking.is_on and terms.thinks:
+            body.members["think"] = True
 
 
 def _duration(value: JsonValue) -> JsonValue:

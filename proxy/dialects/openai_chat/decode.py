@@ -31,6 +31,7 @@ from proxy.dialects.openai_chat.schema import (
     ResponseFormat,
     validate,
 )
+from proxy.dialects.openai_chat.thinking import thinking_in
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.reading import kind, read_object
 from proxy.errors import InvalidRequest
@@ -63,7 +64,16 @@ def decode_request(body: bytes) -> Request:
         answer_schema=_answer_schema(checked.response_format),
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
+        thinking=thinking_in(fields),
     )
+
+
+def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
+    """Read messages, each a JSON document; raises InvalidRequest."""
+    if not sources:
+        return ()
+    body = json.join_object({"messages": json.join_array(sources)})
+    return tuple(map(_message, validate(read_object(body)).messages, sources))
 
 
 def _message(checked: ChatMessage, source: bytes) -> Message:

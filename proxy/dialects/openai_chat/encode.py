@@ -43,10 +43,12 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
     request = question.request
     left_out = question.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in left_out}
-    if question.messages != request.messages:
+    if "messages" not in members or question.messages != request.messages:
         members["messages"] = json.join_array([message.source for message in question.messages])
-    if question.tools and question.tools != request.tools:
+    if question.tools and ("tools" not in members or question.tools != request.tools):
         members["tools"] = json.join_array([tool.source for tool in question.tools])
+    if question.stops:
+        members["stop"] = json.dump([*question.stop_strings])
     members["stream"] = b"true"
     if "stream_options" not in question.omits:
         members["stream_options"] = _with_usage(members.get("stream_options", b"null"))
@@ -124,10 +126,8 @@ class ChunkEncoder:
                 return self._text(text, logprobs) if text else b""
             case ReplyStarted():
                 return self._role()
-            case ReasoningDelta(text):
-                return self._delta({"reasoning_content": text})
-            case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
-                return self._delta({"tool_calls": [_call_delta(event)]})
+            case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+                return self._delta(delta_of(event))
             case ReplyFinished(reason):
                 return self._finish(reason)
             case UsageReported():
@@ -198,6 +198,19 @@ class ChunkEncoder:
     def _chunk(self, choice: bytes, others: JsonObject | None = None) -> bytes:
         rest = b"," + json.dump(others)[1:] if others else b"}"
         return b"data: " + self._head + choice + b"]" + rest + b"\n\n"
+
+
+def delta_of(event: ReplyEvent) -> JsonObject:
+    """Return the `delta` of a chunk that says what an event does, {} where no delta can."""
+    match event:
+        case TextDelta(text):
+            return {"content": text} if text else {}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text}
+        case ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+            return {"tool_calls": [_call_delta(event)]}
+        case _:
+            return {}
 
 
 def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) -> JsonObject:

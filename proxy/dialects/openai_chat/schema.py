@@ -4,6 +4,7 @@ Lax where clients are lax: null is absent, unknown members are welcome. It check
 itself; what members mean together is the decoder's business.
 """
 
+from threading import Lock
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -108,11 +109,17 @@ Schema: TypeAlias = Annotated[Object | Boolean, one_of("an object, a boolean or 
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
+_building = Lock()
+
+
 class WireObject(BaseModel):
     """An object of which only some members are of interest here."""
 
     # keeping what is of no interest would take as long as checking the rest
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": True})
+    # What checks is made when it is first used: most servers hear one or two languages only.
+    model_config = ConfigDict(
+        extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True
+    )
 
 
 class InlineUrl(WireObject):
@@ -273,6 +280,8 @@ class TemperOptions(BaseModel):
 class ChatCompletionRequest(WireObject):
     """A chat completion request. Members that are not listed travel to the backend unchanged."""
 
+    model_config = ConfigDict(defer_build=False)
+
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     model: StrictStr | None = None
     tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
@@ -310,6 +319,9 @@ def validate(body: JsonObject) -> ChatCompletionRequest:
 
 def check(wire: type[Checked], body: JsonObject) -> Checked:
     """Check what came on the wire; raises InvalidRequest that names the first wrong field."""
+    if not wire.__pydantic_complete__:
+        with _building:  # large requests are checked by threads of their own
+            wire.model_rebuild()
     try:
         return wire.model_validate(body)
     except ValidationError as failure:

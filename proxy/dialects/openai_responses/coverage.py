@@ -46,12 +46,16 @@ FIELDS: Mapping[str, Row] = MappingProxyType(
         "max_output_tokens": Row(_CARRY, "as `max_tokens`"),
         "max_tool_calls": Row(_IGNORE, "it counts tools that a server runs; repeated"),
         "text": Row(_ENFORCE, "`format` is checked; `verbosity` is repeated only"),
-        "reasoning": Row(_CARRY, "`effort`; `summary` chooses the shape of thoughts"),
+        "reasoning": Row(
+            _CARRY,
+            "`effort`: [how much the model thinks](models.md#whether-a-model-thinks), `none` and "
+            "`minimal` not at all; `summary` chooses the shape of thoughts",
+        ),
         "include": Row(
             _ENFORCE, "`reasoning.encrypted_content` and `message.output_text.logprobs`"
         ),
         "top_logprobs": Row(_CARRY, "with `logprobs`"),
-        "store": Row(_ENFORCE, "true unless it is false; in memory"),
+        "store": Row(_ENFORCE, "true unless it is false"),
         "previous_response_id": Row(_ENFORCE, "from the store"),
         "truncation": Row(
             _ENFORCE, '"disabled" switches the shortening of histories off, "auto" on'

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Request
+from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.front import Sender
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
@@ -28,8 +28,7 @@ _TURN_METADATA = "x-codex-turn-metadata"
 _COMPACTS = ("auto", "disabled")
 _NO_TOOLS = Choice(ToolUse.AUTO, b'"auto"')
 _ANY_OBJECT: JsonObject = {"type": "object"}
-# In the language of backends the best effort is high, and the least is not to think at all.
-_EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+# To local models, the least effort is not to think at all.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 
@@ -131,6 +130,7 @@ def _request(
         answer_schema=_answer_schema(_format(checked)),
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=choice.allowed,
+        thinking=_thinking(checked),
     )
 
 
@@ -146,12 +146,12 @@ def _options(checked: ResponseRequest, fields: Mapping[str, Node]) -> dict[str, 
         written["top_logprobs"] = json.dump(checked.top_logprobs or 0)
     if (form := _format(checked)) is not None:
         written["response_format"] = _response_format(form, fields["text"].members()["format"])
-    effort = None if checked.reasoning is None else checked.reasoning.effort
-    if effort in _NO_EFFORT:
-        written["chat_template_kwargs"] = b'{"enable_thinking":false}'
-    elif effort in _EFFORTS:
-        written["reasoning_effort"] = json.dump(_EFFORTS[effort])
     return written
+
+
+def _thinking(checked: ResponseRequest) -> Thinking:
+    effort = None if checked.reasoning is None else checked.reasoning.effort
+    return Thinking(is_on=False) if effort in _NO_EFFORT else Thinking(effort=effort or "")
 
 
 def _format(checked: ResponseRequest) -> TextFormat | None:

@@ -4,11 +4,12 @@ Thoughts, a message and calls in a row are one message of the assistant; thought
 behind a message or a call begin the next, so that no later item alters an earlier message.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.messages import Message
-from proxy.dialects.foreign_history import Call, ForeignHistory, Part, is_replayed
+from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
 from proxy.dialects.openai_responses.calls import arguments_in, flat_name
 from proxy.dialects.openai_responses.contents import read_content, texts_in
 from proxy.dialects.openai_responses.coverage import ITEMS, is_dropped, refusal
@@ -20,6 +21,8 @@ from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
 _ROLES = ("user", "assistant", "system", "developer")
+_SYSTEM_ROLES = ("system", "developer")
+_MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
 _NAMED_CALLS = ("function_call", "custom_tool_call")
 # Calls of tools that have no name of their own, and the names under which they are offered.
 _BUILT_IN_CALLS = {
@@ -37,19 +40,33 @@ _RESULTS = (
 )
 
 
-@dataclass(slots=True)
-class _Spoken:
-    """What the assistant says in one message."""
+class _Spoken(NamedTuple):
+    """A part of a message of the assistant."""
 
-    thoughts: list[Text] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    thoughts: tuple[Text, ...] = ()
+    parts: tuple[Part, ...] = ()
+    calls: tuple[Call, ...] = ()
     has_message: bool = False
 
     @property
     def is_more_than_thoughts(self) -> bool:
         """Whether further thoughts, or another message, belong to the next one."""
         return self.has_message or bool(self.calls)
+
+
+class _Item(NamedTuple):
+    """What an item becomes, whatever stands around it; `entries` are it alone.
+
+    Without anything `spoken` it ends what the assistant says.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    spoken: _Spoken | None = None
+    facts: tuple[Fact, ...] = ()
+
+
+# Clients send the whole conversation each time.
+_converted: KeptByDocument[_Item] = KeptByDocument(most=_MOST_BYTES)
 
 
 class ItemReader:
@@ -59,7 +76,7 @@ class ItemReader:
         self._table = table
         self._facts = facts
         self._history = ForeignHistory()
-        self._said: _Spoken | None = None
+        self._said: list[_Item] = []
 
     def instruct(self, instructions: Text) -> None:
         """Begin with what the system says."""
@@ -67,92 +84,46 @@ class ItemReader:
 
     def read(self, node: Node) -> None:
         """Read one item."""
-        members = node.members()
-        kind = members["type"].text().text if "type" in members else "message"
-        if kind == "message":
-            self._read_message(members, node.path)
-        elif kind == "reasoning":
-            self._read_thoughts(members)
-        elif kind in _NAMED_CALLS or kind in _BUILT_IN_CALLS:
-            self._read_call(kind, members, node.path)
-        elif kind in _RESULTS:
-            self._read_result(kind, members)
-        else:
-            self._read_other(kind, members, node.path)
+        found = _converted.find(node.source)
+        if found is None:
+            members = node.members()
+            kind = members["type"].text().text if "type" in members else "message"
+            if self._is_read_in_place(kind, members, node.path):
+                return
+            found = _convert(kind, members, node.path)
+            _converted.keep(node.source, found)
+        self._facts += found.facts
+        if found.spoken is not None:
+            self._say(found, found.spoken)
+        elif found.entries:
+            self._end_saying()
+            self._history.extend(found.entries)
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; nothing may be read afterwards."""
         self._end_saying()
         return self._history.messages()
 
-    def _read_message(self, members: dict[str, Node], path: str) -> None:
-        role = needed(members, "role", path).text().text
-        if role not in _ROLES:
-            expected = ", ".join(_ROLES)
-            raise InvalidRequest(f"Expected one of {expected}, got {role[:40]!r}.", f"{path}.role")
-        content = members.get("content")
-        if role == "assistant":
-            self._say(read_content(content, self._facts))
-            return
-        self._end_saying()
-        if role == "user":
-            self._history.add_user(read_content(content, self._facts))
-        else:
-            self._history.add_system(texts_in(content, self._facts), role)
-
-    def _say(self, parts: list[Part]) -> None:
-        said = self._next_said()
-        said.parts, said.has_message = parts, True
-
-    def _next_said(self) -> _Spoken:
-        """Return the message that the assistant goes on with, or begins."""
-        if self._said is not None and self._said.is_more_than_thoughts:
-            self._end_saying()
-        if self._said is None:
-            self._said = _Spoken()
-        return self._said
-
-    def _read_thoughts(self, members: Mapping[str, Node]) -> None:
-        nothing: list[Fact] = []
-        texts = texts_in(members.get("content"), nothing)
-        texts = texts or texts_in(members.get("summary"), nothing)
-        signature = (
-            members["encrypted_content"].text().text if "encrypted_content" in members else ""
-        )
-        if is_replayed("".join(text.text for text in texts), signature):
-            self._next_said().thoughts += texts
-
-    def _read_call(self, kind: str, members: dict[str, Node], path: str) -> None:
-        if kind in _NAMED_CALLS:
-            name = needed(members, "name", path).text()
-            if "namespace" in members:
-                name = own_text(flat_name(members["namespace"].text().text, name.text))
-        else:
-            name = own_text(_BUILT_IN_CALLS[kind])
-        call_id = members["call_id"].text() if "call_id" in members else None
-        if self._said is None:
-            self._said = _Spoken()
-        self._said.calls.append(Call(call_id, name, arguments_in(kind, members)))
-
-    def _read_result(self, kind: str, members: Mapping[str, Node]) -> None:
-        self._end_saying()
-        told = members.get("id" if kind == "local_shell_call_output" else "call_id")
-        parts = result_in(kind, members.get("output"), self._facts)
-        call_id = None if told is None else told.text()
-        self._history.add_result(call_id, parts, is_error=is_failure(kind, members))
-
-    def _read_other(self, kind: str, members: dict[str, Node], path: str) -> None:
-        if (remedy := refusal(ITEMS, kind)) is not None:
-            raise InvalidRequest(f"Items of the type {kind!r} are not supported. {remedy}", path)
+    def _is_read_in_place(self, kind: str, members: dict[str, Node], path: str) -> bool:
+        """Read an item that means something else elsewhere; reports whether it is one."""
         match kind:
+            case "message" if (role := _role_in(members, path)) in _SYSTEM_ROLES:
+                self._end_saying()
+                self._history.add_system(texts_in(members.get("content"), self._facts), role)
             case "tool_search_output":
                 self._read_found(members)
             case "additional_tools":
                 self._table.find(members.get("tools"))
-            case "configuration_update":
-                pass
             case _:
-                self._leave_out(kind, members)
+                return False
+        return True
+
+    def _say(self, item: _Item, spoken: _Spoken) -> None:
+        """Go on with a message of the assistant, or begin the next one."""
+        begins = not spoken.calls
+        if begins and any(one.spoken and one.spoken.is_more_than_thoughts for one in self._said):
+            self._end_saying()
+        self._said.append(item)
 
     def _read_found(self, members: Mapping[str, Node]) -> None:
         """Take the tools that a search has found, and tell the model so where it asked for it."""
@@ -162,13 +133,108 @@ class ItemReader:
             text = f"Available now: {', '.join(names)}." if names else "No tools were found."
             self._history.add_result(members["call_id"].text(), [own_text(text)])
 
-    def _leave_out(self, kind: str, members: Mapping[str, Node]) -> None:
-        """Leave out what another server has run, but for what it says in the open."""
-        self._facts.append(Omitted(kind if is_dropped(ITEMS, kind) else "unknown_item"))
-        if (text := remains_of(kind, members)) is not None:
-            self._say([text])
-
     def _end_saying(self) -> None:
-        said, self._said = self._said, None
-        if said is not None and (said.thoughts or said.is_more_than_thoughts):
-            self._history.add_assistant(said.parts, said.thoughts, said.calls)
+        said, self._said = self._said, []
+        if len(said) == 1:
+            self._history.extend(said[0].entries)
+        elif said:
+            parts = [item.spoken for item in said if item.spoken is not None]
+            self._history.extend(_entries_of(_joined(parts)))
+
+
+def _joined(parts: Sequence[_Spoken]) -> _Spoken:
+    """Make one message of what the assistant says in a row."""
+    return _Spoken(
+        tuple(text for one in parts for text in one.thoughts),
+        tuple(part for one in parts for part in one.parts),
+        tuple(call for one in parts for call in one.calls),
+        any(one.has_message for one in parts),
+    )
+
+
+def _entries_of(spoken: _Spoken) -> tuple[Entry, ...]:
+    if not (spoken.thoughts or spoken.is_more_than_thoughts):
+        return ()
+    alone = ForeignHistory()
+    alone.add_assistant(spoken.parts, spoken.thoughts, spoken.calls)
+    return alone.entries
+
+
+def _convert(kind: str, members: dict[str, Node], path: str) -> _Item:
+    """Convert an item that means the same wherever it stands."""
+    if kind == "message":
+        return _message(members, path)
+    if kind == "reasoning":
+        return _thoughts(members)
+    if kind in _NAMED_CALLS or kind in _BUILT_IN_CALLS:
+        return _spoken(_Spoken(calls=(_call(kind, members, path),)))
+    if kind in _RESULTS:
+        return _result(kind, members)
+    return _other(kind, members, path)
+
+
+def _spoken(spoken: _Spoken, facts: Sequence[Fact] = ()) -> _Item:
+    return _Item(_entries_of(spoken), spoken, tuple(facts))
+
+
+def _role_in(members: dict[str, Node], path: str) -> str:
+    role = needed(members, "role", path).text().text
+    if role not in _ROLES:
+        expected = ", ".join(_ROLES)
+        raise InvalidRequest(f"Expected one of {expected}, got {role[:40]!r}.", f"{path}.role")
+    return role
+
+
+def _message(members: dict[str, Node], path: str) -> _Item:
+    """Convert a message of the user or the assistant."""
+    facts: list[Fact] = []
+    parts = read_content(members.get("content"), facts)
+    if _role_in(members, path) == "assistant":
+        return _spoken(_Spoken(parts=tuple(parts), has_message=True), facts)
+    alone = ForeignHistory()
+    alone.add_user(parts)
+    return _Item(alone.entries, facts=tuple(facts))
+
+
+def _thoughts(members: Mapping[str, Node]) -> _Item:
+    nothing: list[Fact] = []
+    texts = texts_in(members.get("content"), nothing)
+    texts = texts or texts_in(members.get("summary"), nothing)
+    signature = members["encrypted_content"].text().text if "encrypted_content" in members else ""
+    if not is_replayed("".join(text.text for text in texts), signature):
+        return _Item()
+    return _spoken(_Spoken(thoughts=tuple(texts)))
+
+
+def _call(kind: str, members: dict[str, Node], path: str) -> Call:
+    if kind in _NAMED_CALLS:
+        name = needed(members, "name", path).text()
+        if "namespace" in members:
+            name = own_text(flat_name(members["namespace"].text().text, name.text))
+    else:
+        name = own_text(_BUILT_IN_CALLS[kind])
+    call_id = members["call_id"].text() if "call_id" in members else None
+    return Call(call_id, name, arguments_in(kind, members))
+
+
+def _result(kind: str, members: Mapping[str, Node]) -> _Item:
+    facts: list[Fact] = []
+    told = members.get("id" if kind == "local_shell_call_output" else "call_id")
+    parts = result_in(kind, members.get("output"), facts)
+    alone = ForeignHistory()
+    call_id = None if told is None else told.text()
+    alone.add_result(call_id, parts, is_error=is_failure(kind, members))
+    return _Item(alone.entries, facts=tuple(facts))
+
+
+def _other(kind: str, members: dict[str, Node], path: str) -> _Item:
+    """Leave out what another server has run, but for what it says in the open."""
+    if (remedy := refusal(ITEMS, kind)) is not None:
+        raise InvalidRequest(f"Items of the type {kind!r} are not supported. {remedy}", path)
+    if kind == "configuration_update":
+        return _Item()
+    facts = (Omitted(kind if is_dropped(ITEMS, kind) else "unknown_item"),)
+    text = remains_of(kind, members)
+    if text is None:
+        return _Item(facts=facts)
+    return _spoken(_Spoken(parts=(text,), has_message=True), facts)

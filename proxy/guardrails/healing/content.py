@@ -23,7 +23,7 @@ def rewritten(message: Message, members: Mapping[str, bytes]) -> Message:
     """Make a message of the same role from other members."""
     text = text_of(members.get("content", b""))
     source = json.join_object(dict(members))
-    return Message(message.role, text, source, message.calls, message.tool_call_id)
+    return Message(message.role, text, source, message.calls, message.tool_call_id, message.failed)
 
 
 def as_user(message: Message, note: str = "") -> Message:

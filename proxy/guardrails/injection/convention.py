@@ -24,6 +24,14 @@ class Convention(Protocol):
     def syntaxes(self) -> tuple[str, ...]:
         """The names of the rescue syntaxes that read what it asks for, to be tried first."""
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings at which a reply is to end, because the model only invents what follows."""
+
+    @property
+    def answer_label(self) -> str:
+        """What stands before an answer in the history, nothing where prose is an answer."""
+
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the instructions and the tools; `respond` is the synthetic one, if offered."""
 

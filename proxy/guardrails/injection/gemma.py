@@ -26,6 +26,8 @@ class GemmaConvention:
 
     name = "gemma"
     syntaxes = ("fenced_json", "bare_json", "python_reply")
+    stops = ()
+    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the tools as a list, and how to call one."""

@@ -22,6 +22,8 @@ class HermesConvention:
 
     name = "hermes"
     syntaxes = ("hermes",)
+    stops = ()
+    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the tools between tags, and how to call one."""

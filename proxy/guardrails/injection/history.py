@@ -60,6 +60,8 @@ def _in_words(messages: Iterable[Message], convention: Convention) -> list[Messa
         elif message.calls:
             text = convention.write_calls(message.text, message.calls)
             message = rewritten(message, text)
+        elif message.role == "assistant" and message.text and convention.answer_label:
+            message = introduced(message, convention.answer_label, "")
         if is_result and is_behind_result:
             groups[-1].append(message)
         else:

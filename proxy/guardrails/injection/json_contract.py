@@ -20,6 +20,8 @@ class JsonContractConvention:
 
     name = "json"
     syntaxes = ("bare_json", "fenced_json")
+    stops = ()
+    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the tools, one a line, and what a reply has to look like."""

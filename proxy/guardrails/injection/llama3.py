@@ -20,6 +20,8 @@ class Llama3Convention:
 
     name = "llama3"
     syntaxes = ("qwen_coder", "llama3", "bare_json")
+    stops = ()
+    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the tools, one a line, and how to call one."""

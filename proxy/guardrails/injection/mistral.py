@@ -29,6 +29,8 @@ class MistralConvention:
 
     name = "mistral"
     syntaxes = ("mistral", "bare_json")
+    stops = ()
+    answer_label = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         """Write the tools as a list, and how to call one."""

@@ -6,12 +6,14 @@ from proxy.guardrails.injection.hermes import HermesConvention
 from proxy.guardrails.injection.json_contract import JsonContractConvention
 from proxy.guardrails.injection.llama3 import Llama3Convention
 from proxy.guardrails.injection.mistral import MistralConvention
+from proxy.guardrails.injection.react import ReActConvention
 
 CONVENTIONS: tuple[Convention, ...] = (
     HermesConvention(),
     MistralConvention(),
     GemmaConvention(),
     Llama3Convention(),
+    ReActConvention(),
     JsonContractConvention(),
 )
 

@@ -19,6 +19,7 @@ _LONGEST_POINTER = 120
 _LONGEST_EXPECTATION = 1_000
 _DEEPEST_UNION = 20  # of unions within unions
 
+_ABSENT = "is required but missing"
 _EXPECTATIONS = {
     "required": "an object with the member {}",
     "additionalProperties": "an object without the members {}",
@@ -48,6 +49,11 @@ class Violation:
     expected: str
     got: str | None = None
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether something is required that is not there."""
+        return self.expected == _ABSENT
+
     def __str__(self) -> str:
         return self.about("the arguments")
 
@@ -70,7 +76,7 @@ def _violations(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
     place = tuple(error.instance_path)
     match error.kind:
         case Kind.Required(property=name):
-            yield _violation((*place, name), "is required but missing")
+            yield _violation((*place, name), _ABSENT)
         case (
             Kind.AdditionalProperties(unexpected=names)
             | Kind.UnevaluatedProperties(unexpected=names)

@@ -2,12 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.api.assembly import response_store, serving_of
+from proxy.api.assembly import serving_of
 from proxy.context.budget import BudgetMode
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.offer import Part, TextPolicy
 from proxy.profiles.known_model import Overrides
+from proxy.serving.context_fitting import FittingMode
 from proxy.settings import Settings, load_settings
 
 
@@ -111,16 +112,8 @@ def test_a_server_that_we_start_has_got_its_budget_with_its_window(
     assert made.context.budget is budget
 
 
-@pytest.mark.parametrize(
-    ("sections", "keeps"),
-    [
-        ({}, True),
-        ({"responses": {"store": "off"}}, False),
-        ({"server": {"workers": 2}}, False),
-        ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
-    ],
-)
-def test_responses_are_kept_where_one_process_sees_them_all(
-    sections: dict[str, dict[str, object]], keeps: bool
-) -> None:
-    assert (response_store(settings_of(**sections)) is not None) is keeps
+def test_parts_can_be_left_out_for_measuring() -> None:
+    made = serving_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
+    assert made.policy.without == {Part.RESCUE, Part.COMPACTION}
+    assert made.context.mode is FittingMode.OFF
+    assert serving_of(Settings()).context.mode is FittingMode.AUTO

@@ -65,7 +65,10 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly",
     }  # fmt: skip
-    assert {kind.__name__ for kind in leaves_of(TemperError)} == described
+    # raised in programs that embed Temper; no client ever sees them
+    embedded = {*leaves_of(errors.RunStopped), errors.ToolRetry, errors.ToolFailed}
+    leaves = {kind.__name__ for kind in {*leaves_of(TemperError)} - embedded}
+    assert leaves == described
 
 
 def test_a_body_has_the_four_members_that_sdks_read() -> None:

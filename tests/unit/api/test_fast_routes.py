@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.fast_routes import FastRoutes
+from proxy.api.fast_routes import FastRoutes, LateEndpoint
 from tests.fakes.asgi import HandMadeClient
 
 
@@ -37,3 +37,19 @@ def test_what_is_no_request_goes_on() -> None:
     client = HandMadeClient()
     asyncio.run(FastRoutes(app, {})({"type": "lifespan"}, client.receive, client.send))
     assert seen == ["lifespan"]
+
+
+def test_an_endpoint_is_made_once_when_it_is_asked_for() -> None:
+    made: list[Named] = []
+
+    def make() -> Named:
+        made.append(Named(b"late"))
+        return made[-1]
+
+    endpoint = LateEndpoint(make)
+    assert made == []
+    for _ in range(2):
+        client = HandMadeClient()
+        asyncio.run(client.call(endpoint))
+        assert client.answer == b"late"
+    assert len(made) == 1

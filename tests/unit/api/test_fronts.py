@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from proxy.api.fronts import CHAT, STAMP, FrontRoute, Fronts, all_fronts
@@ -6,8 +9,8 @@ from proxy.dialects.openai_chat.front import ChatFront
 OTHER = ChatFront(STAMP, "other")
 CHAT_PATH = "/v1/chat/completions"
 FRONTS = Fronts(
-    FrontRoute(CHAT, (CHAT_PATH,)),
-    FrontRoute(OTHER, ("/v1/other",), header="other-version"),
+    FrontRoute(lambda: CHAT, (CHAT_PATH,)),
+    FrontRoute(lambda: OTHER, ("/v1/other",), header="other-version"),
 )
 
 
@@ -42,3 +45,17 @@ def test_what_is_stamped_is_fresh() -> None:
     assert STAMP.token() != STAMP.token()
     assert len(STAMP.token()) == 24
     assert STAMP.now() > 0
+
+
+def test_a_language_is_imported_when_its_first_request_comes() -> None:
+    program = """
+import sys
+from proxy.api.fronts import all_fronts
+fronts = all_fronts()
+others = ["anthropic_messages", "openai_responses"]
+decoders = [f"proxy.dialects.{one}.decode" for one in others]
+assert not any(one in sys.modules for one in decoders), "early"
+assert [fronts.of(path).name for path in ("/v1/messages", "/v1/responses")]
+assert all(one in sys.modules for one in decoders), "never"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 def document() -> JsonObject:
     app = FastAPI()
     app.add_api_route("/thing/{name}", show)
-    fronts = Fronts(FrontRoute(CHAT, ("/chat", "/old/chat"), "/count"))
+    fronts = Fronts(FrontRoute(lambda: CHAT, ("/chat", "/old/chat"), "/count"))
     describe_posts(app, fronts, ["/v1/embeddings"])
     first = app.openapi()
     assert app.openapi() == first

@@ -1,4 +1,5 @@
 import asyncio
+import threading
 
 import pytest
 from starlette.requests import Request as HttpRequest
@@ -17,6 +18,17 @@ async def read(body: JsonObject) -> Request:
     client = HandMadeClient(json.dump(body), "POST")
     http = HttpRequest(client.scope, client.receive)
     return await RequestReader(BodyLimits()).read(http, decode_request)
+
+
+def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
+    async def thread_of(body: bytes) -> threading.Thread:
+        client = HandMadeClient(body, "POST")
+        reader = RequestReader(BodyLimits(), references=(b"earlier",))
+        http = HttpRequest(client.scope, client.receive)
+        return await reader.read(http, lambda _: threading.current_thread())
+
+    assert asyncio.run(thread_of(b'{"now":1}')) is threading.current_thread()
+    assert asyncio.run(thread_of(b'{"earlier":1}')) is not threading.current_thread()
 
 
 @pytest.mark.parametrize("forwards", [True, False])

@@ -9,7 +9,7 @@ from proxy.backends.capabilities import (
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import Question, Thinking
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.errors import BackendRefused
 from tests.fakes.questions import question
@@ -22,11 +22,15 @@ FORM: JsonObject = {
     "json_schema": {"name": "tool_call", "schema": {"type": "object"}, "strict": True},
 }
 
+OFF: JsonObject = {"enable_thinking": False, "thinking": False}
+
 NO_PARSER = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 NO_OBJECT = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
 NO_REQUIRED = "The tool_choice parameter does not support being set to required or object"
 NO_OPTIONS = "body.stream_options: Extra inputs are not permitted"
 NO_PARALLEL = "Unrecognized request argument supplied: parallel_tool_calls"
+NO_TEMPLATE = "chat_template is not supported for Mistral tokenizers."
+NO_EFFORT = "Unsupported parameter: 'reasoning_effort' is not supported with this model."
 NO_LIMIT = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."  # noqa: E501
 NO_LONG_LIMIT = "unknown field max_completion_tokens"
 
@@ -35,6 +39,11 @@ def limited(name: str) -> Question:
     asked = question()
     fields = {**asked.request.fields, name: b"9"}
     return replace(asked, request=replace(asked.request, fields=fields, max_tokens=9))
+
+
+def thinking(*, is_on: bool | None = None, effort: str = "") -> Question:
+    asked = question()
+    return replace(asked, request=replace(asked.request, thinking=Thinking(is_on, effort)))
 
 
 def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
@@ -56,6 +65,10 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
         (NO_LIMIT, limited("max_tokens"), Capability.PLAIN_LIMIT),
         (NO_LIMIT, question(), None),
         (NO_LONG_LIMIT, limited("max_completion_tokens"), Capability.COMPLETION_LIMIT),
+        (NO_TEMPLATE, thinking(is_on=False), Capability.TEMPLATE_VARIABLES),
+        (NO_TEMPLATE, question(), None),
+        (NO_EFFORT, thinking(effort="low"), Capability.EFFORT),
+        (NO_EFFORT, question(), None),
         ("Invalid schema for function", question(), None),
         ("max_tokens is too large", limited("max_tokens"), None),
     ],
@@ -105,6 +118,10 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
         (limited("max_tokens"), {Capability.PLAIN_LIMIT}, {"max_completion_tokens": 9}),
         (limited("max_completion_tokens"), {Capability.COMPLETION_LIMIT}, {"max_tokens": 9}),
         (question(), {Capability.COMPLETION_LIMIT}, {}),
+        (thinking(is_on=False), set(), {"chat_template_kwargs": OFF}),
+        (thinking(is_on=False), {Capability.TEMPLATE_VARIABLES}, {}),
+        (thinking(effort="max"), set(), {"reasoning_effort": "high"}),
+        (thinking(effort="max"), {Capability.EFFORT}, {}),
     ],
 )
 def test_a_question_is_put_without_what_is_missing(

@@ -294,6 +294,14 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
             Description(("asked",)),
         ),
+        (
+            {"model_alias": "a", "modalities": {"vision": False, "audio": True}},
+            Description(("a",), senses=("audio",), is_blind=True),
+        ),
+        (
+            {"model_alias": "a", "modalities": {"vision": True}},
+            Description(("a",), senses=("vision",)),
+        ),
     ],
 )
 def test_the_model_is_described_by_its_names_and_its_template(

@@ -21,7 +21,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, Question, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import (
@@ -124,6 +124,24 @@ def test_a_question_is_put_and_its_reply_streamed() -> None:
     body = sent(question())
     assert (body["model"], body["stream"]) == ("m", True)
     assert "tools" in body
+
+
+@pytest.mark.parametrize(
+    ("shown", "think"),
+    [
+        ({"capabilities": ["completion", "thinking"]}, True),
+        ({"capabilities": ["completion"]}, None),
+        ({"model_info": {}}, True),
+        ({"model_info": {"general.architecture": "gptoss"}}, "low"),
+    ],
+)
+def test_a_model_is_asked_to_think_as_far_as_ollama_lets_it(
+    shown: JsonObject, think: JsonValue
+) -> None:
+    asked = question()
+    wanted = Thinking(is_on=True, effort="low")
+    asked = replace(asked, request=replace(asked.request, thinking=wanted))
+    assert sent(asked, shown=shown).get("think") == think
 
 
 def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:

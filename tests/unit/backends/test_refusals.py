@@ -85,3 +85,25 @@ def test_a_refusal_without_words_is_still_a_refusal(error: JsonObject) -> None:
 )
 def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: int) -> None:
     assert streamed_refusal({"code": code}) == Refusal(status, {"code": code})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[json.exception.out_of_range.403] key 'prompt' not found",
+            "the field 'prompt' is missing",
+        ),
+        (
+            "Field 'max_tokens': [json.exception.type_error.302] type must be number",
+            "Field 'max_tokens': type must be number",
+        ),
+        ("The tool said: key 'a' not found", "The tool said: key 'a' not found"),
+    ],
+)
+def test_what_only_a_programmer_of_the_engine_understands_is_put_plainly(
+    said: str, told: str
+) -> None:
+    meaning = as_error("http://host", Refusal(400, {"message": said}))
+    assert told in str(meaning)
+    assert "json.exception" not in str(meaning)

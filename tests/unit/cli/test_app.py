@@ -3,6 +3,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
+from proxy.state.tried_models import TriedModel, TriedModels, cache_folder
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange
 
@@ -69,7 +71,7 @@ def test_every_option_says_what_it_is_for(command: str) -> None:
 def test_a_sound_configuration_passes() -> None:
     file = config('[server]\nport = 1234\napi_key = "sesame"\n')
     result = temper("check", "--config", file)
-    assert (result.exit_code, result.stdout) == (0, "The configuration is valid.\n")
+    assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
 
     result = temper("check", "--config", file, "--json")
     found = document(result)
@@ -78,6 +80,18 @@ def test_a_sound_configuration_passes() -> None:
     assert isinstance(found["settings"]["server"], dict)
     assert found["settings"]["server"]["port"] == 1234
     assert "sesame" not in result.stdout
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_file_for_responses_that_cannot_be_used_is_one_sentence(workers: str) -> None:
+    file = config(f'[responses]\npath = "some.toml"\n[server]\nport = 0\nworkers = {workers}\n')
+    checked = temper("check", "--config", file)
+    served = temper("serve", "--config", file, "--backend-url", URL)
+    sentence = "temper: responses.path: some.toml is damaged (file is not a database); remove it"
+    assert checked.exit_code == served.exit_code == 1
+    assert checked.stderr.startswith(sentence)
+    assert served.stderr.startswith(sentence)
+    assert temper("check", "--config", file, "--json").stdout.startswith('{"ok":false,')
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
@@ -112,7 +126,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
         (("--budget", "lavish"), "context.budget: should be 'backend'"),
         (("--budget", "manual"), "set context.window_tokens"),
-        (("--log-format", "xml"), "logging.format: should be 'text'"),
+        (("--log-format", "xml"), "logging.format: should be 'auto'"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "no model"), "ollama.model: String should match"),
@@ -163,9 +177,7 @@ def test_every_known_profile_is_listed() -> None:
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")]
-)
+@pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
 def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
@@ -215,6 +227,22 @@ def test_signals_are_given_back_when_a_command_has_ended() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert temper("serve", "--port", "0", "--look-at", URL).exit_code == 1
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "temper doctor" in temper("models", "--tried").stdout
+    assert document(temper("models", "--tried", "--json")) == {"models": []}
+    folder = cache_folder()
+    made = TriedModel(
+        name="tiny", identity="t", template="", server="b1", tried_at="2026-01-01", temper="1"
+    )
+    TriedModels(folder).remember(made)
+    assert "tiny" in temper("models", "--tried").stdout
+    (listed,) = cast(
+        "list[json.JsonObject]", document(temper("models", "--tried", "--json"))["models"]
+    )
+    assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
 def test_the_doctor_needs_something_to_examine() -> None:

@@ -11,6 +11,7 @@ from proxy.context.shortening import (
     stub,
     with_content,
 )
+from proxy.conversation.messages import tool_result
 from proxy.conversation.tools import ToolCall
 from tests.fakes.histories import history, result, written
 
@@ -90,3 +91,7 @@ def test_a_result_keeps_what_else_it_says_of_itself() -> None:
     (message,) = history(result("7", "long", name="look"))
     shortened = with_content(message, "short")
     assert written([shortened]) == [result("7", "short", name="look")]
+
+
+def test_a_shortened_result_still_knows_whether_the_tool_failed() -> None:
+    assert with_content(tool_result("c", "long", failed=True), "short").failed is True

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.conversation.document_cache import DocumentCache
+from proxy.conversation.document_cache import DocumentCache, KeptByDocument
 
 KB = 1024
 
@@ -53,3 +53,23 @@ def test_what_could_not_be_made_is_tried_again() -> None:
         with pytest.raises(KeyError):
             cache(b"a")
     assert asked == [b"a", b"a"]
+
+
+def test_nothing_that_was_made_is_a_thing_to_find_as_well() -> None:
+    asked: list[bytes] = []
+    cache = DocumentCache[None](asked.append)
+    assert cache(b"a") is cache(b"a") is None
+    assert asked == [b"a"]
+
+
+def test_what_is_kept_is_found_and_counted_once() -> None:
+    kept = KeptByDocument[Made](most=2 * KB + 2, largest=1)
+    first, second = Made(), Made()
+    assert kept.find(b"a") is None
+    kept.keep(b"a", first)
+    kept.keep(b"a", second)
+    kept.keep(b"b", second)
+    kept.keep(b"cc", second)
+    assert kept.find(b"a") is first
+    assert kept.find(b"b") is second
+    assert kept.find(b"cc") is None

@@ -31,3 +31,15 @@ def test_an_assistant_message_has_its_calls_as_they_were_written() -> None:
             {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
         ],
     }
+
+
+def test_a_tool_result_may_know_whether_the_tool_failed_and_the_backend_is_not_told() -> None:
+    assert tool_result("c", "5").failed is None
+    assert tool_result("c", "5", failed=True).failed is True
+    assert tool_result("c", "5", failed=True).source == tool_result("c", "5").source
+
+
+def test_an_assistant_message_keeps_what_was_thought() -> None:
+    assert assistant_message("Hi", reasoning="Hm.").source == (
+        b'{"role":"assistant","content":"Hi","reasoning_content":"Hm."}'
+    )

@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import Parsing, Question, Request
-from proxy.conversation.tools import ToolUse
+from proxy.conversation.requests import UNSAID, Parsing, Question, Request, Thinking
+from proxy.conversation.tools import Tool, ToolUse
 
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
 
@@ -38,3 +38,50 @@ def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
     bounded = generous.bounded(512)
     assert (bounded.max_tokens, dict(bounded.fields)) == (512, {"max_completion_tokens": b"512"})
     assert generous.bounded(2000).fields["max_completion_tokens"] == b"900"
+
+
+RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"required"'}
+
+
+def test_more_messages_take_the_place_of_the_clients_own_bytes() -> None:
+    request = Request("m", (user_message("Hi"),), RAW, tool_choice=ToolUse.REQUIRED)
+    longer = request.followed_by((user_message("Ho"),))
+    assert [message.text for message in longer.messages] == ["Hi", "Ho"]
+    assert [*longer.fields] == ["model", "tools", "tool_choice"]
+
+
+def test_more_tools_stand_behind_the_clients_own() -> None:
+    own, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
+    request = Request("m", (), RAW, (own,)).offering((more,))
+    assert request.tools == (own, more)
+    assert [*request.fields] == ["model", "messages", "tool_choice"]
+
+
+def test_how_tools_are_used_is_changed_in_both_views() -> None:
+    request = Request("m", (), RAW, tool_choice=ToolUse.REQUIRED).choosing(ToolUse.AUTO)
+    assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
+
+
+def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
+    assert UNSAID.or_else(None) is UNSAID
+    assert Thinking(effort="high").or_else(is_on=False) == Thinking(False, "high")
+    assert Thinking(is_on=True).or_else(is_on=False) == Thinking(is_on=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "stops", "together"),
+    [
+        (None, (), ()),
+        (b'"a"', ("x",), ("a", "x")),
+        (b'["a","x"]', ("x",), ("a", "x")),
+        (b'["a","b","c"]', ("x", "y"), ("a", "b", "c", "x")),
+        (b'["a","b","c","d","e"]', ("x",), ("a", "b", "c", "d", "e")),
+        (b"null", ("x",), ("x",)),
+    ],
+)
+def test_stops_of_our_own_stand_behind_the_clients_as_far_as_there_is_room(
+    written: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
+) -> None:
+    request = Request("m", (), {} if written is None else {"stop": written})
+    question = Question(request, (), (), ToolUse.AUTO, stops=stops)
+    assert question.stop_strings == together

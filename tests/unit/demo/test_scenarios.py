@@ -12,6 +12,7 @@ from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.schemas.schema import compiled
+from proxy.guardrails.schemas.violations import Violation
 
 PROMPTS = [scenario.prompt for scenario in SCENARIOS]
 LATER = [trigger for trigger in SCRIPTS if trigger not in PROMPTS and trigger != "default"]
@@ -25,7 +26,7 @@ def everything_said() -> str:
     """Return every nudge that the scenarios can provoke, and what stands before a tool's result."""
     respond = Tool("respond", True, b"{}")
     offer = Offer(asked().tools, TextPolicy.RESPOND, (), respond=respond)
-    wrong = nudges.invalid_arguments(["unit is not allowed"])
+    wrong = nudges.invalid_arguments([Violation("/unit", "is not allowed")], offer)
     problems = (nudges.unknown_tool("weather_forecast", offer), wrong)
     answers = [Answer(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
     messages = (

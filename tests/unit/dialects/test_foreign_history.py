@@ -94,6 +94,17 @@ class TestAHistory:
         assert result.text == f"gone\n{other}\n{reminder}"
         assert json.parse(result.source) == {"role": "tool", "content": result.text}
 
+    def test_leaves_what_other_histories_have_as_well_as_it_was(self) -> None:
+        one, other = ForeignHistory(), ForeignHistory()
+        one.add_user([own_text("Hi")])
+        before = one.messages()
+        other.extend(one.entries)
+        other.add_system(NOTE)
+        assert one.messages() == before
+        assert (
+            other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
+        )
+
     def test_lets_the_user_say_what_the_system_says_behind_the_assistant(self) -> None:
         history = ForeignHistory()
         history.add_assistant([own_text("Hi")])

@@ -1,9 +1,11 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from proxy.doctor.checks import CHECKS, MACHINE, examine
-from proxy.doctor.finding import Status
+from proxy.doctor.finding import Examined, Status
+from proxy.doctor.target import Target
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 from tests.fakes.ailing import AilingServer, Ailment, examined
@@ -57,3 +59,16 @@ async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path:
     keys.write_text("alice sk-1", encoding="utf-8")
     found = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
     assert found["forced call"].status is Status.OK
+
+
+async def test_what_was_found_of_a_model_can_be_kept() -> None:
+    kept: list[tuple[str, list[str]]] = []
+
+    def keep(target: Target, found: Sequence[Examined]) -> None:
+        kept.append((target.model, [one.title for one in found]))
+
+    for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):
+        async with listening(AilingServer(ailment).app) as server:
+            settings = Settings.model_validate({"backend": {"url": server.url}})
+            _ = [one async for one in examine(settings, keep=keep)]
+    assert kept == [("tiny", [check.title for check in CHECKS])]

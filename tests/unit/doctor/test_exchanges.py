@@ -32,3 +32,28 @@ async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
     found = await examined(Ailment.BREAKS_OFF)
     assert found["prompt cache"].status is Status.SKIPPED
     assert found["token count"].status is Status.SKIPPED
+
+
+async def test_what_a_model_does_is_measured() -> None:
+    found = await examined(Ailment.TELLS_TIMES)
+    assert found["forced call"].measured == {"calls": "at once"}
+    assert found["prompt cache"].measured == {"caches_prompts": True}
+    assert found["token count"].measured == {"counts_exactly": True}
+    assert found["speed"].said == "it reads 900 tokens a second, and writes 35"
+    assert found["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
+
+
+async def test_what_it_does_badly_is_measured_too() -> None:
+    assert (await examined(Ailment.CALLS_LATE))["forced call"].measured == {"calls": "attempt 2"}
+    assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}
+    cached = (await examined(Ailment.CACHES_NOTHING))["prompt cache"].measured
+    assert cached == {"caches_prompts": False}
+
+
+async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
+    measured = (await examined(Ailment.NONE))["speed"].measured
+    assert measured.keys() == {"writes_per_second"}
+
+
+async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
+    assert (await examined(Ailment.SAYS_LITTLE))["speed"].status is Status.SKIPPED

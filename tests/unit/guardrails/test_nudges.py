@@ -1,11 +1,14 @@
+import pytest
 from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.tools import NamedTool, ToolCall
+from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.schemas.violations import Violation
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))
@@ -75,8 +78,37 @@ def test_at_most_twenty_names_are_listed() -> None:
     assert "tool_20" not in text
 
 
+BAD, WORSE = Violation("/a", "bad"), Violation("/b", "worse")
+ABSENT = Violation("/city", "is required but missing")
+
+
 def test_violations_are_listed() -> None:
-    assert "/a: bad; /b: worse" in nudges.invalid_arguments(["/a: bad", "/b: worse"])
+    text = nudges.invalid_arguments([BAD, WORSE], OFFER)
+    assert "/a: bad; /b: worse" in text
+    assert "ask the user" not in text
+
+
+@pytest.mark.parametrize(
+    ("offer", "way"),
+    [
+        (OFFER, "do not guess: ask the user with respond."),
+        (replace(OFFER, respond=None), "do not guess: ask the user."),
+        (replace(OFFER, syntaxes=(JsonContract("respond"),)), 'of the type "final".'),
+    ],
+)
+def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: Offer, way: str) -> None:
+    assert nudges.invalid_arguments([BAD, ABSENT], offer).endswith(way)
+
+
+@pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
+def test_where_no_answer_is_taken_nothing_can_be_asked(offer: Offer) -> None:
+    assert "ask" not in nudges.invalid_arguments([ABSENT], offer)
+
+
+def test_failures_are_a_note_and_no_result() -> None:
+    note = nudges.about_failures(4)
+    assert note.role == "user"
+    assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text
 
 
 def test_the_demand_for_json_joins_the_last_message() -> None:

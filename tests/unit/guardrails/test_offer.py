@@ -44,3 +44,9 @@ def test_json_that_was_asked_for_is_not_read_as_a_call() -> None:
     marked = replace(OFFER, answer_schema=True).readable_syntaxes
     assert marked
     assert all(syntax.is_marked for syntax in marked)
+
+
+def test_an_answer_is_welcome_unless_a_call_is_demanded_or_a_step_is_missing() -> None:
+    assert OFFER.may_answer
+    assert not replace(OFFER, text_policy=TextPolicy.REQUIRE).may_answer
+    assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer

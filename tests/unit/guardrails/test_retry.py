@@ -68,3 +68,32 @@ def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
     assert not is_an_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
     assert not is_an_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
     assert not is_an_answer(Failure(CONSTRAINED, Defect.PROSE), RESPOND)
+
+
+@pytest.mark.parametrize(
+    ("policy", "defect", "left_out", "following"),
+    [
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.NUDGED,), CONSTRAINED),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.NUDGED, Rung.CONSTRAINED), None),
+        (RESPOND, Defect.PROSE, (Rung.NUDGED,), None),
+        (RESPOND, Defect.UNREADABLE, (Rung.NUDGED,), RAW),
+        (RESPOND, Defect.INVALID_ANSWER, (Rung.NUDGED, Rung.CONSTRAINED), ANSWER),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.CONSTRAINED,), NUDGED),
+    ],
+)
+def test_a_rung_that_is_left_out_has_the_other_one_in_its_place(
+    policy: TextPolicy, defect: Defect, left_out: tuple[Rung, ...], following: Attempt | None
+) -> None:
+    assert next_attempt([Failure(FIRST, defect)], policy, 3, left_out) == following
+
+
+def test_without_the_constrained_attempt_the_model_is_told_once_more() -> None:
+    failures = [Failure(FIRST, Defect.BROKEN_ARGUMENTS), Failure(NUDGED, Defect.BROKEN_ARGUMENTS)]
+    assert next_attempt(failures, REQUIRE, 3, (Rung.CONSTRAINED,)) == NUDGED
+    raw = [Failure(FIRST, Defect.UNREADABLE), Failure(RAW, Defect.BROKEN_ARGUMENTS)]
+    assert next_attempt(raw, REQUIRE, 3, (Rung.CONSTRAINED,)) == NUDGED_RAW
+
+
+def test_a_rung_without_another_one_is_not_replaced() -> None:
+    left_out = (Rung.RAW,)
+    assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, left_out) is None

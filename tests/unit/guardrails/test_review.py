@@ -204,3 +204,21 @@ def test_a_botched_call_is_rejected_and_shown_only_if_all_else_fails() -> None:
     assert verdict.fallback.text == reply.text
     assert [call.id for call in verdict.fallback.calls] == ["a"]
     assert rejected(ReadReply("<tool_call>{", is_botched=True)).fallback.calls == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "defect"),
+    [
+        ("get_weather", '{"city": "Paris", "days": "3"}', Defect.INVALID_ARGUMENTS),
+        ("get_weather", '{"city": "Paris",}', Defect.BROKEN_ARGUMENTS),
+        ("functions.get-time", "{}", Defect.UNKNOWN_TOOL),
+    ],
+)
+def test_where_nothing_is_repaired_a_call_counts_as_it_was_written(
+    name: str, arguments: str, defect: Defect
+) -> None:
+    offer = replace(RESPOND, repairs=False)
+    verdict = rejected(ReadReply(calls=(WrittenCall(name, arguments, "a"),)), offer)
+    assert verdict.defect is defect
+    right = WrittenCall("get_weather", '{ "city":"Paris"}', "a")
+    assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments

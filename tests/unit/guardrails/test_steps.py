@@ -70,3 +70,9 @@ def test_what_waits_for_a_tool_that_is_not_offered_is_left_out(
 ) -> None:
     left = Workflow(steps, prerequisites, RULES.terminal_tools)
     assert feasible(RULES, offered, completed) == (left, missing)
+
+
+def test_without_a_tool_that_ends_the_work_the_answer_waits_for_the_steps() -> None:
+    rules = Workflow(("read", "test"))
+    assert feasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
+    assert feasible(rules, ["read"], [made("test")]) == (rules, ())

@@ -6,6 +6,7 @@ from proxy.guardrails.transcript import (
     CompletedCall,
     Rounds,
     completed_calls,
+    failed_rounds,
     is_pending,
     object_of,
     rounds_since_user,
@@ -62,6 +63,18 @@ def test_rounds_are_counted_since_the_user_spoke() -> None:
     assert rounds_since_user([*messages, *round_of("y"), *round_of("z")]) == Rounds(3)
 
 
+def test_rounds_that_failed_are_counted_from_the_end() -> None:
+    bad, good = round_of("Error: gone"), round_of("fine")
+    both = [called("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
+    assert failed_rounds([*good, *bad, *bad]) == 2
+    assert failed_rounds([*bad, *good]) == 0
+    assert failed_rounds([*bad, *both]) == 0
+    assert failed_rounds([*bad, *both[:1], *bad]) == 1
+    assert failed_rounds([*bad, user_message("Go on"), *bad]) == 1
+    assert failed_rounds([*bad, assistant_message("Hm.")]) == 0
+    assert failed_rounds([]) == 0
+
+
 def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
     seen = [*round_of("x"), *round_of("y", '{"a": 1}')]
     assert rounds_since_user([*seen, *seen]) == Rounds(4, 2)
@@ -82,3 +95,15 @@ def test_a_job_that_is_going_on_is_no_idle_round(status: str) -> None:
 @pytest.mark.parametrize("result", ["sunny, 20 degrees", "done", "still " + "x" * 600, "100"])
 def test_a_result_is_not_pending(result: str) -> None:
     assert not is_pending(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "failed"),
+    [("Error: no", None, True), ("Error: no", False, False), ("gone", True, True)],
+)
+def test_what_is_known_of_a_failure_counts_more_than_words(
+    text: str, known: bool | None, failed: bool
+) -> None:
+    said = assistant_message("", (ToolCall("c", "f", "{}"),))
+    (call,) = completed_calls([said, tool_result("c", text, failed=known)])
+    assert call.has_failed is failed

@@ -15,7 +15,8 @@ from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
-from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.offer import Mode, Offer, Part, TextPolicy
+from proxy.guardrails.retry import Rung
 from proxy.guardrails.traits import Replay, Template, Traits
 from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
@@ -220,3 +221,28 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
 
     assert LoopNoticed in facts_of(Policy())
     assert RoundsExceeded in facts_of(Policy(most_rounds=4))
+
+
+def test_what_is_to_be_measured_can_be_left_out() -> None:
+    def offer_without(*parts: Part) -> Offer:
+        policy = Policy(text_policy=TextPolicy.RESPOND, without=frozenset(parts))
+        offer = plan_request(make_request(), policy).offer
+        assert offer is not None
+        return offer
+
+    whole = offer_without()
+    assert (whole.respond is not None, bool(whole.syntaxes), whole.repairs) == (True, True, True)
+    assert offer_without(Part.RESPOND).respond is None
+    assert offer_without(Part.RESCUE).syntaxes == ()
+    assert not offer_without(Part.REPAIR).repairs
+    both = Policy(without=frozenset({Part.NUDGE, Part.CONSTRAINED, Part.LOOPS}))
+    assert both.left_out == {Rung.NUDGED, Rung.CONSTRAINED}
+
+
+def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:
+    call, result = ToolCall("a", "get_time", "{}"), tool_result("a", "noon")
+    history = (assistant_message("", (call,)), result) * 3
+    request = replace(make_request(), messages=(*make_request().messages, *history))
+    circling = question_of(request)
+    left_alone = question_of(request, Policy(without=frozenset({Part.LOOPS})))
+    assert len(circling.messages) == len(left_alone.messages) + 1

@@ -78,6 +78,7 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     release.show(RespondText("Good"))
     assert (before, release.is_unseen) == (True, False)
     assert not make().is_unseen
+    assert make(is_answer_due=False).is_unseen
     assert continuing("Hi").is_unseen
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from io import StringIO
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.facts import Coerced, Outcome, Rescued
-from proxy.observability.logs import LONGEST_VALUE, RequestLog, configure_logging, escaped
+from proxy.observability.logs import LONGEST_VALUE, RequestLog, configure_logging
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
 from proxy.observability.trace_context import TraceContext
 
@@ -35,6 +36,11 @@ RECORD = RequestRecord(
 
 def a_record(name: str) -> RequestRecord:
     return RequestRecord(id=name, begun_at=0, status=400, seconds=0.001)
+
+
+class FakeTerminal(StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 HOSTILE = 'a\r\nb \x1b[31m \u202e \u2028 \x7f \x85 "c" =d \\n \ud800 \u200b'
@@ -93,7 +99,7 @@ def test_what_kept_an_answer_from_coming_is_told() -> None:
 def test_a_request_is_one_json_object_with_every_field() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
-    RequestLog().take(RECORD)
+    RequestLog().take(replace(RECORD, client="ann"))
     line = as_json(stream)
     assert line.pop("time")
     assert line == {
@@ -104,6 +110,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "total_ms": 100.0,
         "model": "qwen3",
         "backend": "http://127.0.0.1:8080",
+        "client": "ann",
         "dialect": "chat",
         "stream": True,
         "queued_ms": 10.0,
@@ -166,10 +173,6 @@ def test_a_long_value_is_cut() -> None:
     assert f"id={'x' * LONGEST_VALUE} " in text_of(a_record("x" * LONGEST_VALUE))
 
 
-def test_printable_text_of_any_script_is_left_alone() -> None:
-    assert escaped("naïve 日本語 🙂") == "naïve 日本語 🙂"
-
-
 def test_libraries_are_heard_from_warnings_upwards_only() -> None:
     stream = StringIO()
     configure_logging("text", "debug", stream)
@@ -196,6 +199,32 @@ def test_configuring_twice_does_not_write_twice() -> None:
     configure_logging("text", "info", stream)
     RequestLog().take(RECORD)
     assert stream.getvalue().count("\n") == 1
+
+
+def test_what_is_no_terminal_gets_json_where_nobody_says_otherwise() -> None:
+    stream = StringIO()
+    configure_logging("auto", "info", stream)
+    RequestLog().take(RECORD)
+    assert as_json(stream)["id"] == "r1"
+
+
+def test_a_terminal_gets_short_lines_and_at_debug_level_everything() -> None:
+    stream = FakeTerminal()
+    configure_logging("auto", "info", stream)
+    RequestLog().take(RECORD)
+    assert "id=r1" not in stream.getvalue()
+    assert "10 in, 5 out" in stream.getvalue()
+    configure_logging("auto", "debug", stream)
+    RequestLog().take(RECORD)
+    assert "id=r1" in stream.getvalue()
+
+
+def test_lines_follow_standard_error_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure_logging("text", "info")
+    replacement = StringIO()
+    monkeypatch.setattr(sys, "stderr", replacement)
+    RequestLog().take(RECORD)
+    assert "id=r1" in replacement.getvalue()
 
 
 def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,20 @@ def test_what_no_service_is_called_makes_no_series_of_its_own() -> None:
     assert models == {"default", "other"}
 
 
+def test_owners_of_keys_are_told_apart_and_so_are_their_tokens() -> None:
+    seen = after(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
+    assert seen.value("temper_client_requests_total", client="ann", outcome="retried") == 2
+    assert seen.value("temper_client_tokens_total", client="ann", type="output") == 14
+    assert seen.value("temper_client_requests_total") == 2  # without keys nobody is counted
+
+
+def test_however_many_names_keys_have_there_is_an_end_to_their_series() -> None:
+    seen = after(*(replace(RECORD, client=f"c{number}") for number in range(250)))
+    assert seen.value("temper_client_requests_total") == 250
+    assert seen.value("temper_client_requests_total", client="other") == 50
+    assert seen.value("temper_client_requests_total", client="c199") == 1
+
+
 def test_the_load_is_there_from_the_start_and_goes_up_and_down() -> None:
     metrics = Metrics()
     metrics.follow(["a", "b"])

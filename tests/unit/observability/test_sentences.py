@@ -43,6 +43,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (facts.RuleSkipped("look"), "A rule of order was skipped: look is not on offer."),
     (facts.LoopNoticed("look", 3), "look was called 3 times with the same result."),
+    (
+        facts.FailuresNoticed(3),
+        "The last 3 rounds of tool calls have all failed, and it was told so.",
+    ),
     (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
     (

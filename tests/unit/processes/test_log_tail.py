@@ -32,3 +32,22 @@ def test_a_line_without_an_end_stays_within_bounds() -> None:
 def test_what_could_command_a_terminal_is_shown_as_an_escape() -> None:
     tail = LogTail()
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
+
+
+def test_a_row_of_dots_is_seen_while_it_grows() -> None:
+    tail = LogTail()
+    tail.feed(b"loading\n..")
+    assert tail.dots == ".."
+    tail.feed(b".")
+    assert tail.dots == "..."
+    tail.feed(b"x")
+    assert tail.dots == ""
+    tail.feed(b"\n")
+    assert tail.dots == ""
+
+
+def test_of_a_progress_bar_the_latest_state_is_kept() -> None:
+    tail = LogTail()
+    lines = tail.feed(b"start\rDownloading 1%\rDownloading 2%\x1b[K\rDownloading 3%\rend\n")
+    assert len(lines) == 5
+    assert tail.lines == ("start", "Downloading 3%", "end")

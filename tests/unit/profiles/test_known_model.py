@@ -28,6 +28,13 @@ def test_the_operators_wishes_win() -> None:
     assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
 
 
+@pytest.mark.parametrize(("convention", "several"), [("react", False), ("json", True)])
+def test_who_acts_in_turns_acts_once_at_a_time(convention: str, *, several: bool) -> None:
+    evidence = Evidence(("falcon-7b",))
+    chosen = introduce("m", evidence, PROFILES, Overrides(convention=convention))
+    assert chosen.traits.calls_in_parallel is several
+
+
 def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert introduce("m", evidence, PROFILES, Overrides()).traits.convention == "hermes"

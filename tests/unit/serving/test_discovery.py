@@ -36,6 +36,13 @@ def test_where_nobody_answers_the_commands_to_choose_from_are_said() -> None:
         assert f"\n  {way_out}" in said
 
 
+def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() -> None:
+    with pytest.raises(InvalidConfiguration) as raised:
+        asyncio.run(find_backend(Settings(), (NOBODY,), "doctor"))
+    assert "\n  temper doctor --backend-url" in str(raised.value)
+    assert "temper serve" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "sections",
     [{"backend": {"url": NOBODY}}, {"backend": {"urls": [NOBODY]}}, {"model": {"path": "x.gguf"}}],

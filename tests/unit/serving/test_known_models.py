@@ -139,3 +139,16 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
         'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
         "model 'unheard-of': nothing known matches; generic profile ('temper models' tells more)",
     ]
+
+
+@pytest.mark.anyio
+async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
+    backend = SlowBackend()
+    models = KnownModels(backend, PROFILES)
+    await models.close()
+    looking = asyncio.create_task(models.look_up("falcon-7b"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await models.close()
+    with pytest.raises(asyncio.CancelledError):
+        await looking

@@ -50,6 +50,13 @@ def test_each_model_has_settings_of_its_own() -> None:
     assert (own.profile.name, own.profile.replay, own.models) == ("qwen3", "last", {})
 
 
+@pytest.mark.parametrize(("own", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")])
+def test_a_model_thinks_as_it_is_set_or_else_as_all_are(own: str, thinking: str) -> None:
+    model = {"url": "http://127.0.0.1:1", "thinking": own}
+    all_of_them = settings({"a": model}, profile={"thinking": "off"})
+    assert settings_of(all_of_them, "a").profile.thinking == thinking
+
+
 def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path: Path) -> None:
     file = build_model(tmp_path / "m.gguf")  # one layer, one head with a key and a value of 64
     one = ServedModel(path=file, context_tokens=1024, slots=1)

@@ -34,3 +34,8 @@ def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str
     with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
         overrides(name=name)
     assert raised.value.setting == "profile.name"
+
+
+@pytest.mark.parametrize(("written", "is_on"), [("auto", None), ("on", True), ("off", False)])
+def test_the_operator_decides_whether_a_model_thinks(written: str, is_on: bool | None) -> None:
+    assert overrides(thinking=written).thinking is is_on

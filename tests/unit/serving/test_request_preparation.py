@@ -3,17 +3,20 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.api.fronts import CHAT
+from proxy.api.fronts import CHAT, STAMP
 from proxy.backends.client import Description
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.inference.turn import Turn
+from proxy.profiles.known_model import Overrides
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.request_preparation import PreparedRequest, RequestPreparation
 from proxy.serving.service_options import ServiceOptions
@@ -63,6 +66,33 @@ def test_a_request_is_read_and_its_model_looked_up() -> None:
     assert [message.text for message in taken.plan.messages] == ["Hi"]
     assert taken.mode is None
     assert taken.headers.keys() == {"x-request-id", "x-temper-prefix"}
+
+
+@pytest.mark.parametrize(
+    ("said", "is_on"), [({}, False), ({"chat_template_kwargs": {"enable_thinking": True}}, True)]
+)
+def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
+    said: JsonObject,
+    is_on: bool,
+) -> None:
+    services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
+    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
+    assert taken.plan.request.thinking.is_on is is_on
+
+
+@pytest.mark.parametrize("is_blind", [True, False])
+def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> None:
+    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=is_blind)))
+    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
+    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
+    preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
+    if is_blind:
+        with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
+            asyncio.run(preparation_)
+    else:
+        assert asyncio.run(preparation_).known.model == "m"
 
 
 def test_headers_override_what_the_operator_set() -> None:
@@ -133,3 +163,17 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
     assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
     assert taken.mode is mode
     assert taken.plan.facts == (Omitted("web_search"),)
+
+
+@pytest.mark.parametrize("is_summary", [False, True])
+def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
+    rules = Workflow(("look",))
+    tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
+    sender = Sender()
+    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), sender)
+    decoded = replace(decoded, accepts_prose=is_summary)
+    services = ServiceOptions().alone(ScriptedBackend())
+    preparing = RequestPreparation(services, Policy(), {"m": rules})
+    taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))
+    assert taken.plan.offer is not None
+    assert taken.plan.offer.missing_steps == (() if is_summary else ("look",))

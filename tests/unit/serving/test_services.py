@@ -1,5 +1,6 @@
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
 from proxy.serving.service_options import ServiceOptions
 from proxy.serving.services import Services
+from proxy.state.tried_models import TriedModel, TriedModels, digest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
 
@@ -38,6 +40,28 @@ def test_a_request_reaches_the_model_that_it_names_by_name_or_alias() -> None:
     assert services.find("small").backend is first
     assert services.find("gpt-4").backend is first
     assert services.find("large").backend is second
+
+
+@pytest.mark.parametrize("model", ["default", "auto"])
+def test_who_leaves_the_choice_to_the_server_gets_the_first_model(model: str) -> None:
+    services = two(ScriptedBackend(), ScriptedBackend())
+    assert services.find(model).name == "small"
+    assert services.resolved(model) == "small"
+
+
+def test_what_is_called_default_is_meant_by_that() -> None:
+    backends = ScriptedBackend(), ScriptedBackend()
+    first = SERVING.service(backends[0], name="small")
+    named = SERVING.service(backends[1], name="large", aliases=("default",))
+    assert Services([first, named]).find("default") is named
+    named = SERVING.service(backends[1], name="large")
+    assert Services([first, named], [("default", "large")]).find("default") is named
+
+
+def test_a_backend_without_a_name_hears_of_default_itself() -> None:
+    services = Services([SERVING.service(ScriptedBackend())])
+    assert services.resolved("default") == "default"
+    assert Services([]).resolved("auto") == "auto"
 
 
 @pytest.mark.parametrize("model", ["", "Small", "other"])
@@ -101,6 +125,30 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
     assert services.name == "small, large"
     with pytest.raises(UnknownModel):
         asyncio.run(services.show("one"))
+
+
+def test_what_was_measured_of_a_model_is_listed_with_it(tmp_path: Path) -> None:
+    tried = TriedModels(tmp_path)
+    for template, window in (("{{ tools }}", 2048), ("another", 4096)):
+        made = TriedModel(
+            name="small",
+            identity="small",
+            template=digest(template),
+            server="build b1",
+            tried_at="2026-01-01T00:00:00+00:00",
+            temper="1.0",
+            measured={"window": window, "writes_per_second": 35.5},
+        )
+        tried.remember(made)
+    backend = ScriptedBackend(description=Description(("small",), template="{{ tools }}"))
+    services = ServerOptions(tried=tried).alone(backend)
+    (one,) = asyncio.run(services.models())
+    assert one.details["tried"] == {
+        "tried_at": "2026-01-01T00:00:00+00:00",
+        "server": "build b1",
+        "window": 2048,
+        "writes_per_second": 35.5,
+    }
 
 
 def test_a_backend_without_a_name_shows_its_own_models_only() -> None:

@@ -11,10 +11,11 @@ from pydantic import BaseModel, SecretStr
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, is_loopback, load_settings
 from proxy.settings.models import ServedModel
+from proxy.settings.tool_servers import ToolServer
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLE = (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+REFERENCE = (REPOSITORY / "docs/reference/settings.md").read_text(encoding="utf-8")
 
 NAMES = [
     f"{section}.{name}"
@@ -341,6 +342,10 @@ def test_a_secret_is_in_no_representation_and_no_error() -> None:
         ("backend.headers = {x = ['canary']}", "x: should be a valid string"),
         ("backend.headers = 'canary'", "valid dictionary"),
         ("models.a = {url = 'http://h', api_key = 'canary canary'}", "visible ASCII"),
+        ("mcp.a = {url = 'http://me:canary@host'}", "use headers"),
+        ("mcp.a = {url = 'http://h', headers = {Mcp-Session-Id = 'canary'}}", "set by Temper"),
+        ("mcp.a = {command = ['x'], env = {'1' = 'canary'}}", "name of an environment variable"),
+        ('mcp.a = {command = ["x"], env = {A = "canary\\u0000"}}', "NUL character"),
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
@@ -379,14 +384,14 @@ def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
 
 
 @pytest.mark.parametrize("setting", NAMES)
-def test_every_setting_is_explained_in_the_example_and_in_the_readme(setting: str) -> None:
+def test_every_setting_is_explained_in_the_example_and_in_the_reference(setting: str) -> None:
     section, _, name = setting.partition(".")
     values: BaseModel = getattr(Settings(), section)
     description = type(values).model_fields[name].description
     default = toml(getattr(values, name))
     assert description
     assert f"# {description}\n#{name} = {default}\n" in EXAMPLE
-    assert f"| `{setting}` | `{default}` | {description} |\n" in README
+    assert f"| `{setting}` | `{default}` | {description} |\n" in REFERENCE
 
 
 OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
@@ -396,13 +401,45 @@ OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
 def test_every_setting_of_a_model_is_explained_as_well(name: str) -> None:
     description, default = ServedModel.model_fields[name].description, getattr(ServedModel(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
-    assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in README
+    assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_the_readme_lists_no_setting_that_does_not_exist() -> None:
-    assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", README, flags=re.MULTILINE) == NAMES
-    listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", README, flags=re.MULTILINE)
+def test_the_reference_lists_no_setting_that_does_not_exist() -> None:
+    assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", REFERENCE, flags=re.MULTILINE) == NAMES
+    listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
     assert listed == OF_A_MODEL
+    listed = re.findall(r"^\| `mcp\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
+    assert listed == list(ToolServer.model_fields)
+
+
+@pytest.mark.parametrize("name", ToolServer.model_fields)
+def test_every_setting_of_a_tool_server_is_explained_as_well(name: str) -> None:
+    description, default = ToolServer.model_fields[name].description, getattr(ToolServer(), name)
+    assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
+    assert f"| `mcp.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
+
+
+def test_a_tool_server_may_hold_secrets_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CANARY", "canary")
+    settings = load_settings(
+        written(
+            "mcp.a = {url = 'http://h/mcp/', headers = {authorization = 'Bearer ${CANARY}'}}\n"
+            "mcp.b = {command = ['x'], env = {KEY = '${CANARY}'}}\n"
+        )
+    )
+    assert settings.mcp["a"].url == "http://h/mcp/"
+    assert settings.mcp["a"].headers["authorization"].get_secret_value() == "Bearer canary"
+    assert settings.mcp["b"].env["KEY"].get_secret_value() == "canary"
+    assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
+
+
+def test_what_is_wrong_with_tool_servers_is_told_by_the_name_of_the_setting() -> None:
+    text = "[server]\nworkers = 2\n[mcp.time]\ncommand = ['x']\n"
+    assert refusal(text).setting == "server.workers"
+    wrong = refusal("[tools.hosted]\nweb_search = 'serch.find'\n[mcp.search]\nurl = 'http://h'\n")
+    assert (wrong.setting, "did you mean 'search'" in wrong.problem) == ("tools.hosted", True)
 
 
 def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None:

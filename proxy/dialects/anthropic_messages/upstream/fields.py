@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, Question, Thinking
 from proxy.dialects.anthropic_messages.upstream.table import FIELDS, UNKNOWN
 from proxy.dialects.anthropic_messages.upstream.tools import encode_choice, is_forced
 from proxy.dialects.handling import (
@@ -71,6 +71,9 @@ def body_fields(question: Question) -> JsonObject:
     for name, raw in question.request.fields.items():
         if name not in question.omits and raw.strip() != _NOTHING:
             _write_field(body, name, json.parse(raw), question)
+    _write_thinking(body, question.request.thinking)
+    if question.stops:
+        body.members["stop_sequences"] = [*question.stop_strings]
     if is_forced(choice) and body.members.get("thinking") != _DISABLED:
         # the API refuses thoughts before a call that it is told to force
         body.members.pop("thinking", None)
@@ -128,6 +131,17 @@ def _write_effort(body: _Body, value: JsonValue) -> None:
         body.put("thinking", _DISABLED, "reasoning_effort")
     else:
         body.output["effort"] = _EFFORTS.get(f"{value}", value)
+
+
+def _write_thinking(body: _Body, thinking: Thinking) -> None:
+    """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
+    if thinking.effort and thinking.effort != "none":
+        body.output.setdefault("effort", _EFFORTS.get(thinking.effort, thinking.effort))
+    if thinking.is_on is False:
+        body.members["thinking"] = _DISABLED
+    elif thinking.is_on:
+        budget: JsonObject = {"type": "enabled", "budget_tokens": thinking.budget}
+        body.members.setdefault("thinking", _ADAPTIVE if thinking.budget is None else budget)
 
 
 def _thinking(value: JsonValue) -> JsonValue:

@@ -6,6 +6,8 @@ from fastapi import FastAPI
 from proxy.api.app import ServerOptions
 from proxy.api.routes.health import health_router
 from proxy.backends.client import Health
+from proxy.conversation import json
+from proxy.serving.services import Services
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 
@@ -31,3 +33,20 @@ def test_each_probe_tells_its_own_truth(
     asyncio.run(client.call(app))
     assert client.status == status
     assert words in client.answer
+
+
+def test_each_of_several_servers_is_told_of() -> None:
+    backends = (ScriptedBackend(), ScriptedBackend(state=Health.UNREACHABLE))
+    serving = ServerOptions()
+    services = Services(
+        [serving.service(backend, name=f"m{place}") for place, backend in enumerate(backends)]
+    )
+    app = FastAPI()
+    app.include_router(health_router(services))
+    client = HandMadeClient(path="/readyz")
+    asyncio.run(client.call(app))
+    assert json.parse(client.answer) == {
+        "status": "ready",
+        "backend": "m0, m1",
+        "servers": {"m0": "ready", "m1": "unreachable"},
+    }

@@ -36,6 +36,10 @@ def test_one_model_is_shown() -> None:
     assert fetch("/v1/models/one") == ONE
 
 
+def test_the_path_without_a_version_is_the_same() -> None:
+    assert fetch("/models") == fetch("/v1/models")
+
+
 def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UnknownModel) as raised:
         fetch("/v1/models/some/other")

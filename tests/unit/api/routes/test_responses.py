@@ -6,14 +6,14 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.routes.responses import responses_router
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
+from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore, StoredResponse
 from tests.fakes.asgi import HandMadeClient
 
 INPUT = b'{"id":"msg_1","role":"user","content":"Hi"}'
 
 
 def kept() -> ResponseStore:
-    store = ResponseStore(lambda: 0.0)
+    store = MemoryStore(lambda: 0.0)
     store.keep("alice", StoredResponse("resp_1", [INPUT], [], b'{"id":"resp_1"}'))
     return store
 

@@ -9,7 +9,6 @@ from proxy.dialects.anthropic_messages.blocks import (
     parts_of,
     texts_of,
 )
-from proxy.dialects.anthropic_messages.tools import ToolSet
 from proxy.dialects.foreign_history import write_content
 from proxy.dialects.raw_json import Node, Text
 from proxy.errors import InvalidRequest
@@ -23,7 +22,7 @@ def node(value: JsonValue) -> Node:
 
 def read(*blocks: JsonValue) -> tuple[JsonValue, list[str]]:
     """Return the content that blocks become, and what was left out."""
-    findings = Findings(ToolSet())
+    findings = Findings()
     parts = [part for one in blocks_of(node([*blocks])) for part in parts_of(one, findings)]
     _, content = write_content([one for one in parts if not isinstance(one, Text) or one.text])
     return json.parse(content), [fact.what for fact in findings.facts]
@@ -140,7 +139,7 @@ def test_what_nobody_knows_is_left_out_and_told() -> None:
 
 
 def test_who_shows_no_pictures_has_his_texts_read() -> None:
-    findings = Findings(ToolSet())
+    findings = Findings()
     source: JsonObject = {"type": "content", "content": [text("a"), PICTURE]}
     (block,) = blocks_of(node([document(source)]))
     assert texts_of(block, findings) == [Text("a", b'"a"')]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UNSAID, Question, Thinking
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
@@ -71,7 +71,7 @@ def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
         b'"parallel_tool_calls":false,"max_tokens":9,"stop":[ "\\u00e4" ],"temperature":1.0,'
         b'"top_p":0.50,"top_k":4,"response_format":{"type":"json_schema","json_schema":'
         b'{"name":"answer","schema":{ "type":"object"}}},'
-        b'"chat_template_kwargs":{"enable_thinking":false},"stream":true}'
+        b'"stream":true}'
     )
     assert (read.model, read.stream, read.stop_strings) == ("ä", True, True)
     assert read.answer_schema == {"type": "object"}
@@ -149,13 +149,28 @@ class TestTheLimit:
 
 
 class TestThinking:
-    @pytest.mark.parametrize("kind", ["adaptive", "between_tools", "enabled", "brand_new"])
-    def test_is_what_the_model_does_anyway(self, kind: str) -> None:
-        assert fields(thinking={"type": kind, "budget_tokens": 1024}) == PLAIN
+    @pytest.mark.parametrize("kind", ["adaptive", "between_tools", "brand_new"])
+    def test_is_left_to_the_model(self, kind: str) -> None:
+        assert decoded(thinking={"type": kind, "budget_tokens": 1024}).request.thinking == UNSAID
 
-    def test_is_switched_off_in_the_template(self) -> None:
-        disabled = fields(thinking={"type": "disabled"})
-        assert disabled == {**PLAIN, "chat_template_kwargs": {"enable_thinking": False}}
+    @pytest.mark.parametrize(
+        ("said", "thinking"),
+        [
+            ({"type": "enabled", "budget_tokens": 1024}, Thinking(is_on=True, budget=1024)),
+            ({"type": "enabled"}, Thinking(is_on=True)),
+            ({"type": "disabled", "budget_tokens": 1024}, Thinking(is_on=False)),
+        ],
+    )
+    def test_is_switched_in_whatever_words_the_engine_has(
+        self, said: JsonObject, thinking: Thinking
+    ) -> None:
+        assert decoded(thinking=said).request.thinking == thinking
+        assert fields(thinking=said) == PLAIN
+
+    def test_has_an_effort_that_does_not_switch_it(self) -> None:
+        request = decoded(output_config={"effort": "max"}).request
+        assert request.thinking == Thinking(effort="max")
+        assert fields(output_config={"effort": "max"}) == PLAIN
 
 
 FORM: JsonObject = {"type": "json_schema", "schema": {"type": "array"}}

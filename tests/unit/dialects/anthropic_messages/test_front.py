@@ -7,7 +7,7 @@ from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Answering, Decoded, Front, Problem, Sender, Stamp
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
-from tests.unit.dialects.anthropic_messages.conversations import TOOLS, body
+from tests.unit.dialects.anthropic_messages.conversations import PICTURE, TOOLS, body
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
 FRONT = MessagesFront(Stamp(now=lambda: 0.0, token=lambda: "abc"))
@@ -39,6 +39,14 @@ def test_a_request_is_read_with_what_was_left_out() -> None:
     assert [message.text for message in read.request.messages] == ["Hi", ""]
     assert read.facts == (Omitted("unknown_block"),)
     assert read.compaction is None
+
+
+def test_only_who_has_sent_pictures_may_hear_that_the_model_sees_none() -> None:
+    quoting: JsonObject = {"role": "user", "content": '{"type":"image_url","image_url":{}}'}
+    seen: JsonObject = {"role": "user", "content": [PICTURE]}
+    assert FRONT.decode(body([HI, quoting]), SENDER).blindness == ""
+    blindness = FRONT.decode(body([HI, seen]), SENDER).blindness
+    assert blindness.startswith("capability_rejected: image_block (")
 
 
 @pytest.mark.parametrize(

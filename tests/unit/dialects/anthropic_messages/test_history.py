@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +27,7 @@ from tests.unit.dialects.anthropic_messages.conversations import (
     words,
 )
 
+MARKS = count()
 HI: JsonObject = {"role": "user", "content": "Hi"}
 
 
@@ -75,6 +76,17 @@ class TestTheSameConversation:
         again = decoded(rewritten(messages, choose), **other)
         assert again == plain
         assert again.fields == plain.fields
+
+    @settings(max_examples=25)
+    @given(histories(), words)
+    def test_gives_the_same_when_its_messages_were_read_before(
+        self, messages: list[JsonObject], system: str
+    ) -> None:
+        never_read: list[JsonObject] = [{**one, "mark": next(MARKS)} for one in messages]
+        asked: JsonObject = {"system": system, "tools": TOOLS}
+        first = decode_request(body(never_read, **asked))
+        again = decode_request(body(never_read, **asked))
+        assert (again.request, again.facts) == (first.request, first.facts)
 
     @settings(max_examples=40)
     @given(histories(), words)
@@ -264,6 +276,15 @@ class TestATurnOfTheUser:
 
     def test_adds_nothing_behind_results_but_empty_text(self) -> None:
         assert len(converted(said("user", result("a"), text("")))) == 1
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_tool_that_is_found_is_offered_whoever_names_it(role: str) -> None:
+    naming: JsonObject = {"type": "tool_reference", "tool_name": "later"}
+    for _ in range(2):  # the second time it was read before
+        request = decoded([HI, said(role, naming)], tools=TOOLS)
+        assert [tool.name for tool in request.tools] == ["look", "go", "later"]
+        assert "Tool later is available now." in request.messages[-1].text
 
 
 def test_a_change_of_tools_that_names_a_servers_is_left_out() -> None:

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UNSAID, Question, Thinking
 from proxy.dialects.handling import FieldRule
 from proxy.dialects.ollama_chat.fields import Terms, body_fields
 from proxy.dialects.ollama_chat.schema import FIELDS
@@ -82,6 +82,35 @@ def test_every_way_of_asking_for_thoughts_becomes_think(
     field: str, value: JsonValue, think: JsonValue
 ) -> None:
     assert written(**{field: value}) == {"think": think}
+
+
+@pytest.mark.parametrize(
+    ("thinking", "terms", "think"),
+    [
+        (UNSAID, Terms("m"), None),
+        (Thinking(is_on=False), Terms("m"), False),
+        (Thinking(is_on=False), Terms("m", thinks=False), False),
+        (Thinking(is_on=True, budget=64), Terms("m"), True),
+        (Thinking(is_on=True), Terms("m", thinks=False), None),
+        (Thinking(effort="high"), Terms("m"), None),
+        (Thinking(effort="max"), Terms("m", has_efforts=True), "high"),
+        (Thinking(is_on=True, effort="brand_new"), Terms("m", has_efforts=True), True),
+        (Thinking(is_on=False, effort="high"), Terms("m", has_efforts=True), False),
+    ],
+)
+def test_what_no_field_says_of_thoughts_is_said_as_far_as_the_model_knows_it(
+    thinking: Thinking, terms: Terms, think: JsonValue
+) -> None:
+    asked = question()
+    asked = replace(asked, request=replace(asked.request, thinking=thinking))
+    assert body_fields(asked, terms).get("think") == think
+
+
+def test_a_switch_counts_more_than_the_clients_effort() -> None:
+    asked = question(reasoning_effort="high")
+    off = replace(asked.request.thinking, is_on=False)
+    switched = replace(asked, request=replace(asked.request, thinking=off))
+    assert body_fields(switched, Terms("m"))["think"] is False
 
 
 def test_log_probabilities_are_asked_for_as_they_were() -> None:
@@ -180,3 +209,8 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
     assert fields - elsewhere == set(values)
     for name, value in values.items():
         assert written(**{name: value}) != {}
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    asked = replace(question(stop="a"), stops=("x",))
+    assert body_fields(asked, TERMS) == {"options": {"stop": ["a", "x"]}}

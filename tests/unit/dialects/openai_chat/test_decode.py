@@ -20,6 +20,7 @@ from proxy.dialects.openai_chat.decode import (
     ReplyPart,
     StreamedError,
     decode_error,
+    decode_messages,
     decode_request,
 )
 from proxy.errors import InvalidRequest
@@ -483,3 +484,11 @@ def test_a_fragment_without_arguments_takes_the_long_way_and_says_nothing() -> N
     more: JsonObject = {"index": 0, "function": {"arguments": "{}"}}
     told = [chunk({"tool_calls": [one]}) for one in (call, nothing, more)]
     assert read(*told, END) == read(told[0], told[2], END)
+
+
+def test_messages_are_read_without_a_request_around_them() -> None:
+    source = b'{ "role":"user", "content":"Hi" }'
+    assert decode_messages([source]) == (Message("user", "Hi", source),)
+    assert decode_messages([]) == ()
+    with pytest.raises(InvalidRequest):
+        decode_messages([b'{"content":"Hi"}'])

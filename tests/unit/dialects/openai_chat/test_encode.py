@@ -31,9 +31,12 @@ from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
     CompletionBuilder,
     Identity,
+    delta_of,
     encode_question,
 )
 from proxy.dialects.sse import EventDecoder
+
+A_BRACE: JsonObject = {"arguments": "{"}
 
 IDENTITY = Identity("c1", 1700000000, "m", "fp")
 STARTED = ReplyStarted("c1", 1700000000, "m", "fp")
@@ -91,6 +94,17 @@ class TestAQuestion:
         more = (*request.tools, Tool("g", {}, b'{"g":1}'))
         body = json.split_object(encode_question(question(request, tools=more), {}))
 
+        assert body["tools"] == b'[%b,{"g":1}]' % TOOL
+
+    def test_writes_what_the_request_no_longer_has_in_the_clients_own_bytes(self) -> None:
+        request = decode_request(BODY)
+        later = request.followed_by((user_message("Again"),))
+        later = later.offering((Tool("g", {}, b'{"g":1}'),))
+        body = json.split_object(encode_question(question(later), {}))
+
+        assert body["messages"] == (
+            b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
+        )
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
     def test_asks_for_no_usage_of_an_engine_that_refuses_to_be_asked(self) -> None:
@@ -449,3 +463,26 @@ class TestACompletion:
         assert isinstance(content, list)
         assert built["logprobs"] == {"content": content * 2, "refusal": None}
         assert len(content) == 1
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    request = decode_request(b'{"messages":[{"role":"user","content":"Hi"}],"stop":"a"}')
+    body = json.parse(encode_question(replace(question(request), stops=("x",)), {}))
+    assert isinstance(body, dict)
+    assert body["stop"] == ["a", "x"]
+
+
+@pytest.mark.parametrize(
+    ("event", "delta"),
+    [
+        (TextDelta("Hi"), {"content": "Hi"}),
+        (TextDelta(""), {}),
+        (ReasoningDelta("Hm"), {"reasoning_content": "Hm"}),
+        (ToolCallArgumentsDelta(1, "{"), {"tool_calls": [{"index": 1, "function": A_BRACE}]}),
+        (ReplyFinished("stop"), {}),
+    ],
+)
+def test_an_event_alone_is_a_delta_if_it_says_anything(
+    event: ReplyEvent, delta: JsonObject
+) -> None:
+    assert delta_of(event) == delta

@@ -1,7 +1,9 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.openai_chat.schema import ChatCompletionRequest, validate
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest, WireObject, check, validate
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}
@@ -184,3 +186,19 @@ def test_the_document_knows_every_member() -> None:
 
     assert set(document["properties"]) == set(ChatCompletionRequest.model_fields)
     assert document["additionalProperties"] is True
+
+
+def test_what_checks_is_made_once_when_several_threads_need_it_first() -> None:
+    class Thing(WireObject):
+        name: str
+
+    given: JsonObject = {"name": "a"}
+    assert not Thing.__pydantic_complete__
+    with ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(check, Thing, given) for _ in range(8)]
+    assert {one.result().name for one in found} == {"a"}
+    assert Thing.__pydantic_complete__
+
+
+def test_what_checks_a_chat_is_there_before_the_first_one() -> None:
+    assert ChatCompletionRequest.__pydantic_complete__

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.requests import UNSAID, Thinking
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
@@ -153,20 +154,21 @@ def test_the_form_of_the_answer_is_carried_and_enforced(
 
 
 @pytest.mark.parametrize(
-    ("effort", "written"),
+    ("effort", "thinking"),
     [
-        ("none", {"chat_template_kwargs": {"enable_thinking": False}}),
-        ("minimal", {"chat_template_kwargs": {"enable_thinking": False}}),
-        ("low", {"reasoning_effort": "low"}),
-        ("high", {"reasoning_effort": "high"}),
-        ("xhigh", {"reasoning_effort": "high"}),
-        ("brand_new", {}),
-        (None, {}),
+        ("none", Thinking(is_on=False)),
+        ("minimal", Thinking(is_on=False)),
+        ("low", Thinking(effort="low")),
+        ("xhigh", Thinking(effort="xhigh")),
+        (None, UNSAID),
     ],
 )
-def test_the_effort_is_told_as_backends_know_it(effort: JsonValue, written: JsonObject) -> None:
-    usual = fields()
-    assert fields(reasoning={"effort": effort}) == {**usual, **written}
+def test_the_effort_is_kept_for_whoever_knows_the_engine(
+    effort: JsonValue, thinking: Thinking
+) -> None:
+    reasoning: JsonObject = {"effort": effort}
+    assert decode(reasoning=reasoning).request.thinking == thinking
+    assert fields(reasoning=reasoning) == fields()
 
 
 @pytest.mark.parametrize(

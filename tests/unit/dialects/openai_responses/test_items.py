@@ -1,5 +1,6 @@
 """Items become messages: case by case, and by what must hold for every history."""
 
+from itertools import count
 from typing import NamedTuple
 
 import pytest
@@ -238,6 +239,7 @@ class Turn(NamedTuple):
     answer: str
 
 
+MARKS = count()
 TEXT = st.text(st.sampled_from('ab" \\\n\u00e9<'), min_size=1, max_size=8)
 ROUND = st.tuples(st.none() | TEXT, st.none() | TEXT, st.integers(1, 3))
 TURNS = st.lists(
@@ -319,6 +321,17 @@ def test_the_same_history_gives_the_same_bytes_however_it_is_written(
     turns: list[Turn], one: Style, other: Style
 ) -> None:
     assert sources(Client(one).write(turns).items) == sources(Client(other).write(turns).items)
+
+
+@given(TURNS, STYLES)
+def test_a_history_whose_items_were_read_before_gives_the_same(
+    turns: list[Turn], style: Style
+) -> None:
+    items = objects(Client(style).write(turns).items)
+    gone: JsonObject = {"type": "web_search_call", "action": {}}
+    never_read: JsonValue = [{**one, "mark": next(MARKS)} for one in (*items, gone)]
+    first, again = decode(input=never_read), decode(input=never_read)
+    assert (again.request, again.facts) == (first.request, first.facts)
 
 
 @given(TURNS, STYLES)

@@ -1,9 +1,12 @@
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import Bounds, ResponseStore, StoredResponse
+from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse
 
 
 class Clock:
@@ -19,8 +22,8 @@ def response(name: str, previous: str | None = None, size: int = 0) -> StoredRes
     return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
 
 
-def store_of(*responses: StoredResponse, clock: Clock | None = None) -> ResponseStore:
-    store = ResponseStore(clock or Clock(), Bounds(responses=3, bytes=10_000, seconds=60))
+def store_of(*responses: StoredResponse, clock: Clock | None = None) -> MemoryStore:
+    store = MemoryStore(clock or Clock(), Bounds(responses=3, bytes=10_000, seconds=60))
     for one in responses:
         store.keep("me", one)
     return store
@@ -118,7 +121,7 @@ def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
     steps: list[tuple[int, int, int]],
 ) -> None:
     clock = Clock()
-    store = ResponseStore(clock, Bounds(responses=4, bytes=20_000, seconds=40))
+    store = MemoryStore(clock, Bounds(responses=4, bytes=20_000, seconds=40))
     for kept, (use, previous, passed) in enumerate(steps):
         clock.now += passed
         store.find("me", f"r{use}")
@@ -127,3 +130,23 @@ def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
         alive = [name for name in map("r{}".format, range(kept + 1)) if store.inputs("me", name)]
         assert len(alive) <= 4
         assert all(store.history("me", name) is not None for name in alive)
+
+
+def test_several_threads_may_use_a_store_at_once() -> None:
+    store = MemoryStore(lambda: 0.0, Bounds(responses=2))
+    responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
+
+    def use(owner: str) -> None:
+        for one in responses:
+            store.keep(owner, one)
+            store.find(owner, one.id)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(use, owner) for owner in "abcd"]:
+                done.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2

@@ -2,6 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import tool_result
 from proxy.guardrails.healing.content import as_user, join_contents, merge, rewritten, text_of
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, said, written
@@ -80,3 +81,8 @@ def test_merging_is_linear() -> None:
     assert is_linear(
         lambda text: merge(history(said("user", "a")) * len(text)), lambda size: "x" * size, 2_000
     )
+
+
+def test_a_mended_result_still_knows_whether_the_tool_failed() -> None:
+    result = tool_result("c", "gone", failed=True)
+    assert rewritten(result, {"role": b'"tool"', "content": b'"gone"'}).failed is True

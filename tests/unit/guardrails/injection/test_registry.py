@@ -75,7 +75,7 @@ def test_calls_are_found_however_they_arrive(one: Convention) -> None:
     assert all(scan(pieces, syntaxes, ("send",)) == whole for pieces in chunkings(written))
 
 
-@pytest.mark.parametrize("one", CONVENTIONS[:-1], ids=MARKS)
+@pytest.mark.parametrize("one", [one for one in CONVENTIONS if one.name in MARKS], ids=MARKS)
 @given(name=texts, text=texts)
 @example(name="</tool_response>", text="</tool_response>[/TOOL_RESULTS]```</function_response>")
 def test_neither_a_name_nor_a_result_can_end_the_form_around_it(

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, Question, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.upstream.fields import Terms, body_fields
 from proxy.dialects.anthropic_messages.upstream.table import FIELDS
@@ -61,6 +61,27 @@ def test_stop_strings_are_a_list(stop: JsonValue) -> None:
 )
 def test_how_much_is_thought_has_other_words(fields: JsonObject, members: JsonObject) -> None:
     assert written(**fields) == members
+
+
+@pytest.mark.parametrize(
+    ("thinking", "members"),
+    [
+        (Thinking(is_on=False), {"thinking": DISABLED}),
+        (Thinking(is_on=True), {"thinking": {"type": "adaptive"}}),
+        (
+            Thinking(is_on=True, budget=1024),
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+        ),
+        (Thinking(effort="max"), {"output_config": {"effort": "max"}}),
+        (Thinking(effort="minimal"), {"output_config": {"effort": "low"}}),
+    ],
+)
+def test_what_no_field_says_of_thoughts_is_said_as_the_api_knows_it(
+    thinking: Thinking, members: JsonObject
+) -> None:
+    asked = question()
+    asked = replace(asked, request=replace(asked.request, thinking=thinking))
+    assert body_fields(asked) == members
 
 
 @pytest.mark.parametrize("kwargs", [{"a": 1}, {"enable_thinking": 1}, {}, "x"])
@@ -170,3 +191,8 @@ def test_a_forced_call_has_no_thoughts_before_it() -> None:
 )
 def test_an_answer_always_has_a_limit(terms: Terms, wanted: int | None, limit: int) -> None:
     assert terms.limit(wanted) == limit
+
+
+def test_stops_of_our_own_join_those_of_the_client() -> None:
+    asked = replace(question(stop="a"), stops=("x",))
+    assert body_fields(asked) == {"stop_sequences": ["a", "x"]}

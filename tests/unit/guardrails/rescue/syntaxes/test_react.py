@@ -4,7 +4,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import Found
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NotACall, Reason
-from proxy.guardrails.rescue.syntaxes.react import ReAct
+from proxy.guardrails.rescue.syntaxes.react import ReAct, ReActContract
 from tests.fakes.arrivals import read_syntax
 
 PING = 'Action: ping\nAction Input: {"host": "a"}'
@@ -50,3 +50,32 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
     found = find_calls(text, (ReAct(),), ("ping",))
     assert sum(isinstance(one, Found) for one in found) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (PING, (CALL,)),
+        (f"{PING}\n{PING}\n", (CALL, CALL)),
+        ('Action: ping\nAction Input: ```json\n{"host": "a"}\n```\n', (CALL,)),
+        ("Action: ping", (WrittenCall("ping", {}),)),
+        ("Action: ping\nAction Input:\n", (WrittenCall("ping", {}),)),
+    ],
+)
+def test_a_model_that_was_asked_for_actions_is_read_more_kindly(
+    text: str, calls: tuple[WrittenCall, ...]
+) -> None:
+    assert read_syntax(ReActContract(), text) == (Calls(calls), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Action: \n", Reason.NOT_A_CALL),
+        ("Action: ping\nAction Input: a", Reason.BROKEN),
+        ("Action: ping the host", Reason.BROKEN),
+        ('Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
+    ],
+)
+def test_what_it_broke_it_has_to_mend(text: str, reason: Reason) -> None:
+    assert read_syntax(ReActContract(), text)[0] == NotACall(reason)

@@ -1,0 +1,148 @@
+"""Writes docs/evidence.md of the records of a run, and of nothing else."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
+from proxy.evals.arms import DIRECT, TEMPER
+from proxy.evals.records import RunRecord, read_protocol, read_runs
+from proxy.evals.report.table import HEADINGS, points, rows
+from proxy.evals.results import ArmResult, paired
+from proxy.evals.statistics import RESAMPLES, holm
+
+_HEAD = """# Evidence: does Temper help, at what cost, with what harm?
+
+<!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
+
+The same tasks, by the same plain agent loop with the same luck, straight at a model (`direct`),
+through Temper (`temper`: its defaults) and through other proxies as their documentation recommends.
+The model is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
+sources in `config/evals/profiles`). So this page says what follows *if* a model fails like that,
+and not that a model of some name gets better.
+
+"""
+_LIMITS = """
+## What this does not show
+
+- Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
+- Intervals speak of this suite, whose families are a fixed list. Its authors know Temper's
+  guardrails; families by somebody who does not are still to be written.
+- Real errors cluster by model and template, simulated ones do not. Rates come from few models.
+- Tools of the suite refuse what their schema forbids; some real ones are more lenient.
+- Times are of a busy machine with two cores and of a model that takes no time: they compare arms,
+  and are no benchmark ([performance](performance.md) is).
+- A bound on harm needs many runs that were right before: "not shown" means that no harm was seen,
+  in too few of them.
+"""
+
+
+def page(folder: Path, versions: Mapping[str, str]) -> str:
+    """Return the page of the records in a folder."""
+    parts = {one.name: [*read_runs(one)] for one in sorted(folder.iterdir()) if one.is_dir()}
+    evidence = evidence_of({name: runs for name, runs in parts.items() if runs})
+    protocol = read_protocol(folder / next(iter(evidence.parts)))
+    told = ", ".join(f"{name} {one}" for name, one in versions.items())
+    total = sum(map(len, parts.values()))
+    made = (
+        f"Protocol `{protocol['hash']}` (scenarios, rates and loop), Temper {protocol['temper']}, "
+        f"{told}, Python {platform.python_version()}; {total} runs.\n"
+    )
+    return "".join(
+        (
+            _HEAD,
+            made,
+            _promises(promises(evidence)),
+            _table("Every arm", evidence.results.get("main", ())),
+            _families(evidence),
+            _table("Controls: what must show nothing", evidence.results.get("controls", ())),
+            _table("Traps", evidence.results.get("traps", ())),
+            _table("Where nothing is to be called", evidence.results.get("restraint", ())),
+            _left_out(evidence),
+            _grid(evidence),
+            _harms(evidence.parts),
+            _LIMITS,
+        )
+    )
+
+
+def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"
+
+
+def _promises(found: Sequence[Promise]) -> str:
+    cells = [(one.endpoint, one.threshold, one.measured, one.outcome.value) for one in found]
+    text = "\n## What was promised, and what came\n\nThe thresholds were fixed before the runs.\n\n"
+    return text + _lines(("endpoint", "threshold", "measured", ""), cells)
+
+
+def _table(title: str, results: Sequence[ArmResult]) -> str:
+    return f"\n## {title}\n\n{_lines(HEADINGS, rows(results))}" if results else ""
+
+
+def _families(evidence: Evidence) -> str:
+    """Show right runs by family of the arms that matter most."""
+    shown = [
+        one
+        for one in evidence.results.get("main", ())
+        if one.arm in (DIRECT, TEMPER, "temper-respond", "forge", "forge-respond", "ceiling")
+    ]
+    families = list(dict.fromkeys(name for one in shown for name in one.families))
+    cells = [
+        (one.bed, one.arm, *(_share(one.families.get(name)) for name in families)) for one in shown
+    ]
+    return f"\n## By family\n\n{_lines(('bed', 'arm', *families), cells)}" if shown else ""
+
+
+def _share(counted: tuple[int, int] | None) -> str:
+    return "" if counted is None else f"{counted[0]}/{counted[1]}"
+
+
+def _left_out(evidence: Evidence) -> str:
+    """Show what each part is worth, with p values corrected by Holm."""
+    whole = evidence.runs("without", "p-small", TEMPER)
+    arms = [one for one in evidence.results.get("without", ()) if "-without-" in one.arm]
+    if not whole or not arms:
+        return ""
+    compared = {
+        one.arm: paired(whole, evidence.runs("without", "p-small", one.arm), RESAMPLES)
+        for one in arms
+    }
+    corrected = holm({name: one.p for name, one in compared.items()})
+    cells = [
+        (name, points(one.lift), str(one.helped), str(one.harmed), f"{corrected[name]:.3f}")
+        for name, one in compared.items()
+    ]
+    headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
+    text = "\n## What each part is worth\n\n"
+    return text + _lines(headings, cells)
+
+
+def _grid(evidence: Evidence) -> str:
+    """Show the lift in each cell of the grid."""
+    cells = [
+        (one.bed, points(one.against.lift), str(one.against.helped), str(one.against.harmed))
+        for one in evidence.results.get("grid", ())
+        if one.arm == TEMPER and one.against is not None
+    ]
+    if not cells:
+        return ""
+    text = (
+        "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
+        "of what is published.\n\n"
+    )
+    return text + _lines(("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells))
+
+
+def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:
+    """List every run that Temper's defaults harmed."""
+    found: list[str] = []
+    for name, runs in parts.items():
+        direct = {(one.bed, one.pair): one for one in runs if one.arm == DIRECT}
+        for one in runs:
+            before = direct.get((one.bed, one.pair))
+            if one.arm == TEMPER and not one.right and before is not None and before.right:
+                found.append(f"- {name}, {one.bed}, {one.scenario}/{one.seed}: {one.why}")
+    listed = "\n".join(found) if found else "None in any part."
+    return f"\n## Every harm of the defaults\n\n{listed}\n"

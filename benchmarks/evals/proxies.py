@@ -1,0 +1,73 @@
+"""Other proxies as arms: started as their documentation says, in front of the same model."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from benchmarks.load import peers
+from benchmarks.load.candidates import LAUNCHES, Situation
+from benchmarks.load.processes import free_port, started
+from proxy.evals.arms import Arm, Opening
+from proxy.evals.loop import Target
+
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+# with and without a tool for answering, which is what forge recommends for small models
+_PEERS = {"forge": ("forge", "accept"), "forge-respond": ("forge", "respond")}
+_PEERS |= {"litellm": ("litellm", "accept")}
+NAMES = tuple(_PEERS)
+
+
+def peer_arms(folder: Path, names: Sequence[str] = NAMES) -> dict[str, Arm]:
+    """Return the arms of those proxies that are installed."""
+    found: dict[str, Arm] = {}
+    for name in names:
+        package, prose = _PEERS[name]
+        with contextlib.suppress(peers.NotAvailable):
+            peers.version(folder, package)
+            found[name] = Arm(name, _opening(package, prose == "respond", folder))
+    return found
+
+
+def versions(folder: Path) -> dict[str, str]:
+    """Return the versions of the proxies that are installed."""
+    found: dict[str, str] = {}
+    for package in dict.fromkeys(package for package, _ in _PEERS.values()):
+        with contextlib.suppress(peers.NotAvailable):
+            found[package] = peers.version(folder, package)
+    return found
+
+
+def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # noqa: FBT001
+    @asynccontextmanager
+    async def opened(backend: Target) -> AsyncGenerator[Target, None]:
+        with tempfile.TemporaryDirectory(prefix="temper-peer-") as own:
+            place, port = Path(own), free_port()
+            prose = "respond" if has_answer_tool else "accept"
+            situation = Situation(backend.url, port, prose, place, folder)  # type: ignore[arg-type]
+            launch = LAUNCHES[package](situation)
+            surroundings = launch.environment
+            with started(launch.command, folder=place, environment=surroundings, log=place / "log"):
+                url = f"http://127.0.0.1:{port}"
+                await _ready(url, place / "log")
+                yield Target(url, backend.model, {**backend.headers, **launch.headers})
+
+    return opened
+
+
+async def _ready(url: str, log: Path) -> None:
+    """Wait until something answers at all; raises NotAvailable."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _START_SECONDS
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
+        while loop.time() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                await client.get(f"{url}/v1/models")
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+    raise peers.NotAvailable(f"it does not answer; see {log}")

@@ -1,0 +1,182 @@
+"""An agent: a model, tools, and what it is told; the loop between them is a run."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Generic
+
+from pydantic import TypeAdapter
+from typing_extensions import TypeIs, TypeVar
+
+from proxy.agents.hooks import Hooks
+from proxy.agents.joined import JoinedTools
+from proxy.agents.model import Model
+from proxy.agents.results import Output, RunResult
+from proxy.agents.running import Task
+from proxy.agents.stream import EventQueue, RunStream, streaming
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message, user_message
+from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
+from proxy.dialects.openai_chat.decode import decode_messages
+from proxy.rounds.executor import Executor
+from proxy.rounds.transcript import Conversation
+from proxy.tools.execution import Limits
+from proxy.tools.function import FunctionTool
+from proxy.tools.signature import Function
+from proxy.tools.toolset import Toolset
+
+Deps = TypeVar("Deps", default=None)
+
+_NO_HOOKS = Hooks()
+
+
+@dataclass(frozen=True)
+class Agent(Generic[Deps, Output]):
+    """What runs have in common: write it down once, and run it as often as you like.
+
+    `tools` are functions, `@tool`s, toolsets and whatever else executes calls. `instructions` stand
+    before every conversation. A `workflow` says which tools are called in which order; without one
+    the operator's rules for the model count. `output` is a type that the answer has to have.
+    `parameters` are further members of each request, such as `temperature`, or `id_slot` to keep to
+    one slot of a llama-server. Raises ValueError for rules that nobody can keep.
+    """
+
+    model: Model
+    tools: Sequence[FunctionTool | Function | Toolset | Executor] = ()
+    instructions: str = ""
+    workflow: Workflow = NO_RULES
+    output: type[Output] | None = None
+    name: str = "agent"
+    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before anything is asked."""
+        for place, problem in contradictions(self.workflow):
+            raise ValueError(f"workflow.{place}: {problem}")
+        if all(isinstance(one, Toolset) for one in self._groups):  # servers may not have begun
+            self._joined(self._groups)
+
+    async def run(
+        self,
+        prompt: str | Sequence[JsonObject],
+        *,
+        conversation: Conversation | None = None,
+        deps: Deps | None = None,
+        cancel: asyncio.Event | None = None,
+        hooks: Hooks = _NO_HOOKS,
+    ) -> RunResult[Output]:
+        """Answer what a user says: a text, or content parts in the form of the chat API.
+
+        It goes on with a `conversation`, and adds to it what is said and done. `deps` is what tools
+        find in their context. When `cancel` is set, it ends in good order. Raises `BackendFailed`
+        and `InvalidRequest` kinds of errors, and what `hooks` raise; how else it ended is in the
+        result.
+        """
+        running = self.stream(
+            prompt, conversation=conversation, deps=deps, cancel=cancel, hooks=hooks
+        )
+        async with running as stream:
+            async for _ in stream:
+                pass
+            return stream.result
+
+    def run_sync(
+        self,
+        prompt: str | Sequence[JsonObject],
+        *,
+        conversation: Conversation | None = None,
+        deps: Deps | None = None,
+        hooks: Hooks = _NO_HOOKS,
+    ) -> RunResult[Output]:
+        """Do as `run`, in the thread of a model that was opened by `with`; also in notebooks."""
+        work = partial(self.run, prompt, conversation=conversation, deps=deps, hooks=hooks)
+        future = self.model.portal.start_task_soon(work)
+        try:
+            return future.result()
+        except BaseException:  # KeyboardInterrupt ends the wait, and has to end the work
+            future.cancel()
+            raise
+
+    def stream(
+        self,
+        prompt: str | Sequence[JsonObject],
+        *,
+        conversation: Conversation | None = None,
+        deps: Deps | None = None,
+        cancel: asyncio.Event | None = None,
+        hooks: Hooks = _NO_HOOKS,
+    ) -> AbstractAsyncContextManager[RunStream[Output]]:
+        """Do as `run`, and show what is said and done as it comes; leaving the block ends it."""
+        talk = Conversation() if conversation is None else conversation
+        queue = EventQueue(hooks)
+        task: Task[Output] = Task(
+            model=self.model,
+            tools=self._bound(deps, hooks),
+            said=_said(prompt),
+            conversation=talk,
+            emit=queue.put,
+            instructions=self.instructions,
+            workflow=self.workflow,
+            output=None if self.output is None else TypeAdapter(self.output),
+            parameters=self.parameters,
+            aliases=self._aliases,
+            limits=self.limits,
+            name=self.name,
+        )
+        return streaming(task, queue, cancel)
+
+    @cached_property
+    def _groups(self) -> tuple[Toolset | Executor, ...]:
+        """The tools by who executes them, in their order; functions in a row are one toolset."""
+        groups: list[Toolset | Executor] = []
+        open_set: Toolset | None = None
+        for one in self.tools:
+            if _executes(one):
+                groups.append(one)
+                open_set = None
+            else:
+                if open_set is None:
+                    open_set = Toolset()
+                    groups.append(open_set)
+                open_set.add(one)
+        return tuple(groups)
+
+    @property
+    def _aliases(self) -> Mapping[str, str]:
+        sets = (one for one in self._groups if isinstance(one, Toolset))
+        return {alias: name for one in sets for alias, name in one.aliases.items()}
+
+    def _bound(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
+        """Return the tools for a run; raises ValueError for rules about tools there are not."""
+        return self._joined(
+            [
+                one.bound(deps, self.limits, hooks.approve) if isinstance(one, Toolset) else one
+                for one in self._groups
+            ]
+        )
+
+    def _joined(self, executors: Sequence[Executor]) -> JoinedTools:
+        joined = JoinedTools(executors)
+        names = [spec.name for spec in joined.specs()]
+        for place, name in self.workflow.tools():
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise ValueError(f"workflow.{place}: there is no tool {name!r}, only {known}")
+        return joined
+
+
+def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Toolset | Executor]:
+    """Tell what executes calls from what is called."""
+    return hasattr(tool, "execute") and hasattr(tool, "specs")
+
+
+def _said(prompt: str | Sequence[JsonObject]) -> Message:
+    if isinstance(prompt, str):
+        return user_message(prompt)
+    parts: list[JsonValue] = [*prompt]
+    (message,) = decode_messages([json.dump({"role": "user", "content": parts})])
+    return message

@@ -1,0 +1,111 @@
+"""Temper's server beside a program, in a thread of its own, for loops that want a base URL."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from anyio.from_thread import start_blocking_portal
+from pydantic import SecretStr
+
+from proxy.agents.model import named_settings
+from proxy.api.server import listen, served
+from proxy.settings import Settings, load_settings
+
+_HOST = "127.0.0.1"
+
+
+class LocalServer:
+    """A server that runs while its block does, by `with` or `async with`.
+
+    `url` is where it is, on a free port that only this machine reaches, and `api_key` what clients
+    have to send.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.api_key = _key_of(settings)
+        self._settings = settings
+        self._url = ""
+        self._running = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path; a RuntimeError unless it runs."""
+        if not self._url:
+            raise RuntimeError("the server does not run: use it within `with`")
+        return self._url
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            portal = starting.enter_context(start_blocking_portal("asyncio"))
+            running = portal.wrap_async_context_manager(_running(self._settings))
+            self._url = starting.enter_context(running)
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._url = ""
+        self._running.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+
+def local_server(
+    backend_url: str | None = None,
+    *,
+    path: str | Path | None = None,
+    ollama: str | None = None,
+    config: str | Path | None = None,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> LocalServer:
+    """Make a server for what an operator would name: a running server, a file, an Ollama's model.
+
+    `settings` are further settings, by section and name. What is not said here is read as by
+    `temper serve`: from the `config` or `temper.toml` in this folder, and the environment. Only the
+    address is always a free one, and a key is made up where none is set. Raises
+    `InvalidConfiguration`; so does starting it, and `ProcessFailed` kinds of errors.
+    """
+    own: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
+    given = named_settings(backend_url, path, ollama, settings or {})
+    given["server"] = {**given.get("server", {}), **own}
+    loaded = load_settings(None if config is None else Path(config), given)
+    return LocalServer(_with_key(loaded))
+
+
+def _with_key(settings: Settings) -> Settings:
+    """Give it a key of its own, if clients need none as it is."""
+    if settings.server.api_key is not None:
+        return settings
+    key = SecretStr(secrets.token_urlsafe(32))
+    server = settings.server.model_copy(update={"api_key": key})
+    return settings.model_copy(update={"server": server})
+
+
+def _key_of(settings: Settings) -> str:
+    key = settings.server.api_key
+    return "" if key is None else key.get_secret_value()
+
+
+@asynccontextmanager
+async def _running(settings: Settings) -> AsyncGenerator[str]:
+    with contextlib.closing(listen(_HOST, 0)) as listening:
+        async with served(listening, settings, signals=()) as (_, address):
+            yield address.url

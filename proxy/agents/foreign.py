@@ -1,0 +1,289 @@
+"""The guardrails for a loop that is not ours: they say what to send, and judge what came.
+
+No I/O, no threads, no clock: whoever runs the loop talks to the engine, in whatever way. What is
+said to it and what it says are in the language of chat completions, as SDKs have it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast
+from uuid import uuid4
+
+import msgspec
+
+from proxy.agents.sdk import ENGINE, SdkRequests, is_over, plain
+from proxy.backends.refusals import as_error, streamed_refusal
+from proxy.context.compaction import Compaction, NoCompaction
+from proxy.context.tokens import TokenBook
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import assistant_message
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyInProgress,
+    ReplyUnreadable,
+    UsageReported,
+)
+from proxy.conversation.requests import Question, Request
+from proxy.conversation.tools import ToolCall
+from proxy.conversation.workflows import NO_RULES, Workflow
+from proxy.dialects.openai_chat.decode import (
+    ChunkDecoder,
+    ReplyPart,
+    StreamedError,
+    decode_request,
+)
+from proxy.dialects.openai_chat.encode import delta_of
+from proxy.errors import (
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    GuardrailsExhausted,
+)
+from proxy.facts import Fact, Outcome, outcome
+from proxy.guardrails.offer import TextPolicy
+from proxy.guardrails.retry import MOST_ATTEMPTS
+from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.turn import State, Turn
+from proxy.profiles.files import load_profiles
+from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.recognition import Evidence
+from proxy.serving.context_fitting import ContextPolicy
+from proxy.tools.function import FunctionTool
+from proxy.tools.signature import Function
+from proxy.tools.toolset import Toolset
+
+Offered: TypeAlias = Mapping[str, object] | FunctionTool | Function
+
+
+class GuardedAnswer(msgspec.Struct, frozen=True):
+    """What a turn came to: text, or calls to be run, or both.
+
+    `message` is the assistant's message, to be appended to the history; `outcome` says how much had
+    to be done for it, `facts` what.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    message: JsonObject
+    facts: tuple[Fact, ...]
+    outcome: Outcome
+    reasoning: str = ""
+    finish_reason: str = "stop"
+
+
+class GuardedTurn:
+    """One question to a model until its answer is fit: ask while there is something to ask.
+
+    The deltas are what a user may see at once; nothing of them is ever taken back.
+    """
+
+    def __init__(self, turn: Turn, requests: SdkRequests) -> None:
+        self._turn = turn
+        self._requests = requests
+        self._decoder = ChunkDecoder()
+        self._question: Question | None = None
+        self._is_heard = True
+        self._error: Exception | None = None
+        self._reply = ReplyInProgress()
+        self._reason = ""
+
+    def next_request(self) -> JsonObject | None:
+        """Return what to send for the next attempt, None when there is an answer.
+
+        It has `messages`, and `tools`, `tool_choice` and `response_format` where there is use for
+        them. Raises what went wrong where nothing can be made of that.
+        """
+        if not self._is_heard:
+            self.fail(BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
+        if self._error is not None:
+            raise self._error
+        self._question = self._turn.next_question()
+        if self._question is None:
+            return None
+        self._decoder, self._is_heard = ChunkDecoder(), False
+        return self._requests.request(self._question)
+
+    def receive(self, reply: object) -> list[JsonObject]:
+        """Take a whole completion, or a chunk of one; returns the deltas that it is worth.
+
+        Both may be an SDK's objects or plain dictionaries. Raises `GuardrailsExhausted` where the
+        guardrails are strict, or where a call was shown that cannot be completed.
+        """
+        if self._question is None:
+            raise RuntimeError("nothing was asked: next_request() comes first")
+        said = plain(reply)
+        self._requests.learn(self._question, said)
+        if self._is_heard:
+            return self._hear_behind(said)
+        try:
+            parts = self._decoder.feed(json.dump_text(said))
+            if is_over(said):
+                parts += self._decoder.finish()
+        except ValueError as error:
+            return self.fail(BackendSpokeNonsense(ENGINE, f"sent no valid reply: {error}"))
+        return self._take(parts)
+
+    def fail(self, error: Exception) -> list[JsonObject]:
+        """Say that a request could not be answered; returns the deltas of what is left to show.
+
+        Raises the error where no earlier attempt has given anything. What a llama-server could not
+        parse is asked for again, as the model wrote it.
+        """
+        self._is_heard = True
+        if self._requests.is_unreadable(error):
+            return self._take([ReplyUnreadable(str(error))])
+        rest = self._turn.abandon()
+        if not rest:
+            self._error = error
+            raise error
+        return self._show(rest)
+
+    @property
+    def answer(self) -> GuardedAnswer:
+        """The answer; a RuntimeError while there is none."""
+        if self._turn.state is not State.DONE or not self._reason:
+            raise RuntimeError("there is no answer yet: ask until next_request() returns None")
+        whole = self._reply.finish(self._reason)
+        calls = tuple(
+            ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls
+        )
+        message = assistant_message(whole.text, calls, reasoning=whole.reasoning)
+        facts = self._turn.facts
+        return GuardedAnswer(
+            whole.text,
+            calls,
+            cast("JsonObject", json.parse(message.source)),
+            facts,
+            outcome(facts),
+            whole.reasoning,
+            self._reason,
+        )
+
+    def _hear_behind(self, said: JsonObject) -> list[JsonObject]:
+        """Take what stands behind the end of a stream: what the reply cost."""
+        if isinstance(usage := said.get("usage"), dict) and self._turn.state is State.ASKING:
+            self._turn.receive(UsageReported(usage))
+        return []
+
+    def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
+        """Have the turn hear what came; a failure is the last of it."""
+        events = [part for part in parts if not isinstance(part, StreamedError)]
+        failed = [part.error for part in parts if isinstance(part, StreamedError)]
+        shown: list[ReplyEvent] = []
+        if events:
+            self._is_heard = isinstance(events[-1], ReplyFinished | ReplyUnreadable)
+            try:
+                self._turn.receive_all(events, shown)
+            except GuardrailsExhausted as error:
+                self._error = error
+                raise
+            finally:
+                deltas = self._show(shown)
+        else:
+            deltas = []
+        if failed:
+            deltas += self.fail(as_error(ENGINE, streamed_refusal(failed[0])))
+        return deltas
+
+    def _show(self, events: Sequence[ReplyEvent]) -> list[JsonObject]:
+        for event in events:
+            self._reply.add(event)
+            if isinstance(event, ReplyFinished):
+                self._reason = event.reason
+        return [delta for event in events if (delta := delta_of(event))]
+
+
+@dataclass(kw_only=True)
+class Guardrails:
+    """The guardrails for one model and its tools; each question to it is a turn.
+
+    `tools` are functions, tools made of them, or entries of a chat request. The `model`'s name and
+    its chat `template` say which habits it has. With a `window`, in tokens, histories are made to
+    fit by estimate. `engine` is whose constraint the last attempt writes: llama-server's, or what
+    all others have in common. Where a `strict` ladder ends, `GuardrailsExhausted` is raised and not
+    the most faithful reply given. Raises `InvalidRequest` for tools that are none, `ValueError` for
+    a `workflow` that names others.
+    """
+
+    tools: Toolset | Sequence[Offered] = ()
+    model: str = ""
+    template: str = ""
+    workflow: Workflow = NO_RULES
+    window: int | None = None
+    engine: Literal["openai", "llama-server"] = "openai"
+    text_policy: Literal["auto", "accept", "respond", "require"] | None = None
+    attempts: int = MOST_ATTEMPTS
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self._offered, aliases = _offered(self.tools)
+        nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
+        known = {tool.name for tool in self._request(nothing).tools}
+        for place, name in self.workflow.tools():
+            if name not in known:
+                raise ValueError(f"workflow.{place}: there is no tool {name!r}")
+        traits = introduce(
+            self.model,
+            Evidence((self.model,), template=self.template),
+            load_profiles(),
+            Overrides(),
+        ).traits
+        self._policy = Policy(
+            replace(traits, aliases={**traits.aliases, **aliases}),
+            None if self.text_policy is None else TextPolicy(self.text_policy),
+            self.attempts,
+            self.strict,
+            workflow=self.workflow,
+        )
+        self._book = TokenBook()
+
+    def turn(
+        self,
+        messages: Iterable[object],
+        *,
+        tool_choice: JsonValue = "auto",
+        response_format: JsonValue = None,
+        parameters: Mapping[str, JsonValue] | None = None,
+        stream: bool = False,
+    ) -> GuardedTurn:
+        """Begin with a question: the whole history, which is read and never changed.
+
+        Messages may be dictionaries or an SDK's objects. `parameters` are further members of each
+        request, as `max_tokens`. With `stream` calls are shown while they are written, and then
+        have to be completed. Raises `InvalidRequest` for what is no history, `ContextOverflow`
+        where nothing can make it fit into the window.
+        """
+        members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
+        members["stream"] = stream
+        if self._offered:
+            members["tool_choice"] = tool_choice
+        if response_format is not None:
+            members["response_format"] = response_format
+        plan = plan_request(self._request(members), self._policy)
+        turn = begin(plan, _new_id, lambda: True, self._compaction())
+        return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
+
+    def _request(self, members: JsonObject) -> Request:
+        offered: JsonObject = {"tools": [*self._offered]} if self._offered else {}
+        return decode_request(json.dump({"model": self.model, **members, **offered}))
+
+    def _compaction(self) -> Compaction:
+        if self.window is None:
+            return NoCompaction()
+        policy = ContextPolicy()
+        return policy.compaction(self._book, policy.window(self.window, self._book.doubt))
+
+
+def _offered(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], Mapping[str, str]]:
+    """Return tools as a chat request has them, and the names by which they are called besides."""
+    if isinstance(tools, Toolset):
+        return tools.openai(), tools.aliases
+    functions = Toolset(one for one in tools if not isinstance(one, Mapping))
+    made = iter(functions.openai())
+    offered = [dict(one) if isinstance(one, Mapping) else next(made) for one in tools]
+    return cast("list[JsonObject]", offered), functions.aliases
+
+
+def _new_id() -> str:
+    return f"call_{uuid4().hex[:24]}"

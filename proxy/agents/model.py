@@ -1,0 +1,167 @@
+"""What `temper serve` would serve, opened within a program: the same settings, no HTTP between."""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec import structs
+
+from proxy.agents.tracing import Tracing, open_tracing
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import Request
+from proxy.dialects.front import Decoded, Stamp
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.guardrails.offer import Mode
+from proxy.inference.budget import RetryBudget
+from proxy.serving.assembly import policy_of, service_options_of, workflows_of
+from proxy.serving.loading import load_wait
+from proxy.serving.opening import open_services
+from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
+from proxy.settings import Settings, load_settings
+
+_STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model that is open: its requests are prepared, and share a budget of retries."""
+
+    settings: Settings
+    preparation: RequestPreparation
+    tracing: Tracing
+    budget: RetryBudget = field(default_factory=RetryBudget)
+
+    @asynccontextmanager
+    async def leased(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
+        """Address a request, and keep its model loaded while the block runs."""
+        parsed = self.preparation.address(Decoded(request, ChatAnswering(request, _STAMP)))
+        with parsed.service.lease() as claim:
+            if claim is not None:
+                async with load_wait(claim, self.settings.backend.load_wait_seconds):
+                    await claim.granted()
+            yield parsed
+
+
+class Model:
+    """A model, by what an operator would name: a running server, a file, a model of an Ollama.
+
+    With a `config` it is what that file names, which may be several models: `name` is the one that
+    is asked. `settings` are further settings, by section and name. What is not said here is read as
+    by `temper serve`: from the environment, and from `temper.toml` in this folder, if there is one.
+
+    It is opened by `async with`, or by `with`, which runs an event loop in a thread.
+    """
+
+    def __init__(
+        self,
+        backend_url: str | None = None,
+        *,
+        path: str | Path | None = None,
+        ollama: str | None = None,
+        config: str | Path | None = None,
+        name: str = "",
+        settings: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        self.name = name
+        self._config = None if config is None else Path(config)
+        self._given = named_settings(backend_url, path, ollama, settings or {})
+        self._opened: OpenModel | None = None
+        self._stack = AsyncExitStack()
+        self._portal: BlockingPortal | None = None
+        self._threads: list[AbstractContextManager[object, bool | None]] = []
+
+    @property
+    def opened(self) -> OpenModel:
+        """What is behind it; raises RuntimeError unless it is open."""
+        if self._opened is None:
+            raise RuntimeError("the model is not open: use it within `async with model` or `with`")
+        return self._opened
+
+    @property
+    def portal(self) -> BlockingPortal:
+        """The way into its thread; raises RuntimeError unless it was opened by `with`."""
+        if self._portal is None:
+            raise RuntimeError("run_sync() needs a model that was opened by `with`, without async")
+        return self._portal
+
+    def request(self, members: JsonObject) -> Request:
+        """Read the members of a chat request to it; raises `InvalidRequest`."""
+        named: JsonObject = {"model": self.name} if self.name else {}
+        return decode_request(json.dump({**named, **members}))
+
+    async def __aenter__(self) -> Self:
+        if self._opened is not None:
+            raise RuntimeError("the model is open already")
+        settings = load_settings(self._config, self._given)
+        serving = service_options_of(settings)
+        tracing = open_tracing(settings.tracing.url, self._stack.enter_context(ExitStack()))
+        services = await self._stack.enter_async_context(
+            open_services(settings, serving, lambda _stage: None)
+        )
+        for service in services:
+            self._stack.push_async_callback(service.models.close)
+        # calls are run here, so nobody but the guardrails looks at them before
+        policy = structs.replace(policy_of(settings), mode=Mode.ON, is_strict=True)
+        preparation = RequestPreparation(services, policy, workflows_of(settings))
+        self._opened = OpenModel(settings, preparation, tracing)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened = None
+        await self._stack.aclose()
+
+    def __enter__(self) -> Self:
+        thread = start_blocking_portal("asyncio")
+        portal = thread.__enter__()
+        self._threads.append(thread)
+        try:
+            inside = portal.wrap_async_context_manager(self)
+            inside.__enter__()
+        except BaseException:
+            self._threads.pop().__exit__(None, None, None)
+            raise
+        self._threads.append(inside)
+        self._portal = portal
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._portal = None
+        while self._threads:
+            self._threads.pop().__exit__(kind, error, trace)
+
+
+def named_settings(
+    backend_url: str | None,
+    path: str | Path | None,
+    ollama: str | None,
+    settings: Mapping[str, Mapping[str, object]],
+) -> dict[str, dict[str, object]]:
+    """Write as settings what was named."""
+    given = {section: dict(values) for section, values in settings.items()}
+    named: dict[str, dict[str, object]] = {
+        "backend": {"url": backend_url, "kind": "ollama" if ollama else None},
+        "ollama": {"model": ollama},
+        "model": {"path": None if path is None else Path(path)},
+    }
+    for section, values in named.items():
+        told = {name: value for name, value in values.items() if value is not None}
+        given[section] = {**given.get(section, {}), **told}
+    return given

@@ -1,0 +1,131 @@
+"""What comes of a run, and what is shown of it while it goes on."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias
+
+import msgspec
+from typing_extensions import TypeVar
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import UsageReported
+from proxy.errors import (
+    NoValidReply,
+    RoundsExhausted,
+    RunCancelled,
+    RunStopped,
+    StepsSkipped,
+    ToolsFailed,
+)
+from proxy.facts import Fact
+from proxy.guardrails.verdict import Defect
+from proxy.rounds.events import Added, ToolFinished, ToolStarted
+from proxy.rounds.outcomes import Round
+from proxy.rounds.terms import Stop
+from proxy.rounds.transcript import Conversation
+
+Output = TypeVar("Output", default=str)
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What the replies of a run cost in tokens, as far as the backend told.
+
+    The retries of a reply are not in it. `cached_tokens` are those of the prompts that it had read
+    before.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Text(msgspec.Struct, frozen=True):
+    """More of what the model says."""
+
+    text: str
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """More of what the model thinks, or says beside its calls."""
+
+    text: str
+
+
+class AskedAgain(msgspec.Struct, frozen=True):
+    """A reply was not fit to be used, because of this `defect`, and the model is asked again."""
+
+    defect: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult(Generic[Output]):
+    """What came of a run.
+
+    `output` is the answer in its form, or what the terminal tool returned; None where there is
+    none. `messages` are those that the run has added to the conversation. `defect` says what was
+    wrong with the last reply of a run that was `EXHAUSTED`.
+    """
+
+    stop: Stop
+    output: Output | None
+    text: str
+    rounds: tuple[Round, ...]
+    messages: tuple[JsonObject, ...]
+    conversation: Conversation
+    usage: Usage = field(default_factory=Usage)
+    facts: tuple[Fact, ...] = ()
+    defect: str = ""
+
+    def raise_for_stop(self) -> "RunResult[Output]":
+        """Return the result if there is an answer; raises `RunStopped` kinds of errors if not."""
+        if (error := self._error()) is not None:
+            raise error
+        return self
+
+    def _error(self) -> RunStopped | None:
+        match self.stop:
+            case Stop.ANSWERED | Stop.TERMINAL:
+                return None
+            case Stop.ROUNDS:
+                return RoundsExhausted(self, f"It took {len(self.rounds)} rounds of tools.")
+            case Stop.FAILURES:
+                return ToolsFailed(self, f"Tools failed again and again: {_last_text(self.rounds)}")
+            case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
+                return StepsSkipped(self, "The model would not take a step that is required.")
+            case Stop.EXHAUSTED:
+                return NoValidReply(self, f"No reply could be used; the last one: {self.defect}")
+            case Stop.CANCELLED:
+                return RunCancelled(self, "The run was cancelled.")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over."""
+
+    result: RunResult[object]
+
+
+RunEvent: TypeAlias = Text | Thought | AskedAgain | ToolStarted | ToolFinished | Added | Finished
+
+
+def usage_of(reported: Iterable[UsageReported]) -> Usage:
+    """Add up what the backend told of each reply."""
+    usages = [one.usage for one in reported]
+    details = [one.get("prompt_tokens_details") for one in usages]
+    cached = [one.get("cached_tokens") for one in details if isinstance(one, dict)]
+    return Usage(
+        len(usages),
+        _total(one.get("prompt_tokens") for one in usages),
+        _total(one.get("completion_tokens") for one in usages),
+        _total(cached),
+    )
+
+
+def _total(counts: Iterable[JsonValue]) -> int:
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def _last_text(rounds: tuple[Round, ...]) -> str:
+    failed = [one.text for one in rounds[-1].outcomes if one.is_failure]
+    return failed[-1]

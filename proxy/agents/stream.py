@@ -1,0 +1,103 @@
+"""A run as something to iterate over: its events as they come, and its result at the end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Generic, cast
+
+from proxy.agents.hooks import Hooks
+from proxy.agents.results import Finished, Output, RunEvent, RunResult
+from proxy.agents.running import Running, Task
+from proxy.rounds.events import Added
+
+
+class EventQueue:
+    """Brings the events of a run to the program's hooks, and to whoever iterates over them."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+
+    async def put(self, event: RunEvent) -> None:
+        """Bring one event; raises what a hook raises."""
+        if isinstance(event, Added):
+            await self._hooks.committed(event.message)
+        await self._hooks.show(event)
+        self._queue.put_nowait(event)
+
+    def end(self) -> None:
+        """Say that nothing follows."""
+        self._queue.put_nowait(None)
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        """Give the events in their order."""
+        while (event := await self._queue.get()) is not None:
+            yield event
+        self.end()  # for whoever iterates once more
+
+
+class RunStream(AsyncIterable[RunEvent], Generic[Output]):
+    """A run that goes on while its events are read, or not read.
+
+    What is shown is never taken back. Iterating raises what ended the run, if something did.
+    """
+
+    def __init__(self, running: Running[Output], queue: EventQueue) -> None:
+        self._running = running
+        self._queue = queue
+        self._work = asyncio.create_task(self._worked())
+        # no `finally` within it would do: a task may end before it has begun
+        self._work.add_done_callback(lambda _: queue.end())
+
+    def __aiter__(self) -> AsyncIterator[RunEvent]:
+        return self._events()
+
+    @property
+    def result(self) -> RunResult[Output]:
+        """The result, once everything was read; raises RuntimeError before."""
+        if not self._work.done():
+            raise RuntimeError("the run is not over: read its events to the end first")
+        return self._work.result()
+
+    def cancel(self) -> None:
+        """End the run in good order; its last events and its result are still to come."""
+        self._running.cancel()
+
+    async def close(self) -> None:
+        """End it at once, if it is not over."""
+        self._work.cancel()
+        await asyncio.wait((self._work,))
+        if not self._work.cancelled():
+            self._work.exception()  # which whoever reads the events is told of
+
+    async def _worked(self) -> RunResult[Output]:
+        result = await self._running.work()
+        await self._queue.put(Finished(cast("RunResult[object]", result)))
+        return result
+
+    async def _events(self) -> AsyncIterator[RunEvent]:
+        async for event in self._queue.events():
+            yield event
+        await asyncio.wait((self._work,))
+        self._work.result()
+
+
+@asynccontextmanager
+async def streaming(
+    task: Task[Output], queue: EventQueue, cancel: asyncio.Event | None
+) -> AsyncGenerator[RunStream[Output], None]:
+    """Run a task while the block runs; leaving the block ends it."""
+    running = Running(task)
+    stream = RunStream(running, queue)
+    heeding = asyncio.create_task(_heeded(cancel, running)) if cancel is not None else None
+    try:
+        yield stream
+    finally:
+        if heeding is not None:
+            heeding.cancel()
+        await stream.close()
+
+
+async def _heeded(cancel: asyncio.Event, running: Running[Output]) -> None:
+    await cancel.wait()
+    running.cancel()

@@ -1,0 +1,81 @@
+"""Whether the runs of a model are traced, and a tracing that does nothing where they are not."""
+
+import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol
+
+from proxy.conversation.tools import ToolCall
+from proxy.engine import Headers
+from proxy.errors import InvalidConfiguration
+from proxy.rounds.outcomes import Outcome
+
+
+class Spans(Protocol):
+    """Is told of one run while it goes on; see `observability.run_spans`."""
+
+    def attempt(
+        self, headers: Headers, number: int, defect: str | None
+    ) -> AbstractContextManager[Headers]:
+        """Follow a generation, the first or one after a `defect`; gives the headers to send."""
+
+    def tool_started(self, call: ToolCall, number: int) -> None:
+        """Note that a call is about to be run."""
+
+    def tool_finished(self, outcome: Outcome) -> None:
+        """Note how a call ended."""
+
+    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+        """Note how the run ended, and what its prompts and replies had in tokens."""
+
+
+class Tracing(Protocol):
+    """Follows runs."""
+
+    def run(self, agent: str, model: str) -> AbstractContextManager[Spans]:
+        """Follow one run while the block goes on."""
+
+
+class NoTracing:
+    """Follows nothing: the tracing and the spans of a model that is not traced."""
+
+    @contextmanager
+    def run(self, agent: str, model: str) -> Generator["NoTracing", None, None]:
+        """Follow no run."""
+        del agent, model
+        yield self
+
+    @contextmanager
+    def attempt(
+        self, headers: Headers, number: int, defect: str | None
+    ) -> Generator[Headers, None, None]:
+        """Give the headers as they are."""
+        del number, defect
+        yield headers
+
+    def tool_started(self, call: ToolCall, number: int) -> None:
+        """Take no notice."""
+
+    def tool_finished(self, outcome: Outcome) -> None:
+        """Take no notice."""
+
+    def finished(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
+        """Take no notice."""
+
+
+def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
+    """Trace to a collector, or else as the program does, if it does; closed with `opened`.
+
+    Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.
+    """
+    if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
+        return NoTracing()
+    try:
+        from proxy.observability.run_spans import RunTracing
+        from proxy.observability.tracing import exporter_to
+    except ImportError as missing:
+        problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
+        raise InvalidConfiguration("tracing.url", problem) from missing
+    tracing = RunTracing(None if collector is None else exporter_to(collector))
+    opened.callback(tracing.close)
+    return tracing

@@ -1,0 +1,142 @@
+"""What `temper check` and `temper config` find out: missing files, and the origins of values."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import proxy
+from proxy.api.keys import read_keys
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration, TemperError
+from proxy.processes.launch import find_program, model_file_problem
+from proxy.profiles.files import load_profiles
+from proxy.settings import DEFAULT_FILE, TABLES, LoadedSettings, Settings
+from proxy.settings.sections import Model
+
+HIDDEN = "********"
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting as it counts: its value as TOML has it, and where that comes from."""
+
+    name: str
+    value: JsonValue
+    origin: str
+
+
+def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration]:
+    """Look for all files that settings name."""
+    settings = loaded.settings
+    owners = {"model": settings.model, **{f"models.{k}": v for k, v in settings.models.items()}}
+    for section, model in owners.items():
+        yield from _problems_of_model(section, model, loaded.origins)
+    try:
+        if settings.server.api_keys_file is not None:
+            read_keys(settings.server.api_keys_file)
+        load_profiles(settings.profile.folder)
+    except InvalidConfiguration as problem:
+        yield problem
+
+
+def what_was_read(loaded: LoadedSettings) -> str:
+    """Say in one sentence which file the settings are from, and what else counts."""
+    others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
+    besides = f", and {others} from the environment" if others else ""
+    if loaded.file is None:
+        return f"There is no {DEFAULT_FILE} in this folder: the defaults count{besides}."
+    return f"{loaded.file} was read: {len(loaded.origins) - others} settings{besides}."
+
+
+def model_files(settings: Settings) -> int:
+    """Count the files of models that are named."""
+    return sum(one.path is not None for one in (settings.model, *settings.models.values()))
+
+
+def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
+    """List every setting as it counts; what is secret, or may hold a secret, is not shown."""
+    listed: list[EffectiveSetting] = []
+    for section, values in loaded.settings.model_dump(mode="json").items():
+        for name, value in values.items():
+            is_section = section in TABLES and isinstance(value, dict)
+            own = {f"{name}.{inner}": one for inner, one in value.items()} if is_section else None
+            for inner, one in (own or {name: value}).items():
+                listed.append(_one(f"{section}.{inner}", one, loaded))
+    return listed
+
+
+def as_toml(settings: list[EffectiveSetting]) -> str:
+    """Write settings as a file that can be read again, but for what is hidden."""
+    lines: list[str] = []
+    section = ""
+    for one in settings:
+        own, _, name = one.name.rpartition(".")
+        if own != section:
+            section = own
+            lines += ["", f"[{_dotted(own)}]"]
+        lines.append(f"{_quoted(name)} = {_toml(one.value)}  # {one.origin}")
+    return "\n".join(lines[1:])
+
+
+def example_file() -> str:
+    """Return the file that shows every setting with its default."""
+    package = Path(proxy.__file__).parent
+    installed = package / "temper.toml"
+    source = installed if installed.is_file() else package.parent / "config" / "temper.toml"
+    return source.read_text(encoding="utf-8")
+
+
+def problems_document(error: TemperError) -> list[JsonValue]:
+    """List what is wrong one by one, for programs."""
+    if not isinstance(error, InvalidConfiguration):
+        return [{"setting": None, "problem": str(error)}]
+    return [{"setting": one.setting, "problem": one.problem} for one in error.problems]
+
+
+def effective_document(settings: list[EffectiveSetting]) -> JsonObject:
+    """Describe settings as an object of JSON."""
+    return {one.name: {"value": one.value, "origin": one.origin} for one in settings}
+
+
+def _problems_of_model(
+    section: str, model: Model, origins: Mapping[str, str]
+) -> Iterator[InvalidConfiguration]:
+    name = f"{section}.path"
+    if model.path is not None and (problem := model_file_problem(model.path)):
+        yield InvalidConfiguration(name, f"{model.path} {problem} ({origins.get(name, _DEFAULT)})")
+    if model.server is not None:
+        try:
+            find_program(model.server)
+        except TemperError as error:
+            yield InvalidConfiguration(f"{section}.server", str(error))
+
+
+def _one(name: str, value: JsonValue, loaded: LoadedSettings) -> EffectiveSetting:
+    """Describe a setting; none is the empty text, as in the file."""
+    origin = loaded.origins.get(name, _DEFAULT)
+    shown = HIDDEN if name in loaded.hidden else "" if value is None else value
+    return EffectiveSetting(name, shown, origin)
+
+
+def _toml(value: JsonValue) -> str:
+    match value:
+        case dict():
+            known = ((name, one) for name, one in value.items() if one is not None)
+            return f"{{{', '.join(f'{_quoted(name)} = {_toml(one)}' for name, one in known)}}}"
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case _:
+            return json.dump_text(value)
+
+
+def _dotted(section: str) -> str:
+    """Write the name of a section; what the operator chose may have dots."""
+    first, _, own = section.partition(".")
+    return f"{first}.{_quoted(own)}" if own else first
+
+
+def _quoted(name: str) -> str:
+    is_bare = all(character.isalnum() or character in "_-" for character in name)
+    return name if is_bare and name.isascii() and name else json.dump_text(name)

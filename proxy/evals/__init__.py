@@ -1,0 +1,8 @@
+"""`temper eval`: how much Temper helps, what it costs, and what harm it does, by measurement.
+
+`scenarios` are the tasks, `simulated` is the model with cited rates of errors, `loop` the agent
+that reads `replies`. `arms` are what is compared, `temper_server` starts Temper as one of them,
+`beds` are the models below, and `runs` makes what is missing of the `records`. `results` sums
+them up by `statistics`, `report` shows that, and `evaluation` is what the command does.
+`forge_checkout` reads forge's own scenarios.
+"""

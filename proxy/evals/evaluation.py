@@ -1,0 +1,193 @@
+"""What `temper eval` does: choose the beds, arms and scenarios, make the runs, sum them up."""
+
+import contextlib
+import os
+import platform
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from proxy.backends.detection import ollama_url
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from proxy.evals.arms import CEILING, FULL_ARMS, QUICK_ARMS, Arm, checked_parts, chosen_arms
+from proxy.evals.beds import Bed, RealBed, SimulatedBed
+from proxy.evals.forge_checkout import load_forge
+from proxy.evals.loop import Target
+from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol
+from proxy.evals.runs import Plan, Progress, make_runs
+from proxy.evals.scenarios.files import load_scenarios
+from proxy.evals.scenarios.scenario import Scenario
+from proxy.evals.scenarios.suite import suite
+from proxy.evals.simulated.profiles import GRID, load_profile
+from proxy.processes.launch import LaunchPlan, find_program
+from proxy.processes.llama_server import start_llama_server
+
+_WINDOW, _SLOTS = 8192, 4
+DEFAULT_PROFILE = "n-8b"
+_OF_PROGRAMS = frozenset({"extra_arms"})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the operator chose; models, urls and Ollama's names are real beds, else simulated."""
+
+    suite: str = "quick"
+    seeds: int = 1
+    profiles: tuple[str, ...] = ()
+    has_grid: bool = False
+    families: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    models: tuple[Path, ...] = ()
+    backend_urls: tuple[str, ...] = ()
+    ollama: tuple[str, ...] = ()
+    ollama_url: str = ""
+    scenarios: Path | None = None
+    forge_checkout: Path | None = None
+    pace: float = 0.02
+    keeps_all: bool = False
+    extra_arms: Mapping[str, Arm] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the model is simulated."""
+        return not (self.models or self.backend_urls or self.ollama)
+
+
+def arms_of(choice: Choice) -> list[Arm]:
+    """Return the arms; a real model has no ceiling that anybody knows."""
+    usual = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    names = [*(choice.arms or usual), *checked_parts(choice.without)]
+    arms = chosen_arms(names, choice.extra_arms)
+    return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
+
+
+def scenarios_of(choice: Choice) -> Sequence[Scenario]:
+    """Return the scenarios; raises InvalidConfiguration."""
+    if choice.is_simulated and (choice.scenarios or choice.forge_checkout):
+        problem = "needs a model: --model, --backend-url or --ollama"
+        raise InvalidConfiguration("--scenarios", problem)
+    if choice.forge_checkout is not None:
+        return load_forge(choice.forge_checkout)
+    if choice.scenarios is not None:
+        return load_scenarios(choice.scenarios)
+    return suite(choice.suite, choice.families)
+
+
+def simulated_beds(choice: Choice) -> list[Bed]:
+    """Return the simulated models, in every cell of the grid if that is wished."""
+    names = choice.profiles or (DEFAULT_PROFILE,)
+    for name in names:
+        load_profile(name)
+    if choice.has_grid:
+        return [SimulatedBed(name, cell, choice.pace) for name in names for cell in GRID]
+    return [SimulatedBed(name, pace=choice.pace) for name in names]
+
+
+async def _real_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
+    """Yield the servers one after the other; those of model files live as long as they are used."""
+    for url in choice.backend_urls:
+        yield RealBed(url.partition("://")[2], Target(url.rstrip("/"), "default"))
+    for name in choice.ollama:
+        yield RealBed(name.replace("/", "_"), Target(choice.ollama_url.rstrip("/"), name))
+    for model in choice.models:
+        launch = LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
+        async with start_llama_server(launch) as running:
+            headers = {"authorization": f"Bearer {running.api_key}"}
+            yield RealBed(model.stem, Target(running.base_url, model.stem, headers))
+
+
+def protocol_of(choice: Choice) -> JsonObject:
+    """Return what the records are made by; the hash is of all that decides a run."""
+    return {
+        "hash": protocol_hash(),
+        "temper": _version("temper-proxy"),
+        "python": platform.python_version(),
+        "arms": [one.name for one in arms_of(choice)],
+        "beds": [one.name for one in simulated_beds(choice)] if choice.is_simulated else [],
+        "pairs": len(scenarios_of(choice)) * choice.seeds,
+        "choice": _as_json(choice),
+    }
+
+
+def _as_json(choice: Choice) -> JsonObject:
+    """Write a choice down, but for arms that only a program can add."""
+    given = {one.name: getattr(choice, one.name) for one in fields(choice)}
+    kept = {name: one for name, one in given.items() if name not in _OF_PROGRAMS}
+    return {
+        name: [str(each) for each in one] if isinstance(one, tuple) else _scalar(one)
+        for name, one in kept.items()
+    }
+
+
+def _scalar(value: object) -> JsonValue:
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> Choice:
+    """Read the flags of the command; what is resumed keeps what it began with."""
+    if resumed is None:
+        return _read_choice(flags)
+    before = read_protocol(resumed).get("choice")
+    return _read_choice(before if isinstance(before, dict) else {})
+
+
+def _read_choice(given: Mapping[str, object]) -> Choice:
+    known = {one.name for one in fields(Choice)} - _OF_PROGRAMS
+    values = {name: one for name, one in given.items() if name in known}
+    try:
+        choice = TypeAdapter(Choice).validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
+    return replace(choice, ollama_url=choice.ollama_url or _ollama_url())
+
+
+def _ollama_url() -> str:
+    return ollama_url(os.environ.get("OLLAMA_HOST", ""))
+
+
+def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Return how many runs each arm lacks, on the beds that have been begun or are planned."""
+    pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
+    planned = beds if isinstance(beds, list) and beds else sorted({one.bed for one in runs})
+    made = Counter((one.bed, one.arm) for one in runs)
+    counts = {
+        f"{bed} {arm}": (pairs if isinstance(pairs, int) else 0) - made[str(bed), str(arm)]
+        for bed in planned
+        for arm in (arms if isinstance(arms, list) else [])
+    }
+    return {name: count for name, count in counts.items() if count > 0}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+async def evaluate(
+    choice: Choice, folder: Path, on_progress: Callable[[Progress], None]
+) -> Records:
+    """Make all runs that the folder lacks; returns its records, closed."""
+    arms, scenarios = arms_of(choice), scenarios_of(choice)
+    seeds = range(choice.seeds)
+
+    def plan(*beds: Bed) -> Plan:
+        return Plan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
+
+    simulated = simulated_beds(choice) if choice.is_simulated else []
+    records = Records(folder, protocol_of(choice))
+    with contextlib.closing(records):
+        await make_runs(plan(*simulated), records)
+        async with aclosing(_real_beds(choice)) as beds:
+            async for bed in beds:
+                await make_runs(plan(bed), records)
+    return records

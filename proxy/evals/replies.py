@@ -1,0 +1,99 @@
+"""Reads one reply of a chat: streamed or whole, it comes to the same message."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+
+class ReplyFailed(Exception):
+    """There was no reply; the text says why."""
+
+
+@dataclass(slots=True)
+class ReadCall:
+    """A tool call while its pieces arrive."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReadMessage:
+    """A reply so far; `usage` is the account of the server."""
+
+    text: list[str] = field(default_factory=list)
+    calls: dict[int, ReadCall] = field(default_factory=dict)
+    reason: str = ""
+    usage: JsonObject = field(default_factory=dict)
+
+    def take(self, event: JsonObject) -> None:
+        """Take an event of a stream; raises ReplyFailed if it is an error."""
+        if event.get("error"):
+            raise ReplyFailed(problem_of(event))
+        if isinstance(usage := event.get("usage"), dict):
+            self.usage = usage
+        for choice in _objects(event.get("choices")):
+            delta = choice.get("delta", choice.get("message"))
+            self._read(delta if isinstance(delta, dict) else {})
+            self.reason = str(choice.get("finish_reason") or self.reason)
+
+    def _read(self, delta: JsonObject) -> None:
+        content = delta.get("content")
+        if isinstance(content, str):
+            self.text.append(content)
+        for place, one in enumerate(_objects(delta.get("tool_calls"))):
+            index = one.get("index")
+            call = self.calls.setdefault(index if isinstance(index, int) else place, ReadCall())
+            function = one.get("function")
+            function = function if isinstance(function, dict) else {}
+            call.id = str(one.get("id") or call.id)
+            call.name += str(function.get("name") or "")
+            call.arguments.append(str(function.get("arguments") or ""))
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any text came."""
+        return any(self.text)
+
+    def message(self) -> JsonObject:
+        """Return the reply as the message that goes into the history."""
+        message: JsonObject = {"role": "assistant", "content": "".join(self.text) or None}
+        calls: list[JsonValue] = [
+            {
+                "id": call.id or f"call_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": "".join(call.arguments)},
+            }
+            for index, call in sorted(self.calls.items())
+        ]
+        if calls:
+            message["tool_calls"] = calls
+        return message
+
+
+def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
+    """Read the events of a stream's lines; comments, `[DONE]` and empty lines are none."""
+    for line in lines:
+        if line.startswith("data:") and (text := line[5:].strip()) != "[DONE]":
+            try:
+                event = json.parse(text)
+            except ValueError as error:
+                raise ReplyFailed(f"an event is no JSON: {text[:80]}") from error
+            if isinstance(event, dict):
+                yield event
+
+
+def problem_of(body: JsonObject) -> str:
+    """Return what an error says of itself."""
+    error = body.get("error")
+    if isinstance(error, dict):
+        kind = error.get("code") or error.get("type") or ""
+        return f"{kind}: {error.get('message', '')}"[:300]
+    return str(error)[:300]
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

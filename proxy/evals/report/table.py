@@ -1,0 +1,92 @@
+"""The table in words: every arm of each bed, with help, harm, cost and ceiling side by side."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.evals.arms import CEILING
+from proxy.evals.results import ArmResult, Cost
+from proxy.evals.statistics import Interval
+
+HEADINGS = (
+    *("bed", "arm", "runs", "success", "lift (95 %)", "gap closed", "helped", "harmed"),
+    *("harm below", "damage", "gen./request", "tokens/run", "model s/run", "ceiling"),
+)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Write a share in percent."""
+    return f"{100 * share:.{digits}f}"
+
+
+def points(interval: Interval) -> str:
+    """Write a difference in percentage points with its interval."""
+    low, high = 100 * interval.low, 100 * interval.high
+    return f"{100 * interval.estimate:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
+    """Write the rows; without the ceiling of its bed no arm is shown to be good or bad."""
+    ceilings = {one.bed: percent(one.success.estimate) for one in results if one.arm == CEILING}
+    return [_row(one, ceilings.get(one.bed, "unknown")) for one in results]
+
+
+def _row(one: ArmResult, ceiling: str) -> tuple[str, ...]:
+    against = one.against
+    return (
+        one.bed,
+        one.arm,
+        str(one.runs),
+        percent(one.success.estimate),
+        "" if against is None else points(against.lift),
+        "" if one.gap is None else f"{percent(one.gap.estimate, 0)} %",
+        "" if against is None else str(against.helped),
+        "" if against is None else str(against.harmed),
+        "" if against is None else f"{percent(against.harm_bound)} %",
+        str(one.damage),
+        f"{one.cost.generations_per_request:.2f}",
+        f"{one.cost.prompt + one.cost.generated:.0f}",
+        f"{one.cost.model_seconds:.1f}",
+        ceiling,
+    )
+
+
+def markdown(results: Sequence[ArmResult]) -> str:
+    """Write the table as Markdown."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+    return "\n".join(lines) + "\n"
+
+
+def document(one: ArmResult) -> JsonObject:
+    """Return an arm's results for programs."""
+    against, gap = one.against, one.gap
+    return {
+        "bed": one.bed,
+        "arm": one.arm,
+        "runs": one.runs,
+        "right": one.right,
+        "completed": one.completed,
+        "success": _interval(one.success),
+        "lift": None if against is None else _interval(against.lift),
+        "gap_closed": None if gap is None else _interval(gap),
+        "helped": None if against is None else against.helped,
+        "harmed": None if against is None else against.harmed,
+        "harm_bound": None if against is None else against.harm_bound,
+        "p": None if against is None else against.p,
+        "same_bytes": one.same_bytes,
+        "damage": one.damage,
+        "promoted": one.promoted,
+        "reach": one.reach,
+        "all_seeds_right": one.steady,
+        "cost": _cost(one.cost),
+        "families": {name: [right, of] for name, (right, of) in one.families.items()},
+    }
+
+
+def _interval(one: Interval) -> JsonValue:
+    return [one.estimate, one.low, one.high]
+
+
+def _cost(cost: Cost) -> JsonObject:
+    return {field.name: float(getattr(cost, field.name)) for field in fields(cost)}

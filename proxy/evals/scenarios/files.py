@@ -1,0 +1,170 @@
+"""Scenarios of a user's own, from TOML: tools with canned results, a wish, and what has to come.
+
+[[tool]]            name, description, schema, changes (whether it changes something)
+[[tool.result]]     arguments, returns or fails
+user, system        what is said; `limit` replies are allowed
+[expect]            calls (as a set), words (in the answer), no_calls
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from proxy.evals.scenarios.task import last_words
+from proxy.evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CannedResult(_Table):
+    """What a call with these arguments returns, or why it fails."""
+
+    arguments: dict[str, JsonValue] = {}
+    returns: JsonValue = None
+    fails: str = ""
+
+
+class OwnTool(_Table):
+    """A tool; one that `changes` something needs no results."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default={"type": "object"}, alias="schema")
+    changes: bool = False
+    result: list[CannedResult] = []
+
+
+class ExpectedCall(_Table):
+    """A call that has to be made."""
+
+    name: str
+    arguments: dict[str, JsonValue] = {}
+
+
+class Expect(_Table):
+    """What has to come of it: these calls and no others that change something, these words."""
+
+    calls: list[ExpectedCall] = []
+    words: list[str] = []
+    no_calls: bool = False
+
+
+class OwnScenario(_Table):
+    """A scenario as its file has it."""
+
+    user: str
+    system: str = ""
+    limit: int = Field(default=20, ge=1)
+    tool: list[OwnTool] = []
+    expect: Expect = Expect()
+
+
+class FileScenario:
+    """A scenario from a file."""
+
+    def __init__(self, name: str, own: OwnScenario) -> None:
+        self.family = "own"
+        self.name = name
+        self.limit = own.limit
+        self._own = own
+        self._setting = Setting(name, _tools(own), _outcomes(own), _writers(own))
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request."""
+        system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
+        said: JsonValue = {"role": "user", "content": self._own.user}
+        messages = [*(system if self._own.system else []), said]
+        tools: JsonObject = {"tools": [*self._setting.tools]} if self._setting.tools else {}
+        return {"messages": messages, "seed": seed, **tools}
+
+    def first_fields(self) -> JsonObject:
+        """Return nothing: the first request is as all others."""
+        return {}
+
+    def world(self) -> CannedWorld:
+        """Make the world as it is before the run."""
+        return CannedWorld(self._setting)
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge a run by the calls it made, and by its last words."""
+        assert isinstance(end, CannedWorld)  # noqa: S101 - made above
+        made = {key_of(one.name, one.arguments) for one in end.calls}
+        due = {key_of(one.name, one.arguments) for one in self._due}
+        changes = [key_of(one.name, one.arguments) for one in end.changes]
+        extra = [one for one in changes if one not in due]
+        why = self._objection(made, due, extra) or self._objection_to_words(said)
+        return Judgement(right=not why, why=why, damage=len(extra))
+
+    @property
+    def _due(self) -> list[PlannedCall]:
+        return [PlannedCall(one.name, one.arguments) for one in self._own.expect.calls]
+
+    def _objection(self, made: set[str], due: set[str], extra: Sequence[str]) -> str:
+        if self._own.expect.no_calls and made:
+            return "it called a tool, and nothing was to be called"
+        if lacking := sorted(due - made):
+            return f"it never came to {lacking[0]}"
+        return f"nobody asked for {extra[0]}" if extra else ""
+
+    def _objection_to_words(self, said: Transcript) -> str:
+        answer = last_words(said)
+        if answer is None:
+            return "it gave no answer"
+        lacking = [one for one in self._own.expect.words if one.casefold() not in answer.casefold()]
+        return f"its answer lacks {lacking[0]!r}" if lacking else ""
+
+
+def load_scenarios(folder: Path) -> list[FileScenario]:
+    """Load every `*.toml` of a folder; raises InvalidConfiguration."""
+    found = [load_scenario(path) for path in sorted(folder.glob("*.toml"))]
+    if not found:
+        raise InvalidConfiguration("--scenarios", f"{folder} holds no *.toml")
+    return found
+
+
+def load_scenario(path: Path) -> FileScenario:
+    """Load a scenario; raises InvalidConfiguration."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return FileScenario(path.stem, OwnScenario.model_validate(document))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidConfiguration(str(path), f"{place}: {first['msg']}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(str(path), str(error)) from error
+
+
+def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:
+    return tuple(
+        {
+            "type": "function",
+            "function": {
+                "name": one.name,
+                "description": one.description,
+                "parameters": one.parameters,
+            },
+        }
+        for one in own.tool
+    )
+
+
+def _outcomes(own: OwnScenario) -> dict[str, tuple[Outcome, ...]]:
+    return {
+        key_of(tool.name, one.arguments): (
+            Outcome(one.fails, fails=True) if one.fails else Outcome(one.returns),
+        )
+        for tool in own.tool
+        for one in tool.result
+    }
+
+
+def _writers(own: OwnScenario) -> frozenset[str]:
+    return frozenset(one.name for one in own.tool if one.changes)

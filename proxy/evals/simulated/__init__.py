@@ -1,0 +1,6 @@
+"""A simulated model behind real HTTP, which errs at rates that others have published.
+
+`profiles` reads the rates, `draws` is the luck that all arms share, `request` is what a prompt
+shows, `model` decides the reply, `renderings` words its flaws, `clock` is what time it takes, and
+`server` speaks llama-server's language. Nothing here knows of any proxy.
+"""

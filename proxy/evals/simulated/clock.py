@@ -1,0 +1,64 @@
+"""The model's clock: what a prompt and a reply cost, and which of it is in a slot's cache."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import count
+
+CHARACTERS_PER_TOKEN = 4
+PROMPT_PER_SECOND = 500.0
+GENERATED_PER_SECOND = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens of a request, and the seconds that the prompt and the reply took on the clock."""
+
+    prompt: int
+    cached: int
+    generated: int = 0
+
+    @property
+    def prompt_seconds(self) -> float:
+        """How long it takes until the first token."""
+        return (self.prompt - self.cached) / PROMPT_PER_SECOND
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it takes."""
+        return self.prompt_seconds + self.generated / GENERATED_PER_SECOND
+
+
+def tokens_in(text: str) -> int:
+    """Count tokens, four characters each."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+class Slots:
+    """The prompts that are in the cache; the one that begins most alike goes on."""
+
+    def __init__(self, slots: int) -> None:
+        self._prompts: OrderedDict[int, str] = OrderedDict((place, "") for place in range(slots))
+
+    def take(self, prompt: str) -> int:
+        """Put a prompt into a slot; returns how many of its tokens were there already."""
+        common = {place: _common(prompt, one) for place, one in self._prompts.items()}
+        best = max(common, key=lambda place: common[place])
+        place = best if 2 * common[best] > len(prompt) else next(iter(self._prompts))
+        cached = common[place] // CHARACTERS_PER_TOKEN
+        self._prompts[place] = prompt
+        self._prompts.move_to_end(place)
+        return min(cached, tokens_in(prompt) - 1)
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    least, most = 0, min(len(one), len(other))
+    for _ in count():
+        if least >= most:
+            return least
+        middle = (least + most + 1) // 2
+        if one[least:middle] == other[least:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least

@@ -1,0 +1,17 @@
+"""Common random numbers: the same case, step and try has the same luck in every arm."""
+
+import hashlib
+import random
+
+_SPAN = 2**64
+
+
+def uniform(*key: str | int) -> float:
+    """Return a number in [0, 1) that depends on the key alone."""
+    digest = hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / _SPAN
+
+
+def draws_of(*key: str | int) -> random.Random:
+    """Return a generator that depends on the key alone."""
+    return random.Random("\x1f".join(map(str, key)))  # noqa: S311 - luck, not secrecy

@@ -1,0 +1,154 @@
+"""How often a simulated model errs, and how it takes being told: data, with sources."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from proxy.errors import InvalidConfiguration
+
+
+class Flaw(Enum):
+    """The ways in which a reply can be wrong."""
+
+    PROSE_FIRST = "prose_first"
+    PROSE_LATER = "prose_later"
+    FOREIGN = "foreign"
+    BROKEN_JSON = "broken_json"
+    WRONG_NAME = "wrong_name"
+    MISSING = "missing"
+    WRONG_TYPE = "wrong_type"
+    WRONG_VALUE = "wrong_value"
+    NEEDLESS_CALL = "needless_call"
+    REPEATED = "repeated"
+    EARLY_STOP = "early_stop"
+    WRONG_COUNT = "wrong_count"
+    QUOTED = "quoted"
+
+
+# Nobody between a client and a model could see these: the call is valid.
+UNSEEN = frozenset({Flaw.WRONG_VALUE})
+# A grammar that holds once a call has begun leaves no room for these.
+OF_FORM = frozenset({Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE})
+OF_PROSE = frozenset({Flaw.PROSE_FIRST, Flaw.PROSE_LATER, Flaw.EARLY_STOP})
+
+
+class Reaction(Enum):
+    """What a model may react to, and the two chances that go with what it may write."""
+
+    UNCHANGED = "unchanged"
+    GENERIC = "generic"
+    SPECIFIC = "specific"
+    FAILED_TOOL = "failed_tool"
+    CONSTRAINED_ERROR = "constrained_error"
+    ANSWER_TOOL = "answer_tool"
+    ANSWER_TOOL_RESTRAINT = "answer_tool_restraint"
+
+
+class Level(Enum):
+    """Which end of what is published is taken."""
+
+    LOW = "low"
+    MID = "mid"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of the grid: the levels of the rates, of correction, and of constrained errors."""
+
+    rates: Level = Level.MID
+    correction: Level = Level.MID
+    constraint: Level = Level.MID
+
+    @property
+    def name(self) -> str:
+        """The three levels, such as `mid-low-high`."""
+        return f"{self.rates.value}-{self.correction.value}-{self.constraint.value}"
+
+
+MID = Cell()
+GRID = tuple(Cell(a, b, c) for a in Level for b in Level for c in Level)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """A simulated model: its rates and reactions in one cell of the grid.
+
+    With `holds_form` its engine's grammar holds once a call has begun.
+    """
+
+    name: str
+    about: str
+    rates: Mapping[Flaw, float]
+    reactions: Mapping[Reaction, float]
+    holds_form: bool = False
+
+    def without(self, flaws: frozenset[Flaw]) -> "ModelProfile":
+        """Return the same model, free of these flaws."""
+        return replace(self, rates={one: p for one, p in self.rates.items() if one not in flaws})
+
+
+def folder() -> Traversable:
+    """Return where the data lies: in an installed package, or beside it in a checkout."""
+    package = resources.files("proxy")
+    installed = package / "evals" / "config"
+    return installed if installed.is_dir() else package / ".." / "config" / "evals"
+
+
+def profile_names() -> tuple[str, ...]:
+    """List the profiles there are."""
+    names = (one.name for one in (folder() / "profiles").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
+    """Load a profile in one cell of the grid; raises InvalidConfiguration."""
+    if name not in profile_names():
+        known = ", ".join(profile_names())
+        raise InvalidConfiguration("--profile", f"there is no {name!r}; known: {known}")
+    found = _document(f"profiles/{name}.toml")
+    level = "value" if cell.rates is Level.MID else cell.rates.value
+    rates = {Flaw(key): _share(one, level) for key, one in _tables(found.get("rates"))}
+    return ModelProfile(
+        name,
+        str(found.get("about", "")),
+        rates,
+        _reactions(cell),
+        holds_form=found.get("engine") == "lazy",
+    )
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """Return every source that a profile names, with what it stands for."""
+    sources = _document(f"profiles/{name}.toml").get("sources", {})
+    return {key: str(one) for key, one in sources.items()} if isinstance(sources, dict) else {}
+
+
+def _reactions(cell: Cell) -> dict[Reaction, float]:
+    levels = dict.fromkeys(Reaction, cell.correction)
+    levels[Reaction.CONSTRAINED_ERROR] = cell.constraint
+    levels[Reaction.ANSWER_TOOL] = levels[Reaction.ANSWER_TOOL_RESTRAINT] = Level.MID
+    found = _document("reactions.toml")
+    tables = {Reaction(key): table for key, table in _tables(found)}
+    return {one: _share(tables[one], level.value) for one, level in levels.items()}
+
+
+@cache
+def _document(name: str) -> dict[str, object]:
+    return tomllib.loads((folder() / name).read_text(encoding="utf-8"))
+
+
+def _tables(value: object) -> list[tuple[str, dict[str, object]]]:
+    tables = value if isinstance(value, dict) else {}
+    return [(key, one) for key, one in tables.items() if isinstance(one, dict)]
+
+
+def _share(table: dict[str, object], level: str) -> float:
+    value = table.get(level)
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidConfiguration("--profile", f"{level} is no share between 0 and 1: {value}")
+    return float(value)

@@ -1,0 +1,188 @@
+"""A reply in labelled lines, split while it arrives: thoughts, actions and the final answer.
+
+Only a model that was asked for such lines writes them, so this reads no other reply. A label counts
+at the start of a line. What has none is left as it is, and what follows an invented result is gone.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.conversation.replies import ReasoningDelta, TextDelta
+
+
+class FinalAnswer(msgspec.Struct, frozen=True):
+    """More of the answer to the user."""
+
+    text: str
+
+
+class InventedResult(msgspec.Struct, frozen=True):
+    """The model goes on as if a tool had been run; nothing of it counts."""
+
+
+Labelled: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
+
+
+class _Part(Enum):
+    """What a line belongs to."""
+
+    PLAIN = "plain"
+    THOUGHT = "thought"
+    NAME = "name"
+    ACTION = "action"
+    ANSWER = "answer"
+    NOTHING = "nothing"
+    INVENTED = "invented"
+
+
+_THOUGHT, _ACTION = "Thought:", "Action:"
+_ANSWER, _RESULT = "Final Answer:", "Observation:"
+_LABELS = (_THOUGHT, _ACTION, _ANSWER, _RESULT)
+_LONGEST = max(map(len, _LABELS))
+_DEEPEST = 8  # spaces before a label
+_NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
+_SPACE = " \t\r\n"
+
+
+@dataclass(slots=True)
+class LabelSplitter:
+    """Splits one reply; white space at the end of a part is held back and dropped with it."""
+
+    _part: _Part = _Part.PLAIN
+    _held: str = ""
+    _is_line_start: bool = True
+    _has_acted: bool = False
+    _has_thought: bool = False
+    _ends_line: bool = True
+    _has_begun: bool = True
+    _space: list[str] = field(default_factory=list)
+    _name: list[str] = field(default_factory=list)
+    _pieces: list[Labelled] = field(default_factory=list)
+
+    def feed(self, text: str) -> list[Labelled]:
+        """Take more of the reply; return what is certain, in order."""
+        return self._read(self._held + text, is_finished=False)
+
+    def finish(self) -> list[Labelled]:
+        """Return what was held back; white space at the end belongs to plain text alone."""
+        held, self._held = self._held, ""
+        pieces = self._read(held, is_finished=True)
+        if self._part is _Part.NAME:
+            self._end_name()
+        if self._part is _Part.PLAIN:
+            self._flush()
+        return pieces + self._take()
+
+    def _take(self) -> list[Labelled]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _read(self, text: str, *, is_finished: bool) -> list[Labelled]:
+        position = 0
+        while position < len(text) and self._part is not _Part.INVENTED:
+            if self._is_line_start:
+                label = self._label_at(text, position, is_finished=is_finished)
+                if label is None:
+                    break
+                position += len(label)
+                self._is_line_start = False
+                self._enter(label.strip())
+                continue
+            end = text.find("\n", position) + 1 or len(text)
+            self._say(text[position:end])
+            self._is_line_start = text[end - 1] == "\n"
+            position = end
+        self._held = "" if self._part is _Part.INVENTED else text[position:]
+        return self._take()
+
+    def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
+        """Return the label of a line and the spaces before it; None where it may still come."""
+        sight = text[start : start + _DEEPEST + _LONGEST]
+        head = sight.lstrip(" \t")
+        indent = len(sight) - len(head)
+        if indent > _DEEPEST or self._part is _Part.ANSWER:
+            return ""
+        for label in _LABELS:
+            if head.startswith(label):
+                return sight[: indent + len(label)]
+        is_open = any(label.startswith(head) for label in _LABELS)
+        return None if is_open and not is_finished else ""
+
+    def _enter(self, label: str) -> None:
+        """Begin the part of a label; without one a line belongs to the part before."""
+        match label:
+            case "Thought:":
+                self._begin(_Part.THOUGHT)
+            case "Action:":
+                self._begin(_Part.NAME)
+            case "Final Answer:" if not self._has_acted:
+                self._begin(_Part.ANSWER)
+            case "Observation:" | "Final Answer:" if self._has_acted:
+                self._begin(_Part.INVENTED)
+                self._pieces.append(InventedResult())
+            case "":
+                pass
+            case _:
+                self._say(label)
+
+    def _begin(self, part: _Part) -> None:
+        """End a part, and what is white space behind it."""
+        self._space.clear()
+        self._has_begun = False
+        self._part = part
+        if part is _Part.THOUGHT and self._has_thought:
+            self._tell("\n")
+
+    def _say(self, text: str) -> None:
+        match self._part:
+            case _Part.NAME:
+                self._name.append(text)
+                if text.endswith("\n"):
+                    self._end_name()
+            case _Part.ACTION:
+                self._tell(text)
+            case _Part.PLAIN | _Part.THOUGHT | _Part.ANSWER:
+                self._hold_end(text)
+            case _Part.NOTHING | _Part.INVENTED:
+                pass
+
+    def _end_name(self) -> None:
+        """Begin an action, unless the model only says that there is none."""
+        name = "".join(self._name)
+        self._name.clear()
+        self._part = _Part.NOTHING
+        if name.strip(_SPACE + ".").casefold() not in _NO_ACTION:
+            self._part, self._has_acted = _Part.ACTION, True
+            self._tell(("" if self._ends_line else "\n") + _ACTION + name)
+
+    def _hold_end(self, text: str) -> None:
+        """Say a piece of a part, but for white space at its end and, behind a label, its start."""
+        said = text.rstrip(_SPACE)
+        behind = text[len(said) :]
+        if said:
+            said = said if self._has_begun else said.lstrip(_SPACE)
+            self._has_begun = True
+            self._flush()
+            self._tell(said)
+        if self._has_begun and behind:
+            self._space.append(behind)
+
+    def _flush(self) -> None:
+        space = "".join(self._space)
+        self._space.clear()
+        if space:
+            self._tell(space)
+
+    def _tell(self, text: str) -> None:
+        match self._part:
+            case _Part.THOUGHT:
+                self._has_thought = True
+                self._pieces.append(ReasoningDelta(text))
+            case _Part.ANSWER:
+                self._pieces.append(FinalAnswer(text))
+            case _:
+                self._ends_line = text.endswith("\n")
+                self._pieces.append(TextDelta(text))

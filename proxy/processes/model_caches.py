@@ -1,0 +1,185 @@
+"""Models on this machine already, in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
+
+It reads names and sizes, opens nothing for longer than its first bytes, and takes folders as they
+are: other programs write into them, and what is broken there is told or passed over.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from proxy.processes.launch import model_file_problem
+
+_QUANTISATION = re.compile(
+    r"(?:^|[-._])(?:UD-)?((?:IQ|Q|TQ)\d[A-Z0-9_]*|BF16|F16|F32|MXFP4[A-Z0-9_]*)(?=[-.]|$)",
+    re.IGNORECASE,
+)
+_PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})$")
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_DEEPEST = 6
+_MOST_FILES = 10_000
+_LARGEST_MANIFEST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A model in the cache of the program `owner`; `size` is in bytes.
+
+    `problem` tells why it cannot be used, if that is so.
+    """
+
+    owner: str
+    name: str
+    path: Path
+    size: int
+    quantisation: str = ""
+    problem: str = ""
+
+
+def cached_models(
+    environment: Mapping[str, str], home: Path, system: str = "linux"
+) -> tuple[CachedModel, ...]:
+    """List all models; `environment`, `home` and `system` (as `sys.platform`) say where to look."""
+    found: dict[Path, CachedModel] = {}
+    for owner, folder in _folders(environment, home, system):
+        listed = _ollama_models(folder) if owner == "Ollama" else _gguf_files(owner, folder)
+        for one in listed:
+            found.setdefault(one.path, one)
+    return tuple(found.values())
+
+
+def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterator[tuple[str, Path]]:
+    """Name the folders, those that the environment names first."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    mac = home / "Library" / "Caches"
+    usual = mac if system == "darwin" else cache
+    yield "llama.cpp", Path(environment.get("LLAMA_CACHE") or usual / "llama.cpp")
+    hub = Path(environment.get("HF_HOME") or cache / "huggingface") / "hub"
+    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    yield "Hugging Face", Path(named or hub)
+    if named := environment.get("OLLAMA_MODELS"):
+        yield "Ollama", Path(named)
+    else:
+        yield "Ollama", home / ".ollama" / "models"
+        yield "Ollama", Path("/usr/share/ollama/.ollama/models")
+    yield "LM Studio", home / ".lmstudio" / "models"
+    yield "LM Studio", home / ".cache" / "lm-studio" / "models"
+
+
+def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
+    """List the GGUF files in a folder; the parts of a model are one."""
+    parts: dict[Path, list[CachedModel]] = {}
+    for path in _files_in(folder):
+        if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
+            continue
+        one = _described(owner, folder, path)
+        whole = path.with_name(_PART.sub("", path.stem))
+        parts.setdefault(whole, []).append(one)
+    for each in parts.values():
+        yield _in_one(each)
+
+
+def _in_one(parts: list[CachedModel]) -> CachedModel:
+    first, said = parts[0], _PART.search(parts[0].path.stem)
+    if said is None:
+        return first
+    size = sum(part.size for part in parts)
+    missing = int(said["count"]) - len(parts)
+    problem = f"lacks {missing} of its {int(said['count'])} parts" if missing > 0 else ""
+    problem = problem or next((part.problem for part in parts if part.problem), "")
+    return replace(first, size=size, problem=problem)
+
+
+def _described(owner: str, folder: Path, path: Path) -> CachedModel:
+    problem = model_file_problem(path)
+    said = _QUANTISATION.search(_PART.sub("", path.stem))
+    quantisation = said[1].upper() if said is not None else ""
+    name = _name_of(owner, path.relative_to(folder))
+    shown = f"{name}:{quantisation}" if "/" in name and quantisation else name
+    return CachedModel(owner, shown, path, _size(path), quantisation, problem)
+
+
+def _name_of(owner: str, path: Path) -> str:
+    """Return the repository that a file is from, as far as its place tells, else its own name."""
+    if owner == "Hugging Face" and path.parts[0].startswith("models--"):
+        return path.parts[0].removeprefix("models--").replace("--", "/", 1)
+    if owner == "LM Studio" and len(path.parts) > 2:
+        return "/".join(path.parts[:2])
+    return _PART.sub("", path.stem)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Walk through a folder in order, each folder once, and neither too deep nor for ever."""
+    seen: set[tuple[int, int]] = set()
+    files = 0
+    for place, folders, names in os.walk(folder, followlinks=True):
+        try:
+            told = Path(place).stat()
+        except OSError:
+            folders.clear()
+            continue
+        depth = len(Path(place).relative_to(folder).parts)
+        if (told.st_dev, told.st_ino) in seen or depth >= _DEEPEST:
+            folders.clear()
+        if (told.st_dev, told.st_ino) in seen:
+            continue
+        seen.add((told.st_dev, told.st_ino))
+        folders[:] = sorted(one for one in folders if one != "blobs")
+        for name in sorted(names):
+            files += 1
+            if files > _MOST_FILES:
+                return
+            yield Path(place) / name
+
+
+def _ollama_models(folder: Path) -> Iterator[CachedModel]:
+    """List the models whose manifests lie in Ollama's folder."""
+    manifests = folder / "manifests"
+    for path in _files_in(manifests):
+        names = path.relative_to(manifests).parts[1:]  # behind the registry
+        if len(names) < 2 or path.name.startswith("."):
+            continue
+        owner = "" if names[0] == "library" else f"{names[0]}/"
+        name = f"{owner}{'/'.join(names[1:-1])}:{names[-1]}"
+        yield from _ollama_model(folder / "blobs", name, _object_in(path))
+
+
+def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterator[CachedModel]:
+    layers = manifest.get("layers")
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
+            path = blobs / _blob(layer)
+            config = manifest.get("config")
+            told = _object_in(blobs / _blob(config)) if isinstance(config, dict) else {}
+            kind = told.get("file_type")
+            quantisation = kind if isinstance(kind, str) else ""
+            problem = model_file_problem(path)
+            yield CachedModel("Ollama", name, path, _size(path), quantisation, problem)
+            return
+
+
+def _blob(layer: dict[str, object]) -> str:
+    """Return the file of a digest, which must not lead anywhere else."""
+    digest = str(layer.get("digest", "")).replace(":", "-")
+    return digest if re.fullmatch(r"[\w-]+", digest) else "none"
+
+
+def _object_in(path: Path) -> dict[str, object]:
+    """Read an object of JSON; an empty one where there is none."""
+    try:
+        if path.stat().st_size > _LARGEST_MANIFEST:
+            return {}
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

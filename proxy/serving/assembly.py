@@ -1,0 +1,82 @@
+"""What the settings come to for those who serve models: terms of requests, recognition, fitting."""
+
+from proxy.context.budget import BudgetMode
+from proxy.context.replay import Rules
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.openai_chat.workflow_rules import workflow_of
+from proxy.guardrails.offer import Mode, Part, TextPolicy
+from proxy.guardrails.transcript import has_failed
+from proxy.inference.preparation import Policy
+from proxy.profiles.files import load_profiles
+from proxy.serving.context_fitting import ContextPolicy, FittingMode, Strategy
+from proxy.serving.profile_overrides import overrides_of
+from proxy.serving.service_options import ServiceOptions
+from proxy.settings import Settings
+from proxy.settings.sections import Guardrails as GuardrailsSettings
+from proxy.state.tried_models import TriedModels, cache_folder
+
+
+def service_options_of(settings: Settings) -> ServiceOptions:
+    """Translate how models are served; raises InvalidConfiguration."""
+    profiles = load_profiles(settings.profile.folder)
+    return ServiceOptions(
+        profiles=profiles,
+        overrides=overrides_of(settings.profile, profiles),
+        context=_context(settings),
+        max_waiting=settings.server.max_waiting,
+        patterns=tuple(settings.aliases.items()),
+        parallel=settings.backend.parallel_requests or None,
+        tried=TriedModels(cache_folder()),
+    )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Translate what the operator decided about the guardrails."""
+    guardrails = settings.guardrails
+    return Policy(
+        mode=Mode(guardrails.mode),
+        text_policy=_text_policy(guardrails),
+        attempts=guardrails.max_attempts,
+        is_strict=guardrails.strict,
+        most_repeats=guardrails.max_repeats,
+        most_rounds=guardrails.max_tool_rounds,
+        streams_calls=guardrails.stream_calls,
+        most_failures=guardrails.max_failed_rounds,
+        without=frozenset(map(Part, guardrails.without)),
+    )
+
+
+def workflows_of(settings: Settings) -> dict[str, Workflow]:
+    """Translate the rules of order, by the names of models."""
+    return {name: workflow_of(rules) for name, rules in settings.workflows.items()}
+
+
+def _text_policy(settings: GuardrailsSettings) -> TextPolicy | None:
+    """Read what prose is worth; None leaves it to the profile, as nobody said anything."""
+    is_decided = "text_policy" in settings.model_fields_set
+    return TextPolicy(settings.text_policy) if is_decided else None
+
+
+def _budget(settings: Settings) -> BudgetMode:
+    """Decide how much of a running server's window counts; one we start is given what it gets."""
+    is_ours = settings.model.source is not None
+    return BudgetMode.BACKEND if is_ours else BudgetMode(settings.context.budget)
+
+
+def _context(everything: Settings) -> ContextPolicy:
+    settings = everything.context
+    is_left_out = Part.COMPACTION.value in everything.guardrails.without
+    rules = Rules(
+        has_failed,
+        never_clear=frozenset(settings.never_clear),
+        recent=settings.recent_groups,
+        high=settings.high,
+        low=settings.low,
+    )
+    return ContextPolicy(
+        FittingMode.OFF if is_left_out else FittingMode(settings.compaction),
+        Strategy(settings.strategy),
+        settings.window_tokens or None,
+        rules,
+        _budget(everything),
+    )

@@ -1,0 +1,138 @@
+"""Tool servers (MCP): their settings, and what can be wrong with them together."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from proxy.settings.models import Contradiction
+from proxy.settings.sections import Section
+from proxy.settings.values import (
+    Count,
+    Environment,
+    Seconds,
+    ToolServerHeaders,
+    ToolServerUrl,
+)
+
+ALL = "*"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class Tools(Section):
+    """Who may use the tools of [mcp.NAME], and how far a request may go with them."""
+
+    offer: Literal["asked", "toolless", "always"] = Field(
+        default="asked",
+        description="to whom tools are offered: asked (requests that name a server), toolless "
+        "(also those without tools) or always",
+    )
+    owners: list[str] = Field(
+        default=[], description="whose keys may use them, by the names of api_keys_file; [] is all"
+    )
+    rounds: Count = Field(
+        default=10, ge=1, description="rounds of calls in one request; then the model has to answer"
+    )
+    parallel: Count = Field(default=8, ge=1, description="calls of one reply that run at once")
+    call_seconds: Seconds = Field(default=60, description="how long a call may take, in seconds")
+    result_chars: Count = Field(
+        default=16_000, ge=100, description="longest result that the model gets, in characters"
+    )
+    narrate: bool = Field(
+        default=False, description="tell people who watch of each call, in a line of reasoning"
+    )
+    hosted: dict[str, str] = Field(
+        default={},
+        description="tools that clients expect to be hosted, by what does it: web_search = "
+        "'SERVER.TOOL'",
+    )
+
+
+class ToolServer(Section):
+    """One MCP server: a program that Temper starts, or an address."""
+
+    url: ToolServerUrl = Field(
+        default=None, description="address of a running MCP server (streamable HTTP)"
+    )
+    headers: ToolServerHeaders = Field(
+        default={}, description="headers that Temper sends to it, e.g. authorization"
+    )
+    command: list[str] = Field(
+        default=[], description="program to start, with its arguments; it speaks over its pipes"
+    )
+    env: Environment = Field(default={}, description="environment variables for the program")
+    cwd: str = Field(default="", description="working directory of the program")
+    tools: list[str] = Field(
+        default=[], description='which of its tools are offered; ["*"] is all, [] none'
+    )
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = Field(
+        default="", description="put before the names of its tools"
+    )
+    digest: str = Field(
+        default="",
+        description="of the definitions you looked at (temper tools prints it); others are not "
+        "offered",
+    )
+
+
+def tool_server_contradictions(
+    tools: Tools, servers: Mapping[str, ToolServer], workers: int, *, has_key_file: bool
+) -> Iterator[Contradiction]:
+    """Find what is wrong with tool servers that are fine as far as each setting goes."""
+    for name, server in servers.items():
+        yield from _wrong_within(f"mcp.{name}", name, server)
+        if server.command and workers > 1:
+            problem = "must be 1 with a command: each worker would start the program again"
+            yield ("server.workers", f"mcp.{name}.command"), problem
+    yield from _names_in_common(servers)
+    for kind, target in tools.hosted.items():
+        yield from _misleading(kind, target, servers)
+    if tools.owners and not has_key_file:
+        problem = "needs server.api_keys_file: without it keys have no names"
+        yield ("tools.owners", "server.api_keys_file"), problem
+
+
+def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
+    url, command = f"{section}.url", f"{section}.command"
+    if not _NAME.fullmatch(name):
+        yield (section,), "is no name for a tool server: use letters, digits, _ and -"
+    if server.url is None and not server.command:
+        yield (url, command), f"is missing: name an address, or a program as {command}"
+    if server.url is not None and server.command:
+        yield (command, url), f"cannot be combined with {url}: remove one of the two"
+    if server.headers and server.url is None:
+        yield (f"{section}.headers", url), f"needs {url}: a program gets no headers"
+    for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
+        if is_given and not server.command:
+            yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
+    if ALL in server.tools and len(server.tools) > 1:
+        yield (f"{section}.tools",), 'has "*" beside names: it means all tools, so it stands alone'
+
+
+def _names_in_common(servers: Mapping[str, ToolServer]) -> Iterator[Contradiction]:
+    """Find tools of two servers that the model could not tell apart."""
+    owners: dict[str, str] = {}
+    for name, server in servers.items():
+        for tool in server.tools:
+            owner = owners.setdefault(server.prefix + tool, name)
+            if owner != name and tool != ALL:
+                problem = f"mcp.{owner} has a tool {server.prefix + tool!r} too: set a prefix"
+                yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
+
+
+def _misleading(
+    kind: str, target: str, servers: Mapping[str, ToolServer]
+) -> Iterator[Contradiction]:
+    """Find a hosted tool that leads nowhere."""
+    server, _, tool = target.partition(".")
+    if not tool:
+        yield ("tools.hosted",), f"{kind}: {target!r} is not of the form SERVER.TOOL"
+    elif server not in servers:
+        near = difflib.get_close_matches(server, servers, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        yield ("tools.hosted",), f"{kind}: there is no section mcp.{server}{hint}"
+    elif not {tool, ALL} & set(servers[server].tools):
+        problem = f"{kind}: {tool!r} is not among mcp.{server}.tools, so it is not offered"
+        yield ("tools.hosted", f"mcp.{server}.tools"), problem

@@ -1,0 +1,148 @@
+"""Responses in a SQLite file, which survive a restart and are shared by several workers.
+
+One thread has the connection and does everything in its order. Nothing here waits on the event
+loop: `keep` returns at once, and whoever answers awaits `written` before a client may go on from
+what was kept. Readers call from threads of their own. The rest is never the client's trouble: what
+cannot be written is lost, counted and logged, and what cannot be read is not there.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from proxy.dialects.openai_responses.store import Bounds, StoredResponse
+from proxy.errors import TemperError
+from proxy.state.opening_files import BUSY_SECONDS, examine_file, open_database
+from proxy.state.responses_table import SCHEMA, ResponsesTable
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 2.0  # seconds that an answer waits for the disk
+_READING = 10.0  # seconds that a request waits for what it goes on from
+_MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+}
+_OTHER, _SLOW = "unwritable", "slow"
+LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
+
+Read = TypeVar("Read")
+
+
+@contextmanager
+def open_responses(
+    path: Path,
+    bounds: Bounds | None = None,
+    on_loss: Callable[[str], None] = lambda _reason: None,
+    *,
+    busy_seconds: float = BUSY_SECONDS,
+) -> Generator["ResponsesFile", None, None]:
+    """Open a file, and close it when all is written; raises `InvalidConfiguration`.
+
+    `on_loss` is told why a response was not stored, as one of `LOSSES`, by any thread; other
+    processes are waited for no longer than `busy_seconds`.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
+        connection = thread.submit(open_database, path, SCHEMA, busy_seconds).result()
+        try:
+            making = thread.submit(ResponsesTable, connection, time.time, bounds or Bounds())
+            yield ResponsesFile(path, making.result(), thread, on_loss)
+        finally:
+            thread.submit(connection.close).result()
+
+
+def examine_responses(path: Path) -> None:
+    """Find out whether a file could be opened, without making one; raises as `open_responses`."""
+    examine_file(path, SCHEMA)
+
+
+class ResponsesFile:
+    """Keeps responses by the owner of the key that asked for them."""
+
+    def __init__(
+        self,
+        path: Path,
+        table: ResponsesTable,
+        thread: ThreadPoolExecutor,
+        on_loss: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._thread = thread
+        self._on_loss = on_loss
+        self._unwritten: dict[Future[None], int] = {}
+        self._last_loss = ""
+
+    def keep(self, owner: str, response: StoredResponse) -> None:
+        """Keep a response, soon; see `written`."""
+        if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
+            self._lose(_SLOW, "it takes too long")
+            return
+        writing = self._thread.submit(self._write, owner, response)
+        self._unwritten[writing] = response.size
+        writing.add_done_callback(lambda done: self._unwritten.pop(done, None))
+
+    async def written(self) -> None:
+        """Wait until what was kept so far can be read by everybody, if that does not take long."""
+        if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
+            await asyncio.wait(unwritten, timeout=_PATIENCE)
+
+    def find(self, owner: str, response_id: str) -> StoredResponse | None:
+        """Return a response, and count that as a use of it and of all before it."""
+        return self._read(lambda: self._table.find(owner, response_id))
+
+    def history(self, owner: str, response_id: str) -> list[bytes] | None:
+        """Return all items up to the end of a response; None if a part of them is not known."""
+        return self._read(lambda: self._table.history(owner, response_id))
+
+    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
+        """Return what a response was made from, as far as it is known; None without a response."""
+        return self._read(lambda: self._table.inputs(owner, response_id))
+
+    def item(self, owner: str, item_id: str) -> bytes | None:
+        """Return an item by its own id, whichever response it belongs to."""
+        return self._read(lambda: self._table.item(owner, item_id))
+
+    def forget(self, owner: str, response_id: str) -> bool:
+        """Forget a response; reports whether there was one.
+
+        Raises `TemperError` if it cannot: nobody may take for gone what is still there.
+        """
+        gone = self._read(lambda: self._table.forget(owner, response_id))
+        if gone is None:
+            raise TemperError
+        return gone
+
+    def _write(self, owner: str, response: StoredResponse) -> None:
+        try:
+            self._table.keep(owner, response)
+        except sqlite3.Error as error:
+            self._lose(_REASONS.get(error.sqlite_errorcode & 0xFF, _OTHER), str(error))
+        else:
+            self._last_loss = ""
+
+    def _read(self, read: Callable[[], Read]) -> Read | None:
+        try:
+            return self._thread.submit(read).result(_READING)
+        except sqlite3.Error as error:
+            logger.warning("%s cannot be used: %s", self._path, error)
+        except TimeoutError:
+            logger.warning("%s cannot be used: it takes too long", self._path)
+        return None
+
+    def _lose(self, reason: str, told: str) -> None:
+        """Count a response that is not stored; the log tells it once, until one is stored again."""
+        self._on_loss(reason)
+        if reason != self._last_loss:
+            logger.warning("%s takes no responses (%s): answers are not stored", self._path, told)
+        self._last_loss = reason

@@ -1,0 +1,176 @@
+"""Runs the calls of one reply: at once or in order, in threads or on the loop, and none forever.
+
+Whatever a tool raises is a result that the model reads. Only what no program should catch ends the
+run: `SystemExit`, `KeyboardInterrupt` and their like, and what a program's own approval raises.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+from anyio import CapacityLimiter, to_thread
+from msgspec.structs import replace
+
+from proxy.conversation.tools import ToolCall
+from proxy.errors import ToolFailed, ToolRetry
+from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Outcome, Status
+from proxy.tools.function import FunctionTool, ToolContext
+from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
+from proxy.tools.schema import WrongArguments
+from proxy.tools.signature import Function
+
+logger = logging.getLogger(__name__)
+
+# Decides about a call of a tool that needs approval.
+Approve: TypeAlias = Callable[[ToolCall], Awaitable[bool]]
+
+_REFUSED = "this call was not approved, and not made"
+_CANCELLED = "the tool was cancelled"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a run may take.
+
+    After `rounds` rounds of tools the model is asked for an answer, and after `failed_rounds` in a
+    row it is over. At most `parallel` calls of a reply are made at once, and a result has at most
+    `result_chars` characters.
+    """
+
+    rounds: int = 10
+    failed_rounds: int = 3
+    parallel: int = 8
+    result_chars: int = 16_000
+
+
+class _RunEnded(Exception):
+    """Takes what ends a run past the tasks of the other calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How the calls of one reply are run: with which tools, for whom and at which point of a run.
+
+    `find` returns the tool of a name. Without `approve` no tool is called that needs approval.
+    """
+
+    find: Callable[[str], FunctionTool | None]
+    deps: object
+    parallel: int
+    approve: Approve | None
+    context: RoundContext
+
+    async def run(self, calls: Sequence[ToolCall]) -> tuple[Outcome, ...]:
+        """Return an outcome for each of the calls, in their order."""
+        tools = [self.find(call.name) for call in calls]
+        is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
+        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.parallel))  # which is fair
+        reasons: list[BaseException] = []
+        tasks: list[asyncio.Task[Outcome]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for tool, call in zip(tools, calls, strict=True):
+                    tasks.append(group.create_task(self._guarded(tool, call, gate, reasons)))
+        except* _RunEnded:
+            pass
+        if reasons:
+            raise reasons[0]
+        return tuple(task.result() for task in tasks)
+
+    async def _guarded(
+        self,
+        tool: FunctionTool | None,
+        call: ToolCall,
+        gate: asyncio.Semaphore,
+        reasons: list[BaseException],
+    ) -> Outcome:
+        """Run a call; what ends the run must not leave a task, as the loop would end with it."""
+        try:
+            async with gate:
+                return await self._outcome(tool, call)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            reasons.append(error)
+            raise _RunEnded from error
+
+    async def _outcome(self, tool: FunctionTool | None, call: ToolCall) -> Outcome:
+        if tool is None:
+            return self._failed(call, f"there is no tool {call.name!r}")
+        if tool.options.needs_approval and not (self.approve and await self.approve(call)):
+            return self._failed(call, _REFUSED, Status.REFUSED)
+        started = time.monotonic()
+        outcome = await self._caught(tool, call)
+        return replace(outcome, seconds=time.monotonic() - started)
+
+    async def _caught(self, tool: FunctionTool, call: ToolCall) -> Outcome:
+        """Call a tool; whatever it raises is a result."""
+        try:
+            return await self._called(tool, call)
+        except (WrongArguments, ToolRetry) as error:
+            return self._failed(call, str(error))
+        except ToolFailed as error:
+            return replace(self._failed(call, str(error)), counted=False)
+        except asyncio.CancelledError:
+            if _is_being_cancelled():
+                raise
+            return self._failed(call, _CANCELLED, Status.CANCELLED)
+        except Exception as error:
+            logger.debug("the tool %s failed", tool.name, exc_info=error)
+            return self._failed(call, on_one_line(error))
+
+    async def _called(self, tool: FunctionTool, call: ToolCall) -> Outcome:
+        given = dict(tool.reader.read(call.arguments))
+        if tool.context is not None:
+            context = self.context
+            given[tool.context] = ToolContext(self.deps, call, context.round, context.messages)
+        limit = asyncio.timeout(tool.options.timeout)
+        try:
+            async with limit:
+                value = await _value(tool.function, given)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            words = f"the tool took longer than {tool.options.timeout:g} s and was given up"
+            return self._failed(call, words, Status.TIMED_OUT)
+        form, shown = tool.options.llm_format, tool.options.display_format
+        text = None if form is None else formatted(value, form, tool.name)
+        display = None if shown is None else formatted(value, shown, tool.name)
+        text = text_of(value) if text is None else text
+        return Outcome(call, self._cut(text), value=value, display=display)
+
+    def _failed(self, call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome:
+        return Outcome(call, self._cut(failure(words)), status)
+
+    def _cut(self, text: str) -> str:
+        return cut(text, self.context.result_chars)
+
+
+async def _value(function: Function, given: Mapping[str, object]) -> object:
+    """Call a function; one that would hold the loop up in a thread, with the same context.
+
+    A thread cannot be ended: the one of a call that is given up is left alone.
+    """
+    if _is_async(function):
+        value = function(**given)
+    else:
+        value = await to_thread.run_sync(
+            partial(function, **given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
+        )
+    return await value if inspect.isawaitable(value) else value
+
+
+def _is_async(function: Function) -> bool:
+    is_called_async = inspect.iscoroutinefunction(type(function).__call__)
+    return is_called_async or inspect.iscoroutinefunction(function)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

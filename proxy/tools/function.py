@@ -1,0 +1,151 @@
+"""A function that a model may call, and the decorator that makes one."""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, overload
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool, ToolCall
+from proxy.tools.results import Format
+from proxy.tools.schema import BySchema, Reader
+from proxy.tools.signature import (
+    Function,
+    Signature,
+    context_parameter,
+    description_of,
+    name_of,
+    signature_of,
+)
+
+Deps = TypeVar("Deps")
+
+TIMEOUT = 60.0
+_LONGEST_NAME = 64
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext(Generic[Deps]):
+    """What a tool may know of the run that calls it; `messages` are those before the calls.
+
+    `deps` is whatever the program gave for its tools: a connection, a user, a clock.
+    """
+
+    deps: Deps
+    call: ToolCall
+    round: int = 1
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What a program says of a tool beside its code.
+
+    `parameters` is a JSON schema in the place of the signature's. `aliases` are names by which a
+    model may call it too. A call is given up after `timeout` seconds, None for never. A tool that
+    is not `parallel` has all calls of its reply made one after the other. `llm_format` words the
+    result for the model, `display_format` for people.
+    """
+
+    name: str | None = None
+    description: str | None = None
+    parameters: JsonObject | None = None
+    aliases: Sequence[str] = ()
+    timeout: float | None = TIMEOUT
+    parallel: bool = True
+    needs_approval: bool = False
+    llm_format: Format | None = None
+    display_format: Format | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionTool:
+    """A function that a model may call; calling it is calling the function.
+
+    `context` names the parameter that a `ToolContext` goes to, if it takes one.
+    """
+
+    function: Function
+    options: ToolOptions
+    spec: Tool
+    reader: Reader
+    context: str | None = None
+    aliases: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The name by which a model knows it."""
+        return self.spec.name
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the function, as if it were no tool."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Function, /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parameters: JsonObject | None = None,
+    aliases: Sequence[str] = (),
+    timeout: float | None = TIMEOUT,
+    parallel: bool = True,
+    needs_approval: bool = False,
+    llm_format: Format | None = None,
+    display_format: Format | None = None,
+) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(
+    function: Function | None = None, /, **options: object
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Make a function a tool: `@tool`, or `@tool(name=...)` with any of the `ToolOptions`.
+
+    Raises `TypeError` for a function that cannot be one, because of its signature or its hints.
+    """
+    chosen = ToolOptions(**options)  # type: ignore[arg-type] # the overloads say what they are
+    if function is None:
+        return functools.partial(make_tool, options=chosen)
+    return make_tool(function, chosen)
+
+
+def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
+    """Make a function a tool."""
+    name = _nameable(options.name or name_of(function))
+    if options.parameters is None:
+        signature = signature_of(function, ToolContext)
+    else:
+        signature = _own_signature(function, options.parameters, name)
+    description = signature.description if options.description is None else options.description
+    spec = _spec(name, description, signature.parameters)
+    reader = signature.reader
+    aliases = tuple(dict.fromkeys(options.aliases))
+    return FunctionTool(function, options, spec, reader, signature.context, aliases)
+
+
+def _own_signature(function: Function, parameters: JsonObject, name: str) -> Signature:
+    """Take the schema of a program for the arguments, whatever the function's own are."""
+    reader = BySchema(Tool(name, parameters, b""))
+    context = context_parameter(function, ToolContext)
+    return Signature(description_of(function), parameters, reader, context)
+
+
+def _spec(name: str, description: str, parameters: JsonObject) -> Tool:
+    function: JsonObject = {"name": name, "description": description, "parameters": parameters}
+    if not description:
+        del function["description"]
+    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
+
+
+def _nameable(name: str) -> str:
+    """Make of a name one that every engine takes."""
+    return _UNNAMEABLE.sub("_", name)[:_LONGEST_NAME]

@@ -1,0 +1,229 @@
+"""The JSON schema of a function's parameters, and typed values from what a model wrote.
+
+A schema is made once, by pydantic, of a model whose fields are `p0`, `p1`, ...: the parameters'
+own names are only their aliases, so that none of them can clash with a model's own members.
+"""
+
+import inspect
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import PydanticUndefined, to_json
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.guardrails.schemas.arguments import BrokenArguments, InvalidArguments, check
+from proxy.guardrails.schemas.schema import pointer
+
+_MOST_DEFECTS = 5
+_BY_NAME = frozenset(["properties", "$defs"])  # of their members every one is a schema
+_DATA = frozenset(["default", "const", "enum", "examples"])
+_WHOLE = "the arguments"
+
+
+class WrongArguments(ValueError):
+    """Arguments that a function does not take; the message says why, and quotes none of them."""
+
+
+class Reader(Protocol):
+    """Makes typed values of a call's arguments."""
+
+    def read(self, arguments: str) -> Mapping[str, object]:
+        """Return the keyword arguments that a JSON text stands for; raises `WrongArguments`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function: its name there, its type and default, and what is said of it."""
+
+    name: str
+    hint: object
+    default: object
+    words: str
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is nothing in the place of a default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the function has no default of its own: one in a `Field` only a model knows."""
+        return self.is_required or isinstance(self.default, FieldInfo)
+
+    def field(self) -> tuple[object, object]:
+        """Return it as a field of a model, under the name that a `Field` gives it, or its own."""
+        hint, default = self.hint, self.default
+        if isinstance(default, FieldInfo):
+            hint, default = Annotated[hint, default], default.default
+        elif self.is_required:
+            default = PydanticUndefined
+        said = FieldInfo.from_annotation(typing.cast("type[object]", hint))
+        alias = said.alias or self.name
+        description = said.description or self.words or None
+        if default is PydanticUndefined:
+            default = said.default
+        if said.default_factory is not None:
+            return hint, Field(alias=alias, validation_alias=alias, description=description)
+        return hint, Field(
+            default=default, alias=alias, validation_alias=alias, description=description
+        )
+
+
+class _Generator(GenerateJsonSchema):
+    """Writes schemas; a default that JSON cannot hold is left out without a word."""
+
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        """Say nothing: such a default is left out, and that is all."""
+
+    def encode_default(self, dft: object) -> JsonValue:
+        """Write a default; sets in the same order in every process."""
+        encoded: JsonValue = super().encode_default(_ordered(dft))
+        return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class _ByFields:
+    """Reads arguments by a model with a field for each parameter; `names` are the function's.
+
+    A parameter that was left out keeps the function's own default; those `filled` have none.
+    """
+
+    model: type[BaseModel]
+    names: Mapping[str, str]
+    filled: frozenset[str]
+
+    def read(self, arguments: str) -> Mapping[str, object]:
+        value = _validated(self.model, arguments)
+        return {
+            name: getattr(value, field)
+            for field, name in self.names.items()
+            if field in value.model_fields_set or field in self.filled
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _AsWhole:
+    """Reads arguments that are one model, for the parameter `name`."""
+
+    model: type[BaseModel]
+    name: str
+
+    def read(self, arguments: str) -> Mapping[str, object]:
+        return {self.name: _validated(self.model, arguments)}
+
+
+@dataclass(frozen=True, slots=True)
+class BySchema:
+    """Reads arguments by a schema of the program's own; values stay as JSON has them."""
+
+    tool: Tool
+
+    def read(self, arguments: str) -> Mapping[str, object]:
+        """Return the members of the object; raises `WrongArguments`."""
+        checked = check(self.tool, arguments or "{}")
+        match checked:
+            case BrokenArguments(problem):
+                raise WrongArguments(problem)
+            case InvalidArguments(_, found):
+                wrong = [f"{one.pointer or _WHOLE}: {one.expected}" for one in found]
+                raise WrongArguments("; ".join(wrong))
+            case _:
+                return checked.value
+
+
+def described(parameters: Sequence[Parameter]) -> tuple[JsonObject, Reader]:
+    """Return the schema of some parameters, and who reads them.
+
+    A function with one parameter that is a pydantic model takes the model's members.
+    """
+    whole = _whole_model(parameters)
+    if whole is not None:
+        return _schema(whole), _AsWhole(whole, parameters[0].name)
+    fields = {f"p{number}": one for number, one in enumerate(parameters)}
+    model: type[BaseModel] = create_model(  # type: ignore[call-overload]
+        "Arguments",
+        __config__=ConfigDict(extra="forbid"),
+        **{field: one.field() for field, one in fields.items()},
+    )
+    names = {field: one.name for field, one in fields.items()}
+    filled = frozenset(field for field, one in fields.items() if one.is_filled)
+    return _schema(model), _ByFields(model, names, filled)
+
+
+def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
+    """Return the model that a function takes instead of single values, if that is all it takes."""
+    if len(parameters) != 1 or not parameters[0].is_required:
+        return None
+    hint = parameters[0].hint
+    if not isinstance(hint, type) or not issubclass(hint, BaseModel):
+        return None
+    return None if issubclass(hint, RootModel) else hint
+
+
+def _schema(model: type[BaseModel]) -> JsonObject:
+    """Write the schema of an object: no titles, and nothing beyond what it names."""
+    written = typing.cast("JsonObject", model.model_json_schema(schema_generator=_Generator))
+    definitions = written.get("$defs")
+    reference = written.get("$ref")
+    if isinstance(reference, str) and isinstance(definitions, dict):  # a model within itself
+        root = definitions[reference.rpartition("/")[2]]
+        written = {**typing.cast("JsonObject", root), "$defs": definitions}
+    schema = typing.cast("JsonObject", _untitled(written))
+    return {"type": "object", "additionalProperties": False, **schema}
+
+
+def _ordered(value: object) -> object:
+    """Make lists of sets, wherever they stand in containers."""
+    match value:
+        case set() | frozenset():
+            return sorted(map(_ordered, value), key=partial(to_json, fallback=repr))
+        case list() | tuple():
+            return [_ordered(one) for one in value]
+        case dict():
+            return {key: _ordered(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+def _untitled(schema: JsonValue) -> JsonValue:
+    match schema:
+        case dict():
+            return {
+                keyword: _untitled_in(keyword, value)
+                for keyword, value in schema.items()
+                if not (keyword == "title" and isinstance(value, str))
+            }
+        case list():
+            return [_untitled(one) for one in schema]
+        case _:
+            return schema
+
+
+def _untitled_in(keyword: str, value: JsonValue) -> JsonValue:
+    if keyword in _BY_NAME and isinstance(value, dict):
+        return {name: _untitled(one) for name, one in value.items()}
+    return value if keyword in _DATA else _untitled(value)
+
+
+def _validated(model: type[BaseModel], arguments: str) -> BaseModel:
+    try:
+        return model.model_validate_json(arguments or "{}")
+    except ValidationError as error:
+        raise WrongArguments("; ".join(_defects(error))) from None
+
+
+def _defects(error: ValidationError) -> Iterator[str]:
+    """Say what is wrong, and nothing of what stood there."""
+    for one in error.errors(include_url=False, include_input=False)[:_MOST_DEFECTS]:
+        words = one["msg"]
+        if one["type"] == "union_tag_invalid":  # its words quote the tag that was given
+            words = f"Input should have one of the tags {one['ctx']['expected_tags']}"
+        yield f"{pointer(one['loc']) or _WHOLE}: {words}"

@@ -1,0 +1,136 @@
+"""What a function's signature and docstring say of what it takes from a model.
+
+Whatever a signature cannot be offered with is a `TypeError` when the function becomes a tool, and
+none when a model calls it.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from docstring_parser import parse
+from pydantic.errors import PydanticUserError
+
+from proxy.conversation.json import JsonObject
+from proxy.tools.schema import Parameter, Reader, described
+
+Function: TypeAlias = Callable[..., object]  # type: ignore[explicit-any] # takes whatever it takes
+
+_ENDLESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function takes from a model: the schema of it, and who reads it.
+
+    `context` names the parameter that the context goes to, None where the function wants none.
+    """
+
+    description: str
+    parameters: JsonObject
+    reader: Reader
+    context: str | None
+
+
+def signature_of(function: Function, context_type: type[object]) -> Signature:
+    """Read what a function takes from a model.
+
+    Its first parameter may be of the `context_type`, which no model gets to see. Raises `TypeError`
+    for a signature that no object of named values fits, or whose types are not known.
+    """
+    description, words = _documented(function)
+    try:
+        context = context_parameter(function, context_type)
+        own = [*inspect.signature(function).parameters.values()][context is not None :]
+        found = [replace(one, words=words.get(one.name, "")) for one in _read(function, own)]
+        _check(found, context_type)
+        schema, reader = described(found)
+    except (PydanticUserError, NameError, TypeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise TypeError(f"{name_of(function)}() cannot be a tool: {problem}") from error
+    return Signature(description, schema, reader, context)
+
+
+def context_parameter(function: Function, context_type: type[object]) -> str | None:
+    """Name the parameter that the context goes to: the first, or none."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or not _is_context(_resolved(function, first), context_type):
+        return None
+    return first.name
+
+
+def description_of(function: Function) -> str:
+    """Return what the docstring says that a function does."""
+    return _documented(function)[0]
+
+
+def name_of(function: Function) -> str:
+    """Return what a function is called, or else its class."""
+    name = getattr(_inner(function), "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterator[Parameter]:
+    for one in parameters:
+        if one.kind in _ENDLESS:
+            raise TypeError(f"{one} takes any number of values")
+        if one.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise TypeError(f"{one.name} can only be given by its position")
+        yield Parameter(one.name, _resolved(function, one), one.default, "")
+
+
+def _check(parameters: Sequence[Parameter], context_type: type[object]) -> None:
+    """Refuse what no model could give."""
+    for one in parameters:
+        if _is_context(one.hint, context_type):
+            raise TypeError(f"{one.name}, the context, has to come first")
+    if parameters and parameters[0].name == "self":
+        raise TypeError("self is missing: make a tool of the method of an object")
+
+
+def _is_context(hint: object, context_type: type[object]) -> bool:
+    return hint is context_type or typing.get_origin(hint) is context_type
+
+
+def _resolved(function: Function, parameter: inspect.Parameter) -> object:
+    """Return the hint of a parameter as a type: each alone, as that of the result is not needed.
+
+    A parameter without any takes what comes.
+    """
+    if parameter.annotation is inspect.Parameter.empty:
+        return object
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"hint": parameter.annotation}
+    try:
+        hints = typing.get_type_hints(holder, _globals(function), include_extras=True)
+    except NameError as error:
+        raise TypeError(f"the hint of {parameter.name} cannot be resolved: {error}") from error
+    hint: object = hints["hint"]
+    return hint
+
+
+def _inner(function: Function) -> Function:
+    """Return the function that a partial one stands for."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def _globals(function: Function) -> dict[str, object]:
+    inner = inspect.unwrap(_inner(function))
+    if not hasattr(inner, "__globals__"):
+        inner = type(inner).__call__
+    found: dict[str, object] = getattr(inner, "__globals__", {})
+    return found
+
+
+def _documented(function: Function) -> tuple[str, dict[str, str]]:
+    """Return what a docstring says of a function and of its parameters, in any of three styles."""
+    found = parse(inspect.getdoc(_inner(function)) or "")
+    words = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
+    return found.description or "", words

@@ -1,0 +1,143 @@
+"""The tools that a program offers to a model, found by name or alias."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast, overload
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool, ToolCall
+from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Outcome
+from proxy.tools.execution import Approve, Execution, Limits
+from proxy.tools.function import TIMEOUT, FunctionTool, ToolOptions, make_tool
+from proxy.tools.results import Format
+from proxy.tools.signature import Function
+
+
+class Toolset:
+    """Tools in a fixed order; no two share a name or an alias."""
+
+    def __init__(self, tools: Iterable[FunctionTool | Function] = ()) -> None:
+        self._tools: dict[str, FunctionTool] = {}
+        self._aliases: dict[str, str] = {}
+        for one in tools:
+            self.add(one)
+
+    def add(self, tool: FunctionTool | Function) -> FunctionTool:
+        """Register a tool, or make one of a function.
+
+        Raises `ValueError` where a name or an alias is taken.
+        """
+        made = tool if isinstance(tool, FunctionTool) else make_tool(tool, ToolOptions())
+        taken = [name for name in (made.name, *made.aliases) if name in self]
+        if taken or made.name in made.aliases:
+            name = taken[0] if taken else made.name
+            raise ValueError(f"two tools, or one twice, are called {name!r}")
+        self._tools[made.name] = made
+        self._aliases |= dict.fromkeys(made.aliases, made.name)
+        return made
+
+    @overload
+    def tool(self, function: Function, /) -> FunctionTool: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: JsonObject | None = None,
+        aliases: Sequence[str] = (),
+        timeout: float | None = TIMEOUT,
+        parallel: bool = True,
+        needs_approval: bool = False,
+        llm_format: Format | None = None,
+        display_format: Format | None = None,
+    ) -> Callable[[Function], FunctionTool]: ...
+
+    def tool(
+        self, function: Function | None = None, /, **options: object
+    ) -> FunctionTool | Callable[[Function], FunctionTool]:
+        """Register a function by a decorator, as `@tool` makes one."""
+        chosen = ToolOptions(**options)  # type: ignore[arg-type] # the overloads say what they are
+
+        def register(function: Function) -> FunctionTool:
+            return self.add(make_tool(function, chosen))
+
+        return register if function is None else register(function)
+
+    def get(self, name: str) -> FunctionTool | None:
+        """Return the tool of a name or an alias, None if there is none."""
+        return self._tools.get(self._aliases.get(name, name))
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __iter__(self) -> Iterator[FunctionTool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The names by which a model may call tools besides their own, and which those are."""
+        return dict(self._aliases)
+
+    def specs(self) -> tuple[Tool, ...]:
+        """Return the tools as a model is told of them: the same bytes in every run."""
+        return tuple(one.spec for one in self)
+
+    def openai(self) -> list[JsonObject]:
+        """Return the `tools` of a chat request."""
+        return [cast("JsonObject", json.parse(one.spec.source)) for one in self]
+
+    async def execute(
+        self,
+        calls: Sequence[ToolCall],
+        context: RoundContext | None = None,
+        *,
+        deps: object = None,
+        limits: Limits | None = None,
+        approve: Approve | None = None,
+    ) -> tuple[Outcome, ...]:
+        """Run the calls of one reply and return an outcome for each, in their order.
+
+        `deps` is what tools find in their context. A `context` tells where in a run it is, and how
+        long results may be, instead of the `limits`. Nothing that a tool does raises, but what ends
+        a program. Cancelling it cancels the calls; threads it can only leave alone.
+        """
+        most = limits or Limits()
+        where = context or RoundContext(result_chars=most.result_chars)
+        return await Execution(self.get, deps, most.parallel, approve, where).run(calls)
+
+    def bound(
+        self, deps: object = None, limits: Limits | None = None, approve: Approve | None = None
+    ) -> "BoundToolset":
+        """Return the tools for a run, with all that does not change in it."""
+        return BoundToolset(self, deps, limits or Limits(), approve)
+
+
+class BoundToolset:
+    """The tools of a run, as an `Executor` has them."""
+
+    def __init__(
+        self, tools: Toolset, deps: object, limits: Limits, approve: Approve | None
+    ) -> None:
+        self._tools = tools
+        self._deps = deps
+        self._limits = limits
+        self._approve = approve
+
+    def specs(self) -> tuple[Tool, ...]:
+        """Return the tools there are."""
+        return self._tools.specs()
+
+    async def execute(
+        self, calls: Sequence[ToolCall], context: RoundContext
+    ) -> tuple[Outcome, ...]:
+        """Run the calls of one reply and return an outcome for each, in their order."""
+        return await self._tools.execute(
+            calls, context, deps=self._deps, limits=self._limits, approve=self._approve
+        )

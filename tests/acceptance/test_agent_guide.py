@@ -1,0 +1,69 @@
+"""The agents of the guide, as they stand there, before replies that are written here."""
+
+import pytest
+
+from proxy.processes.process import RunningServer
+from tests.fakes import guide
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
+from tests.fakes.scripts import said
+from tests.fakes.sockets import listening_in_thread
+from tests.fakes.spoken import START, calls, says, text
+
+PAGE = "agent-library.md"
+CALLED = calls("get_weather", '{"city": "Oslo"}')
+ANSWER = says("It is 21 degrees.")
+REPORT = calls("report", '{"text": "21 degrees in Oslo"}')
+NEVER = Script((START, text("One"), Ending.NEVER))
+
+EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
+    "An agent": ((CALLED, ANSWER), "It is 21 degrees."),
+    "Without async": ((CALLED, ANSWER), "It is 21 degrees."),
+    "As it is being said": ((CALLED, ANSWER), "It is 21 degrees. (1 round)"),
+    "An answer in a form": (
+        (CALLED, says("Fine."), says('{"city": "Oslo", "degrees": 21}')),
+        "city='Oslo' degrees=21",
+    ),
+    "Steps in an order": ((REPORT, CALLED, REPORT), "Reported: 21 degrees in Oslo"),
+    "A conversation that goes on": (
+        (CALLED, ANSWER, says("It is.")),
+        "It is. ['How is the weather in Oslo?', 'Is that warm?']",
+    ),
+    "Stopping it": ((NEVER,), "True"),
+    "When there is no answer": ((CALLED, ANSWER), "rounds - It is 21 degrees."),
+    "Asking a person": (
+        (calls("delete", '{"path":"a"}'), says("Then not.")),
+        'delete {"path":"a"}?\nrefused',
+    ),
+    "Several agents on one server": (
+        (ANSWER, ANSWER),
+        "['It is 21 degrees.', 'It is 21 degrees.']",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", ["An agent", "Without async"])
+def test_an_example_runs_before_a_real_llama_server(
+    title: str,
+    llama_server: RunningServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEMPER_BACKEND__API_KEY", llama_server.api_key)
+    question = "How is the weather in Oslo?"
+    replaced = {question: f"{question} [[no newline]]"}
+    guide.run(title, page=PAGE, url=llama_server.base_url, **replaced)
+    assert capsys.readouterr().out.strip() == said("<tool_response>")
+
+
+def test_every_example_is_run() -> None:
+    assert {*guide.examples(PAGE)} == {*EXAMPLES, "The tools of all examples"}
+
+
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_an_example_prints_what_comes_of_it(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts, printed = EXAMPLES[title]
+    backend = ScriptedBackend(*scripts)
+    with listening_in_thread(backend) as url:
+        guide.run(title, page=PAGE, url=url)
+    assert capsys.readouterr().out.strip() == printed
+    assert len(backend.questions) == len(scripts)

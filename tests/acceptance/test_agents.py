@@ -1,0 +1,157 @@
+"""Agents in a program before a real llama-server, whose model says what is written here."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from proxy import Agent, Conversation, Limits, Model, Stop, Text, Workflow
+from proxy.demo.chat_template import chat_template
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.facts import Compacted
+from proxy.processes.process import RunningServer
+from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
+from tests.fakes.scripts import call
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+PAGES = 30
+SCRIPTS = {
+    "default": "There is nothing to say about that.",
+    "[[weather]]": call('{"city": "Paris"}'),
+    "21 degrees in Paris": "It is 21 degrees in Paris.",
+    "[[report]]": call('{"text": "21 degrees"}', "report"),
+    "comes too early": call('{"city": "Bern"}'),
+    "9 degrees in Bern": call('{"text": "9 degrees"}', "report"),
+    "[[read on]]": call("{}", "next_page"),
+    "[[last page]]": "The book is about rain.",
+    "[[forever]]": ("and so on", " and on\0"),
+    "[[in short]]": "It rains.",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    model = tmp_path_factory.mktemp("agents") / "agents.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=CONTEXT_TOKENS, template=chat_template())
+    with serving(plan_for(model)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def opened(server: RunningServer) -> AsyncGenerator[Model, None]:
+    settings = {"backend": {"api_key": server.api_key}}
+    async with Model(server.base_url, settings=settings) as model:
+        yield model
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    return {"Paris": "21 degrees in Paris", "Bern": "9 degrees in Bern"}[city]
+
+
+def report(text: str) -> str:
+    """Hand in the report."""
+    return f"Handed in: {text}"
+
+
+class Book:
+    """Pages of some six hundred characters each."""
+
+    def __init__(self, pages: int) -> None:
+        self.pages = pages
+        self.read = 0
+
+    def next_page(self) -> str:
+        """Read the next page of the book."""
+        self.read += 1
+        end = "[[last page]]" if self.read == self.pages else "[[read on]]"
+        return f"Page {self.read}: {f'It rained on day {self.read}. ' * 25}{end}"
+
+
+async def test_a_tool_is_called_and_the_answer_tells_what_it_said(server: RunningServer) -> None:
+    async with opened(server) as model:
+        result = await Agent(model, [get_weather]).run("How is Paris? [[weather]]")
+    assert (result.stop, result.output) == (Stop.ANSWERED, "It is 21 degrees in Paris.")
+    assert result.rounds[0].outcomes[0].value == "21 degrees in Paris"
+    assert result.usage.requests == 2
+    assert result.usage.cached_tokens > 0
+
+
+async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
+    server: RunningServer,
+) -> None:
+    rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
+    async with opened(server) as model:
+        agent = Agent(model, [get_weather, report], workflow=rules)
+        result = await agent.run("Report on Bern. [[report]]")
+    assert (result.stop, result.output) == (Stop.TERMINAL, "Handed in: 9 degrees")
+    assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "report"]
+    roles = [message["role"] for message in result.messages]
+    assert roles == ["user", *("assistant", "tool") * 2]  # nothing of the retry stays
+
+
+async def test_thirty_rounds_go_on_within_a_window_that_holds_a_third_of_them(
+    server: RunningServer,
+) -> None:
+    book = Book(PAGES)
+    async with opened(server) as model:
+        agent = Agent(model, [book.next_page], limits=Limits(rounds=PAGES + 5))
+        result = await agent.run("What is the book about? [[read on]]")
+    assert (result.stop, result.output) == (Stop.ANSWERED, "The book is about rain.")
+    assert (len(result.rounds), book.read) == (PAGES, PAGES)
+    fitted = [fact for fact in result.facts if isinstance(fact, Compacted)]
+    assert max(fact.client for fact in fitted) > 2 * CONTEXT_TOKENS
+    assert max(fact.sent for fact in fitted) < CONTEXT_TOKENS
+    assert len(result.messages) == 2 + 2 * PAGES  # of the conversation nothing is cut
+
+
+async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
+    server: RunningServer,
+) -> None:
+    async with opened(server) as model:
+        async with Agent(model, [get_weather]).stream("Go on. [[forever]]") as stream:
+            async for event in stream:
+                if isinstance(event, Text):
+                    stream.cancel()
+            assert stream.result.stop is Stop.CANCELLED
+        await idle(server)
+        line = model.opened.preparation.services.find("").admission.line
+        assert (line.served, line.waiting) == (0, 0)
+
+
+async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
+    server: RunningServer,
+) -> None:
+    async with opened(server) as model:
+        shares = await asyncio.gather(*(cached_share(model, slot) for slot in (0, 1)))
+    assert min(shares) > 0.9
+
+
+async def cached_share(model: Model, slot: int) -> float:
+    """Read a book on a slot, and tell which share of a later prompt was cached there."""
+    book, talk = Book(4), Conversation()
+    agent = Agent(
+        model,
+        [book.next_page],
+        instructions=f"You are reader {slot}.",
+        name=f"reader {slot}",
+        parameters={"id_slot": slot},
+    )
+    await agent.run("What is the book about? [[read on]]", conversation=talk)
+    result = await agent.run("And in a word? [[in short]]", conversation=talk)
+    assert result.output == "It rains."
+    return result.usage.cached_tokens / result.usage.prompt_tokens
+
+
+async def idle(server: RunningServer) -> None:
+    """Wait until no slot of the server is at work."""
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(trust_env=False) as client:
+        while True:
+            slots = (await client.get(f"{server.base_url}/slots", headers=headers)).json()
+            if not any(one["is_processing"] for one in slots):
+                return

@@ -1,0 +1,74 @@
+"""`temper pull` and `temper serve --hf` through a llama-server that can download."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import json
+from tests.fakes.command import processes_with, temper
+from tests.fakes.downloading_server import downloading_server
+from tests.fakes.llama import build_model
+from tests.fakes.pseudo_terminal import on_terminal
+from tests.patience import PATIENCE_SECONDS
+
+REPOSITORY = "owner/name:Q4_K_M"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    return downloading_server(folder, build_model(folder / "source.gguf"))
+
+
+def test_a_model_is_downloaded_with_a_bar_and_its_place_is_told(program: Path) -> None:
+    environment = {"TEMPER_MODEL__SERVER": str(program)}
+    closed = program.parent / "closed"
+    closed.touch()
+    with on_terminal(80, "pull", REPOSITORY, environment=environment) as command:
+        command.read_until(rf"downloading {REPOSITORY} .* 37% +\d+ s")
+        closed.unlink()
+        shown = command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+    assert f"{REPOSITORY} lies in {program.parent / 'm.gguf'}" in " ".join(shown.split())
+    assert processes_with(str(program.parent)) == []
+
+
+def test_programs_get_the_place_and_nothing_else(program: Path) -> None:
+    with temper("pull", REPOSITORY, "--json", TEMPER_MODEL__SERVER=str(program)) as process:
+        told, said = process.communicate()
+    path = str(program.parent / "m.gguf")
+    assert json.parse(told) == {"ok": True, "model": REPOSITORY, "path": path}
+    assert "llama-server: downloading" in said
+
+
+def test_a_repository_that_nobody_has_is_one_sentence(program: Path) -> None:
+    with temper("pull", "nobody/none", TEMPER_MODEL__SERVER=str(program)) as process:
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert "could not download the model: check hf_repo and the network" in said
+
+
+def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
+    serve = ("serve", "--hf", REPOSITORY, "--port", "0")
+    environment = {"TEMPER_MODEL__SERVER": str(program)}
+    with on_terminal(80, *serve, environment=environment) as command:
+        command.read_until(r"ready at http://[^ ]+/v1 \(name, loaded in [0-9.]+ s\)")
+        command.process.send_signal(signal.SIGTERM)
+        shown = command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+    assert "loading name" in shown
+
+
+def test_a_download_that_stands_still_is_given_up(program: Path) -> None:
+    closed = program.parent / "closed"
+    closed.touch()
+    environment = {"TEMPER_MODEL__SERVER": str(program), "TEMPER_MODEL__LOAD_SECONDS": "2"}
+    try:
+        with temper("serve", "--hf", REPOSITORY, "--port", "0", **environment) as process:
+            _, said = process.communicate()
+    finally:
+        closed.unlink()
+    assert process.returncode == 1
+    assert "was not ready after 2 seconds" in said
+    assert processes_with(str(program.parent)) == []

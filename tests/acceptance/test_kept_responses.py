@@ -1,0 +1,81 @@
+"""Responses in a file: over a restart, and with several workers at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.command import running_temper
+from tests.fakes.tool_loops import CODE_ANSWER, CODE_WORD, right_backend
+from tests.patience import PATIENCE_SECONDS
+
+MANY = 12  # connections, each of which may get to any worker
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[str]:
+    with right_backend() as served:
+        yield served.url
+
+
+@contextmanager
+def temper(backend: str, path: Path, *flags: str) -> Iterator[str]:
+    file = {"TEMPER_RESPONSES__PATH": str(path)}
+    with running_temper("--backend-url", backend, *flags, environment=file) as url:
+        yield f"{url}/v1/responses"
+
+
+def ask(url: str, **fields: JsonValue) -> JsonObject:
+    """Ask over a connection of its own; returns the whole answer, or the error."""
+    with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        answer = json.parse(client.post(url, json={"model": "scripted", **fields}).content)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def stream(url: str, **fields: JsonValue) -> str:
+    """Ask for a stream; returns the id of the response that it brings."""
+    asked: JsonObject = {"model": "scripted", "stream": True, **fields}
+    with (
+        httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        client.stream("POST", url, json=asked) as answer,
+    ):
+        ends = [line for line in answer.iter_lines() if '"response.completed"' in line]
+    end = json.parse(ends[-1].removeprefix("data: "))
+    assert isinstance(end, dict)
+    assert isinstance(end["response"], dict)
+    return f"{end['response']['id']}"
+
+
+def said(answer: JsonObject) -> str:
+    return json.dump_text(answer["output"])
+
+
+def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept.sqlite"
+    with temper(backend, path) as url:
+        first = ask(url, input=f"The code word is {CODE_WORD}.")
+    with temper(backend, path) as url:
+        second = ask(url, input="What is it?", previous_response_id=first["id"])
+        assert CODE_ANSWER in said(second)
+        with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+            assert client.get(f"{url}/{first['id']}").json() == first
+            items = client.get(f"{url}/{second['id']}/input_items").json()["data"]
+            assert len(items) == 3
+            assert client.delete(f"{url}/{first['id']}").json()["deleted"] is True
+        third = ask(url, input="What is it?", previous_response_id=first["id"])
+        assert isinstance(third["error"], dict)
+        assert third["error"]["code"] == "previous_response_not_found"
+
+
+def test_any_worker_goes_on_from_what_another_has_answered(backend: str, tmp_path: Path) -> None:
+    with temper(backend, tmp_path / "kept.sqlite", "--workers", "2") as url:
+        last = stream(url, input=f"The code word is {CODE_WORD}.")
+        for _ in range(MANY):
+            answer = ask(url, input="What is it?", previous_response_id=last)
+            assert CODE_ANSWER in said(answer)
+            last = stream(url, input="Once more?", previous_response_id=answer["id"])

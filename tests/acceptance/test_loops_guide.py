@@ -1,0 +1,68 @@
+"""The loops of the guide, before a model that writes its calls as text: scripted, and for real."""
+
+import pytest
+
+from proxy.processes.process import RunningServer
+from tests.fakes import guide
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.scripts import run_on_call, said
+from tests.fakes.sockets import listening_in_thread
+from tests.fakes.spoken import calls, says
+
+LOOPS = ("openai", "openai, asynchronous", "openai, streaming", "httpx")
+FRAMEWORKS = {"LangChain", "pydantic-ai", "openai-agents"}  # see tests/clients
+OSLO = '{"city": "Oslo"}'
+BROKEN = run_on_call('{"town": "Oslo"}')
+ANSWER = "It is 21 degrees in Oslo."
+
+
+@pytest.mark.parametrize("title", LOOPS)
+def test_a_loop_runs_before_a_real_llama_server(
+    title: str, llama_server: RunningServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = "How is the weather in Oslo?"
+    replaced = {question: f"{question} [[no newline]]"}
+    if title == "httpx":
+        key = f'headers={{"authorization": "Bearer {llama_server.api_key}"}}, timeout=300'
+        replaced["timeout=300"] = key
+    else:
+        replaced['api_key="none"'] = f'api_key="{llama_server.api_key}"'
+    guide.run(title, url=llama_server.base_url, **replaced)
+
+    assert capsys.readouterr().out.strip() == said("<tool_response>")
+
+
+def test_every_example_is_run_by_somebody() -> None:
+    assert {*guide.examples()} == {
+        *LOOPS,
+        *FRAMEWORKS,
+        "The tools of all examples",
+        "Functions alone",
+    }
+
+
+@pytest.mark.parametrize("title", LOOPS)
+def test_a_loop_asks_again_runs_the_call_and_answers(
+    title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = (says(BROKEN), says(run_on_call(OSLO)), says(ANSWER))
+    scripted = ScriptedBackend(*scripts)
+    with listening_in_thread(scripted) as url:
+        names = guide.run(title, url=url)
+    messages = names["messages"]
+
+    assert isinstance(messages, list)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[2]["content"] == "21 degrees in Oslo"
+    assert capsys.readouterr().out.strip() == ANSWER
+    assert len(scripted.questions) == len(scripts)
+    assert b"21 degrees in Oslo" in scripted.questions[2].messages[-1]
+
+
+def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    scripted = ScriptedBackend(calls("get_weather", OSLO))
+    with listening_in_thread(scripted) as url:
+        guide.run("Functions alone", url=url)
+
+    assert capsys.readouterr().out.strip() == "21 degrees in Oslo"
+    assert b"Its name, in English." in scripted.questions[0].tools[0]

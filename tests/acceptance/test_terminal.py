@@ -1,0 +1,86 @@
+"""`temper serve` on terminals of 80 and 40 columns, without colours, and with none at all."""
+
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from tests.fakes.command import temper
+from tests.fakes.llama import build_model
+from tests.fakes.pseudo_terminal import CODES, WatchedCommand, on_terminal
+from tests.patience import PATIENCE_SECONDS
+
+READY = r"ready at (http://[^ ]+)/v1 \(scripted, loaded in [0-9.]+ s\)"
+BODY = {"model": "scripted", "messages": [{"role": "user", "content": "[[plain]] hello"}]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("terminal") / "scripted.gguf")
+
+
+def ask(url: str) -> None:
+    answer = httpx.post(
+        f"{url}/v1/chat/completions", json=BODY, trust_env=False, timeout=PATIENCE_SECONDS
+    )
+    assert answer.status_code == 200
+
+
+def end(command: WatchedCommand) -> str:
+    command.process.send_signal(signal.SIGTERM)
+    shown = command.read_to_the_end()
+    assert command.process.wait(PATIENCE_SECONDS) == 0
+    return shown
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_load_moves_ends_with_one_line_and_a_request_is_one_line(
+    model: Path, columns: int
+) -> None:
+    serve = ("serve", "--model", str(model), "--port", "0")
+    with on_terminal(columns, *serve) as command:
+        ask(command.read_until(READY)[1])
+        command.read_until(r"ok  scripted ")
+        shown = end(command)
+    assert "\x1b[32mok" in command.raw
+    assert "loading scripted" in shown
+    assert shown.count("ready at ") == 1
+    request = next(line for line in shown.splitlines() if "ok  scripted" in line)
+    assert len(request.rstrip()) <= columns
+    assert " s  " in request
+    assert " in, " in request
+
+
+def test_nobody_gets_colours_who_wants_none(model: Path) -> None:
+    serve = ("serve", "--model", str(model), "--port", "0")
+    with on_terminal(80, *serve, environment={"NO_COLOR": "1"}) as command:
+        ask(command.read_until(READY)[1])
+        command.read_until(r"ok  scripted ")
+        end(command)
+    colours = {code for code in CODES.findall(command.raw) if code.endswith("m")}
+    assert colours <= {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[m"}
+
+
+def test_at_debug_level_a_terminal_gets_all_that_is_known(model: Path) -> None:
+    serve = ("serve", "--model", str(model), "--port", "0")
+    with on_terminal(200, *serve, environment={"TEMPER_LOGGING__LEVEL": "debug"}) as command:
+        ask(command.read_until(READY)[1])
+        command.read_until(r"request id=req_\w+ status=200 ")
+        end(command)
+
+
+def test_a_pipe_gets_json_and_nothing_else(model: Path) -> None:
+    with temper("serve", "--model", str(model), "--port", "0", "--json") as process:
+        assert process.stdout is not None
+        announced = json.parse(process.stdout.readline())
+        assert isinstance(announced, dict)
+        ask(str(announced["url"]))
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate()
+    told = [json.parse(line) for line in said.splitlines()]
+    events = [one["event"] for one in told if isinstance(one, dict)]
+    assert "llama-server: ready" in events
+    assert "request" in events
+    assert len(events) == len(told)

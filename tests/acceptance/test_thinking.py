@@ -1,0 +1,171 @@
+"""Thoughts switched on and off, and bounded, on a real llama-server, whatever a client speaks.
+
+The template writes into the prompt what it was told, and what stands there selects the answer.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import BackendClient
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.demo.chat_template import chat_template
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.process import RunningServer
+from proxy.profiles.known_model import Overrides
+from tests.fakes.front import in_front_of, plain_transport
+from tests.fakes.llama import plan_for, serving
+from tests.fakes.scripted_backend import ScriptedBackend
+
+pytestmark = pytest.mark.anyio
+
+HEAD = """
+{%- set silent = enable_thinking is defined and not enable_thinking %}
+{%- if add_generation_prompt %}
+  {%- if reasoning_effort is defined %}{{- '[[' + reasoning_effort + ']]' }}{% endif %}
+  {%- if silent %}{{- '[[silent]]' }}{% endif %}"""
+TAIL = """
+  {%- if silent %}{{- '<think>\\n\\n</think>\\n\\n' }}{% else %}{{- '<think>\\n' }}{% endif %}
+{%- endif %}"""
+LONG = "I wonder and wonder. " * 20
+SCRIPTS = {
+    "default": f"{LONG}\n</think>\n\nI thought about it.",
+    "[[silent]]": "I did not think.",
+    "[[low]]": "Well.\n</think>\n\nI thought a little.",
+    "[[high]]": "Well, well, well.\n</think>\n\nI thought hard.",
+}
+USUAL = "I thought about it."
+SILENT = "I did not think."
+HARD = "I thought hard."
+
+HI: JsonObject = {"role": "user", "content": "Hi"}
+CHAT: JsonObject = {"model": "m", "messages": [HI]}
+MESSAGES: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 300}
+RESPONSES: JsonObject = {"model": "m", "input": "Hi"}
+
+
+class Answer(NamedTuple):
+    """What a model thought, and what it said."""
+
+    thoughts: str
+    text: str
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose template opens the block of thoughts itself, and can close it at once."""
+    head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")
+    template = f"{head}{HEAD}\n  {{{{- '<|im_start|>assistant\\n' }}}}{TAIL}"
+    model = tmp_path_factory.mktemp("model") / "thinking.gguf"
+    build_scripted_model(model, SCRIPTS, context_tokens=4096, template=template)
+    with serving(plan_for(model, context_tokens=4096)) as running:
+        yield running
+
+
+async def ask(
+    server: RunningServer,
+    path: str,
+    body: Mapping[str, JsonValue],
+    *,
+    thinking: bool | None = None,
+) -> Answer:
+    """Ask through Temper; `thinking` is what its operator has set."""
+    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    serves = ServerOptions(overrides=Overrides(thinking=thinking))
+    async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
+        answer = await front.client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return _read(answer.json())
+
+
+def _read(answer: JsonObject) -> Answer:
+    match answer:
+        case {"choices": [{"message": {"content": str() as text, **others}}]}:
+            return Answer(str(others.get("reasoning_content", "")), text)
+        case {"content": [{"thinking": str() as thoughts}, {"text": str() as text}]}:
+            return Answer(thoughts, text)
+        case {"content": [{"text": str() as text}]}:
+            return Answer("", text)
+        case {"output": [*thoughts, {"content": [{"text": str() as text}]}]}:
+            return Answer(str(thoughts or ""), text)
+        case _:
+            raise AssertionError(answer)
+
+
+BOUNDED: JsonObject = {"type": "enabled", "budget_tokens": 10}
+GENEROUS: JsonObject = {"type": "enabled", "budget_tokens": 9000}
+LANGUAGES = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/messages", MESSAGES),
+    ("/v1/responses", RESPONSES),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), LANGUAGES)
+@pytest.mark.parametrize(("thinking", "text"), [(None, USUAL), (True, USUAL), (False, SILENT)])
+async def test_where_a_client_says_nothing_the_operator_decides(
+    server: RunningServer, path: str, body: JsonObject, thinking: bool | None, text: str
+) -> None:
+    answer = await ask(server, path, body, thinking=thinking)
+    assert (answer.text, bool(answer.thoughts)) == (text, thinking is not False)
+
+
+@pytest.mark.parametrize("thinking", [None, True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "reasoning_effort": "none"}),
+        ("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {"enable_thinking": False}}),
+        ("/v1/messages", {**MESSAGES, "thinking": {"type": "disabled"}}),
+        ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "none"}}),
+    ],
+)
+async def test_a_client_switches_thoughts_off_in_its_own_words(
+    server: RunningServer, path: str, body: JsonObject, thinking: bool | None
+) -> None:
+    assert await ask(server, path, body, thinking=thinking) == ("", SILENT)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {"enable_thinking": True}}),
+        ("/v1/messages", {**MESSAGES, "thinking": GENEROUS}),
+    ],
+)
+async def test_a_client_switches_on_what_the_operator_has_switched_off(
+    server: RunningServer, path: str, body: JsonObject
+) -> None:
+    answer = await ask(server, path, body, thinking=False)
+    assert answer.text == USUAL
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "reasoning_effort": "high"}),
+        ("/v1/messages", {**MESSAGES, "output_config": {"effort": "max"}}),
+        ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "xhigh"}}),
+    ],
+)
+async def test_an_effort_says_how_much_and_not_whether(
+    server: RunningServer, path: str, body: JsonObject
+) -> None:
+    assert (await ask(server, path, body)).text == HARD
+    assert (await ask(server, path, body, thinking=False)).text == SILENT
+
+
+async def test_a_budget_ends_thoughts_early(server: RunningServer) -> None:
+    whole = await ask(server, "/v1/messages", MESSAGES)
+    bounded = await ask(server, "/v1/messages", {**MESSAGES, "thinking": BOUNDED})
+    assert whole.thoughts.strip() == LONG.strip()
+    assert LONG.startswith(bounded.thoughts.strip())
+    assert 0 < len(bounded.thoughts) < len(whole.thoughts) / 2

@@ -1,0 +1,40 @@
+import re
+from pathlib import Path
+
+from msgspec import structs
+
+from benchmarks.evals.evidence import page
+from proxy.evals.records import Records, RunRecord
+from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
+
+WITHOUT = [*DIRECT, *arm("temper", ALL), *arm("temper-without-nudge", HALF)]
+CELL = [structs.replace(one, bed="p-small@low-low-low") for one in WITHOUT]
+MAIN = [*DIRECT, *arm("temper", HALF[::-1]), *arm("ceiling", ALL)]
+PARTS = {"main": MAIN, "without": WITHOUT, "grid": CELL}
+
+
+def folder(place: Path, parts: dict[str, list[RunRecord]]) -> Path:
+    for name, runs in parts.items():
+        records = Records(place / name, {"hash": "abc", "temper": "1.0"})
+        for run in runs:
+            records.add(run)
+        records.close()
+    return place
+
+
+def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
+    text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
+    for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "What each part"):
+        assert word in text
+    assert f"{sum(map(len, PARTS.values()))} runs" in text
+    assert "| temper-without-nudge | -25.0" in text
+
+
+def test_every_harm_of_the_defaults_is_listed(tmp_path: Path) -> None:
+    text = page(folder(tmp_path, PARTS), {})
+    listed = text.partition("## Every harm")[2]
+    right = {one.scenario for one in DIRECT if one.right}
+    wrong = {one.scenario for one in PARTS["main"] if one.arm == "temper" and not one.right}
+    assert {*re.findall(r"- main, p-small, (chain-\d+)", listed)} == right & wrong
+    unharmed = page(folder(tmp_path / "other", {"main": DIRECT}), {})
+    assert "None in any part." in unharmed

@@ -1,0 +1,44 @@
+"""Agents before a scripted server, and tools for them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from proxy.agents.model import Model
+from proxy.conversation.json import JsonValue
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import calls
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    return f"It is 21 degrees in {city}."
+
+
+def report(text: str) -> str:
+    """Hand a report in."""
+    return f"Reported: {text}"
+
+
+def broken() -> str:
+    """Never work."""
+    raise LookupError("nothing there")
+
+
+WEATHER_CALLED = calls("get_weather", '{"city": "Paris"}')
+REPORT_CALLED = calls("report", '{"text": "fine"}')
+BROKEN_CALLED = calls("broken", "{}")
+
+
+@asynccontextmanager
+async def scripted(
+    *scripts: Script | bytes, window: int | None = None, **settings: dict[str, object]
+) -> AsyncGenerator[tuple[Model, ScriptedBackend], None]:
+    """Open a model before a server that plays scripts."""
+    backend = ScriptedBackend(*scripts)
+    if window is not None:
+        slot: dict[str, JsonValue] = {"n_ctx": window}
+        backend.properties = {"default_generation_settings": slot, "total_slots": 2}
+    given: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}, **settings}
+    async with listening(backend) as behind, Model(behind.url, settings=given) as model:
+        yield model, backend

@@ -1,0 +1,29 @@
+"""The examples of a guide, run as they stand but for the backend, which is a test's own."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+_LOOPS = "loops.md"
+_SECTION = re.compile(r"^#{2,3} (.+?)\n(.*?)(?=^#{2,3} |\Z)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TOOLS = "The tools of all examples"
+
+
+def examples(page: str = _LOOPS) -> dict[str, str]:
+    """Return the code of each section of a page that has any."""
+    sections = _SECTION.findall((_GUIDES / page).read_text(encoding="utf-8"))
+    return {title: "\n".join(code) for title, text in sections if (code := _CODE.findall(text))}
+
+
+def run(title: str, *, page: str = _LOOPS, **replaced: str) -> Mapping[str, object]:
+    """Run an example; returns the names that it has defined."""
+    found = examples(page)
+    code = f"{found[_TOOLS]}\n{found[title]}"
+    for theirs, ours in {"http://127.0.0.1:8080": replaced.pop("url"), **replaced}.items():
+        assert theirs in code
+        code = code.replace(theirs, ours)
+    names: dict[str, object] = {"__name__": "example"}
+    exec(compile(code, f"{page}: {title}", "exec"), names)  # noqa: S102 - our own guide
+    return names

@@ -1,0 +1,84 @@
+"""A command on a terminal of a given width, as a user has it."""
+
+import codecs
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.patience import PATIENCE_SECONDS
+
+CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class WatchedCommand:
+    """A command whose terminal somebody watches."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+        self.process = process
+        self.raw = ""
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def shown(self) -> str:
+        """All that was shown, without what steers the terminal."""
+        return CODES.sub("", self.raw)
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        """Read until what was shown matches, and return the match."""
+        while (found := re.search(pattern, self.shown)) is None:
+            assert self._read(), f"ended without {pattern!r}: {self.shown}"
+        return found
+
+    def read_to_the_end(self) -> str:
+        """Read until the command has ended."""
+        while self._read():
+            pass
+        return self.shown
+
+    def _read(self) -> bool:
+        readable, _, _ = select.select([self._terminal], [], [], PATIENCE_SECONDS)
+        try:
+            piece = os.read(self._terminal, 65536) if readable else b""
+        except OSError:  # nobody has the other end open any longer
+            piece = b""
+        self.raw += self._decoder.decode(piece)
+        return bool(piece)
+
+
+@contextmanager
+def on_terminal(
+    columns: int, *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[WatchedCommand]:
+    """Run `temper` on a terminal of its own; it is killed when the block ends."""
+    own, child = os.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    surroundings = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
+    if "NO_COLOR" not in (environment or {}):
+        surroundings.pop("NO_COLOR", None)
+    surroundings.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "proxy", *arguments],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env=surroundings,
+        start_new_session=True,
+    ) as process:
+        os.close(child)
+        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+        watchdog.start()
+        try:
+            yield WatchedCommand(process, own)
+        finally:
+            watchdog.cancel()
+            process.kill()
+            os.close(own)

@@ -1,0 +1,111 @@
+"""Replies for a run, and what it did: a play-book of rounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message, user_message
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCalled,
+    UsageReported,
+)
+from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.rounds.outcomes import Outcome, Status
+from proxy.rounds.run import Run
+from proxy.rounds.steps import Ask, Execute
+from proxy.rounds.terms import Terms
+from tests.fakes.playbook import make_request, make_tool
+
+ADD = make_tool("add", {"type": "object"})
+SHOW = make_tool("show", {"type": "object"})
+OPEN = make_tool("open_file", {"type": "object"})
+TERMS = Terms(frozenset(("add", "show")))
+
+
+def called(number: int, name: str = "add") -> ToolCall:
+    return ToolCall(f"call_{number}", name, "{}")
+
+
+def reply(
+    text: str = "", *calls: ToolCall, reasoning: str = "", reason: str | None = None
+) -> list[ReplyEvent]:
+    """Write a whole reply as a turn lets it out when nothing was shown before its end."""
+    usage: JsonObject = {"total_tokens": len(text)}
+    return [
+        ReplyStarted("id"),
+        *([ReasoningDelta(reasoning)] if reasoning else []),
+        *([TextDelta(text)] if text else []),
+        *(ToolCalled(index, call) for index, call in enumerate(calls)),
+        UsageReported(usage),
+        ReplyFinished(reason or ("tool_calls" if calls else "stop")),
+    ]
+
+
+def done(call: ToolCall, text: str = "3", status: Status = Status.DONE) -> Outcome:
+    return Outcome(call, text, status)
+
+
+@dataclass
+class RunBook:
+    """A run, and all that the client has seen of it."""
+
+    run: Run
+    seen: list[ReplyEvent] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        terms: Terms = TERMS,
+        *messages: Message,
+        choice: ToolChoice = ToolUse.AUTO,
+        workflow: Workflow | None = None,
+    ) -> "RunBook":
+        """Begin a run with two tools of ours and one of the client."""
+        said = messages or (user_message("What is 1 + 2?"),)
+        request = make_request(*said, tools=(OPEN, ADD, SHOW), choice=choice)
+        if choice is not ToolUse.AUTO:
+            named = choice.name if isinstance(choice, NamedTool) else choice.value
+            fields = {**request.fields, "tool_choice": f'"{named}"'.encode()}
+            request = replace(request, fields=fields)
+        return cls(Run(request, terms if workflow is None else replace(terms, workflow=workflow)))
+
+    def ask(self) -> Ask:
+        step = self.run.next_step()
+        assert isinstance(step, Ask)
+        return step
+
+    def hear(self, events: Sequence[ReplyEvent], defect: str | None = None) -> list[ReplyEvent]:
+        shown = [*self.run.receive(events, defect=defect)]
+        self.seen += shown
+        return shown
+
+    def execute(self, *texts: str, status: Status = Status.DONE) -> Execute:
+        """Run the calls of a reply, each with its text or all with the same."""
+        step = self.run.next_step()
+        assert isinstance(step, Execute)
+        given = texts if len(texts) == len(step.calls) else (texts or ("3",)) * len(step.calls)
+        outcomes = [done(*one, status) for one in zip(step.calls, given, strict=True)]
+        self.seen += self.run.executed(outcomes)
+        return step
+
+    def round(self, *calls: ToolCall, status: Status = Status.DONE) -> None:
+        """Play one round of tools."""
+        self.ask()
+        self.hear(reply("", *(calls or (called(len(self.run.rounds)),))))
+        self.execute(status=status)
+
+    @property
+    def content(self) -> str:
+        return "".join(event.text for event in self.seen if isinstance(event, TextDelta))
+
+    @property
+    def roles(self) -> list[str]:
+        return [message.role for message in self.run.added]

@@ -1,0 +1,89 @@
+"""Turns over a scripted backend, and tools that say what they were told to."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from proxy.backends.client import ReplyEvents
+from proxy.context.compaction import NoCompaction
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, ToolCallStarted
+from proxy.conversation.replies import ToolCallArgumentsDelta as Arguments
+from proxy.conversation.tools import Tool, ToolCall
+from proxy.engine import converse
+from proxy.errors import ContextOverflow
+from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.turn import Turn
+from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Outcome
+from proxy.rounds.steps import Ask
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.playbook import CountedIds
+
+
+def calls(name: str, arguments: str = "{}") -> list[ReplyEvent]:
+    """Write a reply that calls one tool."""
+    call: list[ReplyEvent] = [ToolCallStarted(0, None, name), Arguments(0, arguments)]
+    return [*call, ReplyFinished("tool_calls")]
+
+
+@dataclass
+class ScriptedTurns:
+    """Puts turns to a backend that plays scripts; `answering` counts those being answered."""
+
+    backend: ScriptedBackend
+    policy: Policy = field(default_factory=Policy)
+    asked: list[Ask] = field(default_factory=list)
+    answering: int = 0
+    shortenings: int = 1
+    new_id: CountedIds = field(default_factory=CountedIds)
+
+    async def begin(self, ask: Ask) -> Turn:
+        self.asked.append(ask)
+        return self._turn()
+
+    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
+        self.shortenings -= 1
+        return self._turn() if self.shortenings >= 0 else None
+
+    async def answer(self, turn: Turn) -> ReplyEvents:
+        self.answering += 1
+        try:
+            async with aclosing(converse(turn, self.backend, {})) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self.answering -= 1
+
+    def _turn(self) -> Turn:
+        ask = self.asked[-1]
+        plan = plan_request(ask.request, self.policy)
+        return begin(plan, self.new_id, lambda: True, NoCompaction(), is_last=ask.is_last)
+
+
+@dataclass
+class ScriptedTools:
+    """Says one text after the other; with None the tool never comes to an end."""
+
+    tools: tuple[Tool, ...]
+    texts: list[str | None]
+    contexts: list[RoundContext] = field(default_factory=list)
+    cancelled: int = 0
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def specs(self) -> Sequence[Tool]:
+        return self.tools
+
+    async def execute(
+        self, calls: Sequence[ToolCall], context: RoundContext
+    ) -> tuple[Outcome, ...]:
+        self.contexts.append(context)
+        self.running.set()
+        text = self.texts[len(self.contexts) - 1]
+        if text is None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return tuple(Outcome(call, text or "") for call in calls)

@@ -1,0 +1,130 @@
+"""Whatever ends an agent's run, at whichever of its awaits, its history can be gone on with."""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pytest
+
+from proxy import Agent, Conversation, Model, Stop
+from proxy.conversation.messages import Message
+from proxy.inference.budget import FLOOR
+from tests.fakes.agents import WEATHER_CALLED, scripted
+from tests.fakes.interruption import Interruption, interruptible
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.spoken import calls, says
+
+pytestmark = [
+    pytest.mark.anyio,
+    # what is raised into a connection attempt of anyio finds parts of it not begun
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object connect_tcp"),
+]
+
+FEWEST_STEPS = 15
+MOST_STEPS = 2000
+SCRIPTS = (WEATHER_CALLED, calls("get_time", "{}"), says("It is fine, ", "and noon."))
+
+
+class Boom(Exception):
+    """What is raised out of nowhere."""
+
+
+@dataclass
+class Attempt:
+    """One run, which is to be ended."""
+
+    talk: Conversation = field(default_factory=Conversation)
+    cancel: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
+
+
+def cancelled(_: Attempt) -> Strike:
+    def strike(root: asyncio.Task[None]) -> None:
+        root.cancel()
+
+    return strike
+
+
+def raised(_: Attempt) -> Strike:
+    def strike(_: asyncio.Task[None]) -> None:
+        raise Boom
+
+    return strike
+
+
+def stopped(attempt: Attempt) -> Strike:
+    return lambda _: attempt.cancel.set()
+
+
+async def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    await asyncio.sleep(0)
+    return f"It is 21 degrees in {city}."
+
+
+async def get_time() -> str:
+    """Tell the time."""
+    await asyncio.sleep(0)
+    return "noon"
+
+
+@pytest.mark.parametrize("end", [cancelled, raised, stopped])
+async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
+    end: Callable[[Attempt], Strike],
+) -> None:
+    async with scripted(*SCRIPTS * MOST_STEPS) as (model, backend), interruptible():
+        steps, is_whole = 0, False
+        while not is_whole:
+            steps += 1
+            is_whole = await _ran(model, backend, end, steps)
+        assert FEWEST_STEPS < steps < MOST_STEPS
+    gc.collect()  # what anyio leaves behind is told of here, and in no other test
+
+
+async def _ran(
+    model: Model, backend: ScriptedBackend, end: Callable[[Attempt], Strike], at: int
+) -> bool:
+    """Run an agent, and look for what is left; tells whether it had ended before its step came."""
+    attempt = Attempt()
+    agent = Agent(model, [get_weather, get_time])
+    stops: list[Stop] = []
+
+    async def work() -> None:
+        result = await agent.run("Hi", conversation=attempt.talk, cancel=attempt.cancel)
+        stops.append(result.stop)
+
+    interruption = Interruption(at, end(attempt))
+    await interruption.run(work())
+    check(attempt.talk.history, at)
+    opened = model.opened
+    line = opened.preparation.services.find("").admission.line
+    assert (line.served, line.waiting) == (0, 0), at
+    with ExitStack() as requests:
+        tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
+        assert all(ticket.may_retry() for ticket in tickets), at
+    with attempt.talk.held():  # nobody else holds it
+        pass
+    while len(backend.questions) % len(SCRIPTS):  # the next run begins with the first script
+        backend.questions.append(backend.questions[-1])
+    if not interruption.has_struck:
+        assert stops == [Stop.ANSWERED]
+        assert [one.answer for one in attempt.talk.turns()] == ["It is fine, and noon."]
+    return not interruption.has_struck
+
+
+def check(history: tuple[Message, ...], at: int) -> None:
+    """Check that each call has its result behind it, and that the user spoke first."""
+    waiting: list[str] = []
+    for message in history:
+        if message.role == "tool":
+            assert message.tool_call_id == waiting.pop(0), at
+        else:
+            assert waiting == [], at
+            waiting = [call.id for call in message.calls]
+    assert waiting == [], at
+    assert [message.role for message in history[:1]] == ["user"] * bool(history), at

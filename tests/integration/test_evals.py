@@ -1,0 +1,85 @@
+"""Temper between a loop and a simulated model, as `temper eval` measures it."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.evals.evaluation import Choice, evaluate
+from proxy.evals.records import read_runs
+from proxy.evals.results import ArmResult, results_of
+from proxy.evals.runs import Progress
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+FAMILIES = ("single", "parallel", "failing", "none", "trap", "forced", "ordered")
+TEMPER = (sys.executable, "-m", "proxy", "eval")
+CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
+
+
+def ignored(_progress: Progress) -> None:
+    """Nobody looks."""
+
+
+async def measured(folder: Path, profile: str, *arms: str) -> dict[str, ArmResult]:
+    choice = Choice(
+        families=FAMILIES, profiles=(profile,), arms=("direct", *arms, "ceiling"), pace=0.0
+    )
+    records = await evaluate(choice, folder, ignored)
+    return {one.arm: one for one in results_of(records.runs, 200)}
+
+
+async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_asked_twice(
+    tmp_path: Path,
+) -> None:
+    found = await measured(tmp_path, "healthy", *CONTROLS)
+    for arm in CONTROLS:
+        one = found[arm]
+        assert one.same_bytes == one.runs
+        assert one.cost.generations_per_request == 1.0
+        assert one.against is not None
+        assert (one.against.helped, one.against.harmed) == (0, 0)
+        assert one.reach == 0.0
+
+
+async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path: Path) -> None:
+    found = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
+    for arm in ("temper-off", "temper-observe"):
+        assert found[arm].same_bytes == found[arm].runs
+    assert found["temper-observe"].reach
+    against = found["temper"].against
+    assert against is not None
+    assert against.harmed == 0
+    assert against.helped > 0
+    assert found["temper"].promoted == 0
+
+
+async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path) -> None:
+    found = await measured(tmp_path, "values-only", "temper")
+    against = found["temper"].against
+    assert against is not None
+    assert (against.helped, against.harmed) == (0, 0)
+    assert found["ceiling"].right == found["direct"].right
+
+
+def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
+    folder, runs = tmp_path / "out", 2 * 12 * 20
+    flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "20")
+    process = subprocess.Popen(
+        [*TEMPER, *flags, "--pace", "0", "--output", str(folder)], stderr=subprocess.DEVNULL
+    )
+    while len([*read_runs(folder)]) < 25 and process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.02)
+    process.kill()
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    before = [*read_runs(folder)]
+    assert 25 <= len(before) < runs
+    subprocess.run([*TEMPER, "--resume", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    after = [*read_runs(folder)]
+    assert after[: len(before)] == before
+    assert len({one.key for one in after}) == len(after) == runs

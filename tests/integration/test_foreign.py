@@ -1,0 +1,181 @@
+"""The guardrails in a loop of somebody else, beside the proxy: both make the same of a reply."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from proxy.agents.foreign import GuardedAnswer, GuardedTurn, Guardrails
+from proxy.api.app import ServerOptions
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyInProgress
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.openai_chat.decode import ChunkDecoder, StreamedError
+from proxy.dialects.sse import EventDecoder
+from proxy.errors import CallBrokeOff
+from proxy.guardrails.offer import TextPolicy
+from proxy.inference.preparation import Policy
+from tests.corpus.cases import TOOLS as CORPUS_TOOLS
+from tests.corpus.cases import Case
+from tests.corpus.genuine import genuine
+from tests.corpus.quoted import quoted
+from tests.fakes.front import TOOLS, request, temper
+from tests.fakes.spoken import calls, says
+from tests.fakes.whole_replies import completion_of
+
+pytestmark = pytest.mark.anyio
+
+PARIS = '{"city": "Paris"}'
+BARE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
+LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
+UNKNOWN = '<tool_call>\n{"name": "launch_rocket", "arguments": {"to": "mars"}}\n</tool_call>'
+BROKEN = '<tool_call>{"name": "get_weather", "arguments": {"city": "Nice", "days": }}</tool_call>'
+VIOLATING = calls("get_weather", '{"town": "Nice"}')
+
+# what a model says in one attempt after the other
+LADDERS: dict[str, tuple[bytes, ...]] = {
+    "a good call": (calls("get_weather", '{"city"', ': "Paris"}'),),
+    "a leaked call": (says("Let me see.\n", *LEAKED),),
+    "a coerced call": (calls("get_weather", '{"city": "Nice", "days": "3"}'),),
+    "two calls": (says(LEAKED, "\n", LEAKED.replace("Paris", "Oslo")),),
+    "an announcement": (says("I'll check ", "the weather in Paris."), says(LEAKED)),
+    "an unknown tool": (says(UNKNOWN), says(LEAKED)),
+    "broken arguments": (says(BROKEN), says(LEAKED)),
+    "a violation": (VIOLATING, says(LEAKED)),
+    "all attempts": (VIOLATING, says(BROKEN), says(BARE)),
+    "the end of the ladder": (says(UNKNOWN), says(BROKEN), says(UNKNOWN)),
+    "an empty reply": (says(""), says(LEAKED)),
+    "prose": (says("It is ", "sunny."),),
+    "a reply that is cut off": (says("It is ", reason="length"),),
+}
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a loop of somebody else got, and what it was told to send."""
+
+    answer: GuardedAnswer
+    deltas: list[JsonObject]
+    requests: list[JsonObject]
+
+    @property
+    def called(self) -> list[tuple[JsonValue, JsonValue]]:
+        return [(call.name, json.parse(call.arguments)) for call in self.answer.calls]
+
+
+def chunks_of(reply: bytes) -> Iterator[JsonObject]:
+    """Read a stream as an SDK does: all but the end mark."""
+    for event in EventDecoder().feed(reply):
+        if event.data != "[DONE]":
+            chunk = json.parse(event.data)
+            assert isinstance(chunk, dict)
+            yield chunk
+
+
+def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> Heard:
+    """Run a loop without a network: one reply after the other."""
+    deltas: list[JsonObject] = []
+    requests: list[JsonObject] = []
+    while (body := turn.next_request()) is not None:
+        reply = replies[len(requests)]
+        requests.append(body)
+        if stream:
+            for chunk in chunks_of(reply):
+                deltas += turn.receive(chunk)
+        else:
+            whole = completion_of(reply)
+            assert isinstance(whole, bytes)
+            deltas += turn.receive(json.parse(whole))
+    return Heard(turn.answer, deltas, requests)
+
+
+def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
+    """Add deltas up as an SDK does: to the text and the calls."""
+    decoder, reply = ChunkDecoder(), ReplyInProgress()
+    for delta in deltas:
+        for event in decoder.feed(json.dump_text({"choices": [{"index": 0, "delta": delta}]})):
+            assert not isinstance(event, StreamedError)
+            reply.add(event)
+    whole = reply.finish("stop")
+    found = [ToolCall(one.id or "", one.name, str(one.arguments)) for one in whole.calls]
+    return whole.text, [*map(str, found)]
+
+
+@pytest.mark.parametrize("title", LADDERS)
+async def test_the_same_replies_lead_to_the_same_questions_and_calls(
+    title: str, *, stream: bool
+) -> None:
+    replies = LADDERS[title]
+    guard = Guardrails(tools=tools_of(TOOLS), model="m", engine="llama-server")
+    messages = cast("list[JsonObject]", request()["messages"])
+    heard = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
+    async with temper(*replies) as front:
+        answer = await front.ask(request(), stream=stream)
+    asked = [question.fields for question in front.backend.questions]
+
+    assert heard.called == answer.called
+    assert (heard.answer.text or None) == (answer.text or None)
+    assert heard.answer.outcome.value == answer.report["outcome"]
+    assert heard.answer.finish_reason == answer.reason
+    assert added(heard.deltas) == (heard.answer.text, [*map(str, heard.answer.calls)])
+    assert len(heard.requests) == len(replies) == len(asked)
+    for ours, theirs in zip(heard.requests, asked, strict=True):
+        for member in ("messages", "tools", "tool_choice", "response_format", "max_tokens"):
+            default = "auto" if member == "tool_choice" else None
+            assert without_ids(ours.get(member, default)) == without_ids(
+                theirs.get(member, default)
+            )
+
+
+def test_a_call_that_was_shown_and_stays_open_is_an_error() -> None:
+    guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
+    turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
+    with pytest.raises(CallBrokeOff):
+        guarded(turn, [VIOLATING] * 3, stream=True)
+    with pytest.raises(CallBrokeOff):
+        turn.next_request()
+
+
+def without_ids(value: JsonValue) -> JsonValue:
+    """Leave out ids that were made up: they are others each time."""
+    return json.parse(re.sub("call_[0-9a-f]{24}", "call", json.dump_text(value)))
+
+
+def tools_of(offered: Sequence[JsonValue]) -> list[JsonObject]:
+    return cast("list[JsonObject]", offered)
+
+
+def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
+    """Choose a few cases from all over each kind."""
+    for cases in kinds.values():
+        plain = [one for one in cases if one.reason == "stop" and not one.reasoning]
+        yield from plain[:: max(1, len(plain) // per_kind)]
+
+
+async def test_what_models_write_instead_of_calls_is_read_alike(*, stream: bool) -> None:
+    cases = [*some(genuine(), 6), *some(quoted(), 1)]
+    policy = Policy(text_policy=TextPolicy.ACCEPT, attempts=1)
+    guard = Guardrails(
+        tools=tools_of(CORPUS_TOOLS),
+        model="m",
+        engine="llama-server",
+        text_policy="accept",
+        attempts=1,
+    )
+    found = 0
+    async with temper(
+        *(says(one.reply) for one in cases), serving=ServerOptions(policy=policy)
+    ) as front:
+        for case in cases:
+            messages = json.parse(case.request.fields["messages"])
+            asked: JsonObject = {"model": "m", "messages": messages, "tools": [*CORPUS_TOOLS]}
+            answer = await front.ask(asked, stream=stream)
+            assert isinstance(messages, list)
+            heard = guarded(guard.turn(messages, stream=stream), [says(case.reply)], stream=stream)
+            assert heard.called == answer.called, case.title
+            assert (heard.answer.text or None) == (answer.text or None), case.title
+            found += len(answer.called)
+    assert found > len(cases) // 4

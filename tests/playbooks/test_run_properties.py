@@ -1,0 +1,114 @@
+"""What holds of every run, whatever models, tools and people do."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
+from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.rounds.outcomes import Status
+from proxy.rounds.run import State
+from proxy.rounds.steps import Ask
+from proxy.rounds.terms import Stop, Terms
+from tests.fakes.rounds import TERMS, RunBook, done, reply
+
+MOST_ROUNDS = 4
+
+names = st.sampled_from(["add", "show", "open_file"])
+replies = st.tuples(st.sampled_from(["", "Well."]), st.lists(names, max_size=3), st.booleans())
+endings = st.sampled_from(["", "", "", "cancel", "fail", "cut_off", "defect"])
+terms = st.builds(
+    Terms,
+    st.just(TERMS.owned),
+    workflow=st.sampled_from([Workflow(), Workflow(terminal_tools=("show",))]),
+    rounds=st.integers(0, MOST_ROUNDS),
+    failed_rounds=st.integers(1, 3),
+)
+choices = st.sampled_from(
+    [ToolUse.AUTO, ToolUse.REQUIRED, ToolUse.NONE, NamedTool("add"), NamedTool("open_file")]
+)
+
+
+class Player:
+    """Plays a run with what is drawn, and checks it after each step."""
+
+    def __init__(self, book: RunBook, data: st.DataObject) -> None:
+        self.book = book
+        self.data = data
+        self.asked: list[Ask] = []
+        self.written: set[str] = set()
+
+    def play(self) -> None:
+        run = self.book.run
+        while (step := run.next_step()) is not None:
+            ending = self.data.draw(endings)
+            if ending == "cancel":
+                run.cancel()
+            elif ending == "fail":
+                run.fail("prose")
+            elif isinstance(step, Ask):
+                self.answer(step, ending)
+            else:
+                self.execute(step.calls)
+            check_history(run.added)
+
+    def answer(self, step: Ask, ending: str) -> None:
+        before = self.asked[-1].request.messages if self.asked else ()
+        assert step.request.messages[: len(before)] == before
+        self.asked.append(step)
+        text, called, is_cut = self.data.draw(replies)
+        calls = [
+            ToolCall(f"call_{len(self.asked)}_{index}", name, "{}")
+            for index, name in enumerate(called)
+        ]
+        events = reply(text, *calls, reason="length" if ending == "cut_off" else None)
+        if ending not in ("cut_off", "defect"):
+            self.written |= {call.id for call in calls}
+        middle = len(events) // 2 if is_cut else 0
+        self.book.hear(events[:middle])
+        self.book.hear(events[middle:], defect="prose" if ending == "defect" else None)
+
+    def execute(self, calls: Sequence[ToolCall]) -> None:
+        assert {call.id for call in calls} <= self.written
+        assert {call.name for call in calls} <= TERMS.owned
+        outcomes = [
+            done(call, "Result", self.data.draw(st.sampled_from([*Status]))) for call in calls
+        ]
+        self.book.seen += self.book.run.executed(outcomes)
+
+
+def check_history(messages: Sequence[Message]) -> None:
+    """Check that behind each reply there is one result for each of its calls, in their order."""
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            assert message.tool_call_id == waiting.pop(0)
+            assert message.failed is not None
+        else:
+            assert waiting == []
+            waiting = [call.id for call in message.calls]
+    assert waiting == []
+
+
+@given(terms, choices, st.data())
+def test_the_history_is_valid_and_what_a_client_sees_is_one_reply(
+    chosen: Terms, choice: ToolUse | NamedTool, data: st.DataObject
+) -> None:
+    player = Player(RunBook.of(chosen, choice=choice), data)
+    player.play()
+    run, seen = player.book.run, player.book.seen
+    assert run.state is State.DONE
+    assert run.stop is not None
+    assert len(player.asked) <= chosen.rounds + 1
+    assert [step.is_last for step in player.asked[:-1]].count(True) == 0
+    assert sum(isinstance(event, ReplyStarted) for event in seen) <= 1
+    finished = [isinstance(event, ReplyFinished) for event in seen]
+    is_silent = run.stop is Stop.CANCELLED or (run.stop is Stop.EXHAUSTED and not any(finished))
+    assert finished.count(True) == (0 if is_silent else 1)
+    assert is_silent or finished[-1]
+    shown = [event.call.name for event in seen if isinstance(event, ToolCalled)]
+    assert TERMS.owned.isdisjoint(shown)
+    assert len(run.rounds) <= chosen.rounds

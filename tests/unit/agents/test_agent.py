@@ -1,0 +1,344 @@
+"""An agent before a scripted server, over its real way: settings, preparation, backend."""
+
+import asyncio
+import threading
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from pydantic import BaseModel, field_validator
+
+from proxy import (
+    Agent,
+    BackendFailed,
+    Conversation,
+    Hooks,
+    InvalidRequest,
+    Limits,
+    Model,
+    Prerequisite,
+    Stop,
+    ToolContext,
+    Toolset,
+    Workflow,
+    tool,
+)
+from proxy.agents.results import RunEvent
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.facts import LadderEnded, RoundsExceeded
+from tests.fakes.agents import (
+    BROKEN_CALLED,
+    REPORT_CALLED,
+    WEATHER_CALLED,
+    broken,
+    get_weather,
+    report,
+    scripted,
+)
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
+from tests.fakes.sockets import listening
+from tests.fakes.spoken import START, call_delta, calls, end, says, text
+
+pytestmark = pytest.mark.anyio
+
+FINE = says("It is ", "fine.")
+NEVER = Script((START, text("It is"), Ending.NEVER))
+
+
+async def test_tools_are_called_until_there_is_an_answer() -> None:
+    async with scripted(WEATHER_CALLED, FINE) as (model, backend):
+        agent = Agent(model, [get_weather], instructions="Be brief.")
+        result = await agent.run("How is Paris?")
+    assert (result.stop, result.output) == (Stop.ANSWERED, "It is fine.")
+    (outcome,) = result.rounds[0].outcomes
+    assert outcome.value == "It is 21 degrees in Paris."
+    asked, again = backend.questions
+    assert (len(asked.messages), len(again.messages)) == (2, 4)
+    assert asked.messages == again.messages[:2]
+    assert asked.tools == again.tools
+    assert result.usage.requests == 2
+    assert result.usage.prompt_tokens == 22
+    assert result.raise_for_stop() is result
+
+
+async def test_a_conversation_goes_on_where_it_stood() -> None:
+    talk = Conversation()
+    async with scripted(FINE, WEATHER_CALLED, FINE) as (model, backend):
+        agent = Agent(model, [get_weather])
+        first = await agent.run("Hi", conversation=talk)
+        second = await agent.run("And Paris?", conversation=talk)
+    assert first.conversation is talk
+    assert [turn.answer for turn in talk.turns()] == ["It is fine.", "It is fine."]
+    assert len(talk) == len(first.messages) + len(second.messages) == 6
+    assert len(backend.questions[2].messages) == 5
+
+
+async def test_a_backend_that_fails_is_raised_and_the_conversation_is_as_it_was() -> None:
+    talk = Conversation.of([{"role": "user", "content": "Hi"}])
+    async with scripted(refuses(400, {"message": "no"})) as (model, _):
+        with pytest.raises((BackendFailed, InvalidRequest)):
+            await Agent(model, [get_weather]).run("How is Paris?", conversation=talk)
+    assert len(talk) == 1
+
+
+async def test_what_fails_after_a_round_leaves_that_round() -> None:
+    talk = Conversation()
+    async with scripted(WEATHER_CALLED, refuses(400, {"message": "no"})) as (model, _):
+        with pytest.raises((BackendFailed, InvalidRequest)):
+            await Agent(model, [get_weather]).run("How is Paris?", conversation=talk)
+    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+
+
+async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
+    rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
+    scripts = (REPORT_CALLED, WEATHER_CALLED, says("Prose."), REPORT_CALLED)
+    async with scripted(*scripts) as (model, backend):
+        agent = Agent(model, [get_weather, report], workflow=rules)
+        result = await agent.run("Report on Paris.")
+    assert (result.stop, result.output) == (Stop.TERMINAL, "Reported: fine")
+    assert len(backend.questions) == 4
+    assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "report"]
+
+
+async def test_rules_of_the_operator_count_for_an_agent_without_its_own() -> None:
+    rules: dict[str, object] = {"tiny": {"terminal_tools": ["report"]}}
+    async with scripted(REPORT_CALLED, workflows=rules) as (model, _):
+        model.name = "tiny"
+        result = await Agent(model, [report]).run("Report.")
+    assert result.stop is Stop.TERMINAL
+
+
+async def test_a_step_that_is_never_taken_ends_in_good_order() -> None:
+    rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
+    async with scripted(*[REPORT_CALLED] * 3) as (model, _):
+        result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
+    assert (result.stop, result.defect, result.rounds) == (Stop.EXHAUSTED, "step_missing", ())
+    assert any(isinstance(fact, LadderEnded) for fact in result.facts)
+    assert result.conversation.messages == ()
+
+
+class Report(BaseModel):
+    city: str
+    degrees: int
+
+    @field_validator("degrees")
+    @classmethod
+    def on_earth(cls, degrees: int) -> int:
+        if degrees > 60:
+            raise ValueError("too hot")
+        return degrees
+
+
+async def test_an_answer_has_the_form_of_the_output() -> None:
+    written = '{"city": "Paris", "degrees": 21}'
+    async with scripted(WEATHER_CALLED, says(written)) as (model, _):
+        result = await Agent(model, [get_weather], output=Report).run("How is Paris?")
+    assert result.output == Report(city="Paris", degrees=21)
+    assert result.text == written
+
+
+async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None:
+    written = '{"city": "Paris", "degrees": 99}'
+    async with scripted(says(written)) as (model, _):
+        result = await Agent(model, output=Report).run("How is Paris?")
+    assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
+
+
+async def test_after_the_last_round_there_is_a_summary() -> None:
+    async with scripted(WEATHER_CALLED, FINE) as (model, backend):
+        agent = Agent(model, [get_weather], limits=Limits(rounds=1))
+        result = await agent.run("How is Paris?")
+    assert (result.stop, result.output) == (Stop.ROUNDS, "It is fine.")
+    assert RoundsExceeded(1) in result.facts
+    assert b"which is the limit" in backend.questions[1].messages[-1]
+
+
+async def test_tools_that_fail_again_and_again_end_the_run() -> None:
+    async with scripted(BROKEN_CALLED, BROKEN_CALLED) as (model, _):
+        agent = Agent(model, [broken], limits=Limits(failed_rounds=2))
+        result = await agent.run("Try.")
+    assert (result.stop, result.output, result.text) == (Stop.FAILURES, None, "")
+    assert result.rounds[1].outcomes[0].text == "Error: LookupError: nothing there"
+    assert len(result.messages) == 5
+
+
+async def test_tools_find_what_they_need_in_their_context() -> None:
+    @tool
+    def whoami(context: ToolContext[str]) -> str:
+        return f"{context.deps}, in round {context.round}"
+
+    async with scripted(calls("whoami", "{}"), FINE) as (model, _):
+        agent = Agent[str, str](model, [whoami])
+        result = await agent.run("Who am I?", deps="Ada")
+    assert result.rounds[0].outcomes[0].text == "Ada, in round 1"
+
+
+async def test_an_alias_of_a_tool_is_the_tool() -> None:
+    @tool(aliases=("weather",))
+    def forecast(city: str) -> str:
+        return f"Sun in {city}"
+
+    async with scripted(calls("weather", '{"city": "Oslo"}'), FINE) as (model, _):
+        result = await Agent(model, [forecast]).run("How is Oslo?")
+    assert result.rounds[0].outcomes[0].text == "Sun in Oslo"
+
+
+async def test_further_members_of_requests_are_sent() -> None:
+    async with scripted(FINE) as (model, backend):
+        await Agent(model, parameters={"temperature": 0.5, "id_slot": 1}).run("Hi")
+    fields = backend.questions[0].fields
+    assert (fields["temperature"], fields["id_slot"]) == (0.5, 1)
+    assert "tools" not in fields
+
+
+async def test_a_prompt_may_have_parts() -> None:
+    parts: list[JsonObject] = [{"type": "text", "text": "Look:"}]
+    async with scripted(FINE) as (model, backend):
+        await Agent(model).run(parts)
+    assert json.parse(backend.questions[0].messages[0]) == {"role": "user", "content": parts}
+
+
+async def test_a_run_is_cancelled_in_good_order() -> None:
+    talk, cancel = Conversation(), asyncio.Event()
+    async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
+        seen: list[RunEvent] = []
+
+        def on_chunk(event: RunEvent) -> None:
+            seen.append(event)
+            if getattr(event, "text", "") == "It is":
+                cancel.set()
+
+        agent, hooks = Agent(model, [get_weather]), Hooks(on_chunk=on_chunk)
+        result = await agent.run("Hi", conversation=talk, cancel=cancel, hooks=hooks)
+        await backend.questions[1].left.wait()
+        line = model.opened.preparation.services.find("").admission.line
+        assert (line.served, line.waiting) == (0, 0)
+    assert (result.stop, result.output) == (Stop.CANCELLED, None)
+    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+
+
+async def test_a_run_that_is_cancelled_before_it_begins_asks_nothing() -> None:
+    cancel = asyncio.Event()
+    cancel.set()
+    async with scripted(FINE) as (model, _):
+        result = await Agent(model).run("Hi", cancel=cancel)
+    assert result.stop is Stop.CANCELLED
+    assert result.messages == ()
+
+
+async def test_cancelling_while_a_tool_runs_notes_that_its_effect_is_not_known() -> None:
+    cancel = asyncio.Event()
+
+    async def wait_long() -> str:
+        cancel.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with scripted(calls("wait_long", "{}")) as (model, _):
+        result = await Agent(model, [wait_long]).run("Wait.", cancel=cancel)
+    assert result.stop is Stop.CANCELLED
+    assert "not known" in str(result.messages[-1]["content"])
+
+
+async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> None:
+    talk = Conversation()
+    async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
+        work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
+        await backend.asked()
+        asked = await backend.asked()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        await asked.left.wait()
+    assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
+
+
+async def test_hooks_get_every_message_and_what_they_raise_ends_the_run() -> None:
+    talk: Conversation = Conversation()
+    messages: list[Message] = []
+
+    async def on_message(message: Message) -> None:
+        messages.append(message)
+        if message.role == "tool":
+            raise LookupError("enough")
+
+    async with scripted(WEATHER_CALLED) as (model, _):
+        with pytest.raises(LookupError, match="enough"):
+            await Agent(model, [get_weather]).run(
+                "Hi", conversation=talk, hooks=Hooks(on_message=on_message)
+            )
+    assert tuple(messages) == talk.history
+    assert [message.role for message in messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("is_approved", [True, False])
+async def test_a_tool_that_needs_a_yes_is_asked_about(is_approved: bool) -> None:
+    @tool(needs_approval=True)
+    def delete(path: str) -> str:
+        return f"Deleted {path}"
+
+    async def approve(call: object) -> bool:
+        del call
+        return is_approved
+
+    async with scripted(calls("delete", '{"path": "a"}'), FINE) as (model, _):
+        result = await Agent(model, [delete]).run("Delete a.", hooks=Hooks(approve=approve))
+    text_ = result.rounds[0].outcomes[0].text
+    assert text_ == "Deleted a" if is_approved else "not approved" in text_
+
+
+async def test_two_runs_on_one_conversation_are_refused() -> None:
+    talk = Conversation()
+    async with scripted(NEVER) as (model, backend):
+        agent = Agent(model)
+        async with agent.stream("Hi", conversation=talk):
+            await backend.asked()
+            with pytest.raises(RuntimeError, match="another run"):
+                await agent.run("Ho", conversation=talk)
+
+
+async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
+    wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
+    async with scripted(wrong, wrong, wrong) as (model, _):
+        result = await Agent(model, [get_weather]).run("How is Paris?")
+    assert (result.stop, result.rounds) == (Stop.EXHAUSTED, ())
+
+
+OTHER = Model("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        (Workflow(required_steps=("nothing",)), "there is no tool 'nothing', only get_weather"),
+        (Workflow(required_steps=("get_weather",) * 2), "listed twice"),
+        (Workflow(prerequisites=(Prerequisite("get_weather", "get_weather"),)), "nobody can call"),
+    ],
+)
+def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Agent(OTHER, [get_weather], workflow=rules)
+
+
+def test_two_tools_of_one_name_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="two tools are called 'get_weather'"):
+        Agent(OTHER, [get_weather, Toolset([get_weather])])
+
+
+def test_an_agent_can_be_run_without_async() -> None:
+    ran: list[str] = []
+
+    def where() -> str:
+        ran.append(threading.current_thread().name)
+        return "here"
+
+    backend = ScriptedBackend(calls("where", "{}"), FINE)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(listening(backend)) as behind,
+        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+    ):
+        result = Agent(model, [where]).run_sync("Where?")
+    assert result.output == "It is fine."
+    assert ran != [threading.current_thread().name]

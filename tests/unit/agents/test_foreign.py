@@ -1,0 +1,374 @@
+from typing import Literal
+
+import httpx
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
+
+from proxy.agents.foreign import GuardedTurn, Guardrails
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.workflows import Workflow
+from proxy.errors import (
+    BackendRefused,
+    BackendSpokeNonsense,
+    BackendUnavailable,
+    ContextOverflow,
+    GuardrailsExhausted,
+    InvalidRequest,
+)
+from proxy.facts import Compacted, Outcome
+from proxy.tools.function import tool
+from proxy.tools.toolset import Toolset
+
+PARIS = '{"city":"Paris"}'
+LEAKED = f'<tool_call>{{"name":"get_weather","arguments":{PARIS}}}</tool_call>'
+UNKNOWN = '<tool_call>{"name":"launch","arguments":{}}</tool_call>'
+ASKED: list[JsonObject] = [{"role": "user", "content": "How is the weather in Paris?"}]
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather."""
+    return f"sunny in {city}"
+
+
+def completion(text: str | None, *calls: tuple[str, str], reason: str = "stop") -> JsonObject:
+    """Write a whole completion."""
+    message: JsonObject = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = [
+            {"id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for name, arguments in calls
+        ]
+    choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
+    return {
+        "id": "i",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22},
+    }
+
+
+def chunk(text: str, reason: str | None = None) -> JsonObject:
+    """Write a chunk of a stream."""
+    choice: JsonObject = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+    return {
+        "id": "i",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+    }
+
+
+def request_of(turn: GuardedTurn) -> JsonObject:
+    request = turn.next_request()
+    assert request is not None
+    return request
+
+
+def begun(guard: Guardrails) -> GuardedTurn:
+    """Begin a turn, and ask its first question."""
+    turn = guard.turn(ASKED)
+    request_of(turn)
+    return turn
+
+
+def test_a_leaked_call_is_a_call_of_the_answer() -> None:
+    turn = begun(Guardrails(tools=[get_weather]))
+    turn.receive(completion(LEAKED))
+    answer = turn.answer
+
+    assert turn.next_request() is None
+    assert answer.text == ""
+    assert [(call.name, call.arguments) for call in answer.calls] == [("get_weather", PARIS)]
+    assert answer.outcome is Outcome.REPAIRED
+    assert answer.finish_reason == "tool_calls"
+    call: JsonObject = {
+        "id": answer.calls[0].id,
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": PARIS},
+    }
+    assert answer.message == {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def test_thoughts_are_told_and_stand_in_the_message() -> None:
+    reply = completion("Four.")
+    reply["choices"] = [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Four.", "reasoning_content": "2+2"},
+            "finish_reason": "stop",
+        }
+    ]
+    turn = begun(Guardrails())
+
+    assert turn.receive(reply) == [{"reasoning_content": "2+2"}, {"content": "Four."}]
+    assert (turn.answer.text, turn.answer.reasoning) == ("Four.", "2+2")
+    assert turn.answer.message["reasoning_content"] == "2+2"
+    assert turn.answer.outcome is Outcome.CLEAN
+
+
+def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
+    guard = Guardrails(tools=[get_weather])
+    said = ChatCompletionMessage(role="assistant", content="Hello.")
+    turn = guard.turn([*ASKED, said, *ASKED])
+    messages = request_of(turn)["messages"]
+    turn.receive(ChatCompletion.model_validate(completion("", ("get_weather", PARIS))))
+
+    assert messages == [*ASKED, {"role": "assistant", "content": "Hello."}, *ASKED]
+    assert turn.answer.calls[0].id == "c"
+    streamed = guard.turn(ASKED, stream=True)
+    request_of(streamed)
+    deltas = [
+        delta
+        for one in (chunk("It is "), chunk("sunny.", "stop"))
+        for delta in streamed.receive(ChatCompletionChunk.model_validate(one))
+    ]
+    assert len(deltas) == 2
+    assert "".join(str(one["content"]) for one in deltas) == "It is sunny."
+    assert streamed.answer.text == "It is sunny."
+
+
+def test_what_is_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
+    turn = begun(Guardrails())
+
+    with pytest.raises(TypeError, match="not str"):
+        turn.receive("Hello.")
+
+
+def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
+    messages = [*ASKED]
+    turn = Guardrails(tools=[get_weather]).turn(messages)
+    first = request_of(turn)
+    assert turn.receive(completion(UNKNOWN)) == []
+    second = request_of(turn)
+    turn.receive(completion(LEAKED))
+
+    assert messages == ASKED
+    assert first["messages"] == ASKED
+    asked = second["messages"]
+    assert isinstance(asked, list)
+    assert asked[:1] == ASKED
+    assert len(asked) > 1
+    assert first["tools"] == second["tools"]
+    assert turn.answer.outcome is Outcome.RETRIED
+
+
+def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:
+    told: dict[str, JsonObject] = {}
+    engines: tuple[Literal["openai", "llama-server"], ...] = ("openai", "llama-server")
+    for engine in engines:
+        guard = Guardrails(tools=[get_weather], engine=engine)
+        turn = guard.turn(ASKED)
+        for reply in (UNKNOWN, UNKNOWN, f'{{"name":"get_weather","arguments":{PARIS}}}'):
+            told[engine] = request_of(turn)
+            turn.receive(completion(reply))
+        assert turn.answer.calls[0].arguments == PARIS
+
+    assert told["openai"]["tool_choice"] == "required"
+    assert told["llama-server"]["tool_choice"] == "none"
+    form = told["llama-server"]["response_format"]
+    assert isinstance(form, dict)
+    assert form["type"] == "json_schema"
+    assert {"stream", "model", "return_progress"}.isdisjoint(told["llama-server"])
+
+
+def test_wishes_for_a_request_go_into_every_one() -> None:
+    form: JsonObject = {
+        "type": "json_schema",
+        "json_schema": {"name": "f", "schema": {"type": "object", "required": ["n"]}},
+    }
+    turn = Guardrails().turn(ASKED, response_format=form, parameters={"max_tokens": 9})
+    request = request_of(turn)
+    turn.receive(completion('{"n":1}'))
+
+    assert request == {"max_tokens": 9, "messages": ASKED, "response_format": form}
+    assert turn.answer.text == '{"n":1}'
+
+
+def test_a_named_tool_is_what_has_to_be_called() -> None:
+    choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
+    turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
+
+    assert request_of(turn)["tool_choice"] == choice
+    turn.receive(completion("It is sunny."))
+    assert turn.next_request() is not None
+
+
+def test_tools_may_be_of_all_kinds_and_aliases_lead_to_them() -> None:
+    @tool(aliases=("clock",))
+    def get_time() -> None:
+        """Tell the time."""
+
+    entry: JsonObject = {"type": "function", "function": {"name": "roll", "parameters": None}}
+    for tools in ([get_time, entry, get_weather], Toolset([get_time, get_weather])):
+        turn = begun(Guardrails(tools=tools))  # type: ignore[arg-type]
+        turn.receive(completion("", ("clock", "{}")))
+        assert turn.answer.calls[0].name == "get_time"
+
+
+def test_tools_that_are_none_and_rules_of_unknown_ones_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="tools"):
+        Guardrails(tools=[{"type": "function"}])
+    with pytest.raises(ValueError, match=r"workflow.required_steps.0: there is no tool 'a'"):
+        Guardrails(tools=[get_weather], workflow=Workflow(required_steps=("a",)))
+
+
+def test_rules_of_order_hold() -> None:
+    def report() -> None:
+        """Report it."""
+
+    rules = Workflow(("get_weather",), terminal_tools=("report",))
+    turn = begun(Guardrails(tools=[get_weather, report], workflow=rules))
+    turn.receive(completion("", ("report", "{}")))
+    assert turn.next_request() is not None
+    turn.receive(completion("", ("get_weather", PARIS)))
+
+    assert turn.answer.calls[0].name == "get_weather"
+
+
+def test_a_model_without_a_template_for_tools_has_them_described_in_the_prompt() -> None:
+    guard = Guardrails(tools=[get_weather], model="gemma-3-12b-it")
+    request = request_of(guard.turn(ASKED))
+
+    assert "tools" not in request
+    assert "get_weather" in json.dump_text(request["messages"])
+
+
+def step(number: int) -> list[JsonObject]:
+    """Write a call and its result."""
+    function: JsonObject = {"name": "get_weather", "arguments": PARIS}
+    call: JsonObject = {"id": f"c{number}", "type": "function", "function": function}
+    result = f"{number} sunny " * 100
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": result},
+    ]
+
+
+LONG = [message for number in range(12) for message in step(number)]
+
+
+def test_a_window_has_the_history_made_to_fit() -> None:
+    guard = Guardrails(tools=[get_weather], window=4096)
+    messages = [*ASKED, *LONG]
+    turn = guard.turn(messages)
+    request = request_of(turn)
+    turn.receive(completion("It is sunny."))
+    (compacted,) = (fact for fact in turn.answer.facts if isinstance(fact, Compacted))
+
+    assert messages == [*ASKED, *LONG]
+    assert len(json.dump(request["messages"])) < len(json.dump([*messages]))
+    assert compacted.sent < compacted.client
+    with pytest.raises(ContextOverflow):
+        Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
+
+
+def test_what_prompts_had_is_learnt() -> None:
+    guard = Guardrails(window=100_000)
+    sizes: list[int] = []
+    for _ in range(2):
+        turn = guard.turn([{"role": "user", "content": "word " * 5000}])
+        request_of(turn)
+        reply = completion("Yes.")
+        turn.receive({**reply, "usage": {"prompt_tokens": 40_000}})
+        sizes += [fact.sent for fact in turn.answer.facts if isinstance(fact, Compacted)]
+
+    assert sizes[1] == 40_000 != sizes[0]
+
+
+def test_usage_behind_the_end_of_a_stream_belongs_to_the_reply() -> None:
+    guard = Guardrails(tools=[get_weather], engine="llama-server")
+    turn = guard.turn(ASKED, stream=True)
+    for _ in range(2):
+        request_of(turn)
+        turn.receive(chunk(UNKNOWN, "stop"))
+        assert turn.receive({"choices": [], "usage": {"completion_tokens": 1000}}) == []
+    constrained = request_of(turn)
+    turn.receive(chunk(f'{{"name":"get_weather","arguments":{PARIS}}}', "stop"))
+    assert turn.receive({"choices": [], "usage": {"completion_tokens": 9}}) == []
+
+    assert constrained["max_tokens"] == 2000
+    assert turn.answer.calls[0].arguments == PARIS
+
+
+def test_the_steps_have_to_come_in_their_order() -> None:
+    turn = Guardrails().turn(ASKED)
+    with pytest.raises(RuntimeError, match="next_request"):
+        turn.receive(completion("Hello."))
+    request_of(turn)
+    with pytest.raises(RuntimeError, match="no answer yet"):
+        _ = turn.answer
+
+
+def test_a_failure_that_nothing_was_said_before_is_raised_now_and_again() -> None:
+    turn = begun(Guardrails())
+    error = ConnectionError("no route")
+
+    with pytest.raises(ConnectionError, match="no route"):
+        turn.fail(error)
+    with pytest.raises(ConnectionError, match="no route"):
+        turn.next_request()
+    with pytest.raises(RuntimeError, match="no answer"):
+        _ = turn.answer
+
+
+def test_a_failure_falls_back_to_what_an_earlier_attempt_gave() -> None:
+    turn = begun(Guardrails(tools=[get_weather], text_policy="respond"))
+    assert turn.receive(completion("It is sunny.")) == []
+    assert turn.next_request() is not None
+
+    assert turn.fail(ConnectionError()) == [{"content": "It is sunny."}]
+    assert turn.answer.text == "It is sunny."
+    assert turn.next_request() is None
+
+
+def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    turn = begun(Guardrails())
+    turn.receive(chunk("It is"))
+
+    with pytest.raises(BackendUnavailable, match="broke off"):
+        turn.next_request()
+
+
+def test_an_error_within_a_stream_is_a_failure() -> None:
+    turn = begun(Guardrails())
+    turn.receive(chunk("It is"))
+
+    with pytest.raises(BackendRefused, match="out of memory"):
+        turn.receive({"error": {"message": "out of memory", "code": 500}})
+
+
+def test_what_is_no_reply_is_a_failure() -> None:
+    turn = begun(Guardrails())
+
+    with pytest.raises(BackendSpokeNonsense, match="no valid reply"):
+        turn.receive({"choices": 7})
+
+
+def test_a_strict_ladder_raises() -> None:
+    turn = Guardrails(tools=[get_weather], strict=True, attempts=2).turn(ASKED)
+    request_of(turn)
+    turn.receive(completion(UNKNOWN))
+    request_of(turn)
+
+    with pytest.raises(GuardrailsExhausted):
+        turn.receive(completion(UNKNOWN))
+    with pytest.raises(GuardrailsExhausted):
+        turn.next_request()
+
+
+def test_what_llama_server_could_not_parse_is_asked_for_again() -> None:
+    wording = "The model produced output that does not match the expected peg-native format"
+    response = httpx.Response(500, json={"error": {"code": 500, "message": wording}})
+    error = httpx.HTTPStatusError(
+        "500", request=httpx.Request("POST", "http://b"), response=response
+    )
+    turn = begun(Guardrails(tools=[get_weather], engine="llama-server"))
+
+    assert turn.fail(error) == []
+    assert request_of(turn)["tool_choice"] == "none"
+    turn.receive(completion(LEAKED))
+    assert turn.answer.calls[0].arguments == PARIS

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.agents.model import Model
+from proxy.errors import InvalidConfiguration, InvalidRequest
+from tests.fakes.agents import scripted
+from tests.fakes.spoken import says
+
+pytestmark = pytest.mark.anyio
+
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def test_a_model_is_open_within_its_block_only() -> None:
+    async with scripted(says("Hi.")) as (model, _):
+        assert model.opened.settings.backend.kind == "llama-server"
+        with pytest.raises(RuntimeError, match="open already"):
+            await model.__aenter__()
+        with pytest.raises(RuntimeError, match="run_sync"):
+            _ = model.portal
+    with pytest.raises(RuntimeError, match="not open"):
+        _ = model.opened
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (Model("http://127.0.0.1:9", path="model.gguf"), "cannot be combined with model.path"),
+        (Model("not a url"), "backend.url"),
+        (Model("http://127.0.0.1:9", settings={"backend": {"colour": "red"}}), "colour"),
+        (Model(config="/nowhere/temper.toml"), "/nowhere/temper.toml"),
+    ],
+)
+async def test_it_is_named_by_the_words_of_the_settings(model: Model, problem: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem):
+        await model.__aenter__()
+
+
+def test_what_cannot_be_opened_leaves_no_thread_behind() -> None:
+    model = Model("not a url")
+    with pytest.raises(InvalidConfiguration):
+        model.__enter__()
+    with pytest.raises(RuntimeError, match="run_sync"):
+        _ = model.portal
+
+
+async def test_a_file_may_name_several_models(tmp_path: Path) -> None:
+    config = tmp_path / "temper.toml"
+    config.write_text('[models.coder]\nurl = "http://127.0.0.1:9"\nkind = "llama-server"\n')
+    async with Model(config=config, name="coder") as model:
+        assert model.request({**HI}).model == "coder"  # type: ignore[dict-item]
+        names = [service.name for service in model.opened.preparation.services]
+    assert names == ["coder"]
+
+
+async def test_an_ollama_is_named_by_its_model() -> None:
+    async with Model(ollama="qwen3") as model:
+        settings = model.opened.settings
+    assert (settings.backend.kind, settings.ollama.model) == ("ollama", "qwen3")
+
+
+def test_members_that_are_none_of_a_request_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="temperature"):
+        Model("http://127.0.0.1:9").request({**HI, "temperature": "hot"})  # type: ignore[dict-item]

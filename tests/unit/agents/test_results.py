@@ -1,0 +1,58 @@
+import pytest
+
+from proxy.agents.results import RunResult, Usage, usage_of
+from proxy.conversation.replies import UsageReported
+from proxy.errors import (
+    NoValidReply,
+    RoundsExhausted,
+    RunCancelled,
+    RunStopped,
+    StepsSkipped,
+    ToolsFailed,
+)
+from proxy.rounds.outcomes import Outcome, Round, Status
+from proxy.rounds.terms import Stop
+from proxy.rounds.transcript import Conversation
+from tests.fakes.rounds import called
+
+FAILED = Round("", (Outcome(called(1), "Error: no", Status.FAILED), Outcome(called(2), "3")))
+
+
+def result(stop: Stop, defect: str = "") -> RunResult[str]:
+    return RunResult(stop, None, "", (FAILED,), (), Conversation(), defect=defect)
+
+
+@pytest.mark.parametrize("stop", [Stop.ANSWERED, Stop.TERMINAL])
+def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
+    answered = result(stop)
+    assert answered.raise_for_stop() is answered
+
+
+@pytest.mark.parametrize(
+    ("stopped", "kind", "words"),
+    [
+        (result(Stop.ROUNDS), RoundsExhausted, "1 rounds"),
+        (result(Stop.FAILURES), ToolsFailed, "Error: no"),
+        (result(Stop.EXHAUSTED, "step_missing"), StepsSkipped, "required"),
+        (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "unknown_tool"),
+        (result(Stop.CANCELLED), RunCancelled, "cancelled"),
+    ],
+)
+def test_whatever_else_ended_a_run_can_be_raised_with_its_result(
+    stopped: RunResult[str], kind: type[RunStopped], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as raised:
+        stopped.raise_for_stop()
+    assert raised.value.result is stopped
+
+
+def test_usage_is_added_up_as_far_as_it_was_told() -> None:
+    first = UsageReported(
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": 2,
+            "prompt_tokens_details": {"cached_tokens": 7},
+        }
+    )
+    assert usage_of([first, first, UsageReported({})]) == Usage(3, 20, 4, 14)
+    assert usage_of([]) == Usage()

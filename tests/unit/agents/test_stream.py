@@ -1,0 +1,105 @@
+import asyncio
+
+import pytest
+
+from proxy import (
+    Added,
+    Agent,
+    AskedAgain,
+    BackendFailed,
+    Finished,
+    Hooks,
+    InvalidRequest,
+    Stop,
+    Text,
+    Thought,
+    ToolFinished,
+    ToolStarted,
+)
+from proxy.agents.results import RunEvent
+from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import START, delta, end, says, text
+
+pytestmark = pytest.mark.anyio
+
+THINKS = START + delta({"reasoning_content": "Hm."}) + text("It is ", "fine.") + end()
+
+
+async def test_what_is_said_and_done_is_shown_as_it_comes() -> None:
+    shown: list[RunEvent] = []
+    async with (
+        scripted(WEATHER_CALLED, THINKS) as (model, _),
+        Agent(model, [get_weather]).stream("How is Paris?") as stream,
+    ):
+        with pytest.raises(RuntimeError, match="not over"):
+            _ = stream.result
+        shown += [event async for event in stream]
+        result = stream.result
+    kinds = [type(event) for event in shown]
+    assert kinds == [
+        *(ToolStarted, ToolFinished),
+        *(Added, Added, Added),
+        *(Thought, Text, Text),
+        *(Added, Finished),
+    ]
+    assert [event.text for event in shown if isinstance(event, Text)] == ["It is ", "fine."]
+    assert shown[-1] == Finished(result)  # type: ignore[arg-type] # of any output
+
+
+async def test_it_can_be_read_to_its_end_only_once_and_then_is_empty() -> None:
+    async with (
+        scripted(says("Hi.")) as (model, _),
+        Agent(model).stream("Hi") as stream,
+    ):
+        assert len([event async for event in stream]) == 4
+        assert [event async for event in stream] == []
+
+
+async def test_a_reply_that_is_asked_for_again_is_told() -> None:
+    wrong = START + text("I'll check the weather.") + end()
+    seen: list[RunEvent] = []
+    async with scripted(wrong, WEATHER_CALLED, says("Fine.")) as (model, _):
+        agent = Agent(model, [get_weather])
+        result = await agent.run("How is Paris?", hooks=Hooks(on_chunk=seen.append))
+    assert AskedAgain("announced") in seen
+    assert result.stop is Stop.ANSWERED
+
+
+async def test_leaving_the_block_ends_the_run() -> None:
+    never = Script((START, text("It is"), Ending.NEVER))
+    async with scripted(never) as (model, backend):
+        async with Agent(model).stream("Hi") as stream:
+            async for event in stream:
+                assert event == Text("It is")
+                break
+        await backend.questions[0].left.wait()
+
+
+async def test_cancelling_it_ends_in_good_order() -> None:
+    never = Script((START, text("It is"), Ending.NEVER))
+    async with scripted(never) as (model, _), Agent(model).stream("Hi") as stream:
+        events = aiter(stream)
+        assert await anext(events) == Text("It is")
+        stream.cancel()
+        stream.cancel()
+        assert [type(event) async for event in events] == [Finished]
+        assert stream.result.stop is Stop.CANCELLED
+
+
+async def test_what_ends_a_run_is_raised_to_whoever_reads_it() -> None:
+    async with (
+        scripted(refuses(400, {"message": "no"})) as (model, _),
+        Agent(model).stream("Hi") as stream,
+    ):
+        with pytest.raises((BackendFailed, InvalidRequest)):
+            await anext(aiter(stream))
+
+
+async def test_what_ends_a_run_that_nobody_reads_is_told_to_nobody() -> None:
+    async with (
+        scripted(refuses(400, {"message": "no"})) as (model, backend),
+        Agent(model).stream("Hi"),
+    ):
+        await backend.asked()
+        await asyncio.sleep(0)

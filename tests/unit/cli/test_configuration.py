@@ -1,0 +1,156 @@
+"""`temper check` and `temper config`: files, origins, and no secret on the screen."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli.app import main
+from proxy.cli.configuration import HIDDEN, example_file
+from proxy.conversation import json
+from proxy.settings import Settings, load_settings
+
+REPOSITORY = Path(__file__).parents[3]
+FILE = """
+[server]
+port = 1234
+api_key = "sesame"
+[models."a.b"]
+path = "model.gguf"
+headers = {"x-key" = "hush"}
+[models.c]
+path = "model.gguf"
+extra_arguments = ["--key", "hush"]
+[aliases]
+"claude-*" = "c"
+[workflows.c]
+required_steps = ["read"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def temper(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def written(text: str) -> str:
+    Path("some.toml").write_text(text, encoding="utf-8")
+    return "some.toml"
+
+
+def document(result: Result) -> json.JsonObject:
+    value = json.parse(result.stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "There is no temper.toml in this folder: the defaults count." in temper("check").stdout
+    monkeypatch.setenv("TEMPER_SERVER__PORT", "1")
+    assert "the defaults count, and 1 from the environment." in temper("check").stdout
+    Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
+    told = temper("check").stdout
+    assert "temper.toml was read: 1 settings, and 1 from the environment." in told
+    assert document(temper("check", "--json"))["file"] == "temper.toml"
+
+
+def test_check_looks_for_the_files_of_models() -> None:
+    file = written(FILE)
+    result = temper("check", "--config", file)
+    assert result.exit_code == 1
+    assert "2 problems" in result.stderr
+    assert "models.c.path: model.gguf does not exist: check the path (some.toml)" in result.stderr
+    Path("model.gguf").write_bytes(b"GGUF")
+    result = temper("check", "--config", file)
+    assert result.exit_code == 0
+    assert "2 model files were found." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[model]\npath = "."\n', "is a folder"),
+        ('[model]\nserver = "nowhere"\n', "is not a program"),
+        ('[server]\napi_keys_file = "nowhere"\n', "cannot be read"),
+        ('[profile]\nfolder = "nowhere"\n', "nowhere"),
+    ],
+)
+def test_check_looks_for_every_file_that_is_named(text: str, problem: str) -> None:
+    result = temper("check", "--config", written(text))
+    assert result.exit_code == 1
+    assert problem in result.stderr
+
+
+def test_programs_get_a_list_of_problems() -> None:
+    file = written('[server]\nprt = 1\nport = "x"\n')
+    found = document(temper("check", "--config", file, "--json"))
+    assert found["ok"] is False
+    problems = found["problems"]
+    assert isinstance(problems, list)
+    assert [one["setting"] for one in problems if isinstance(one, dict)] == [
+        "server.prt",
+        "server.port",
+    ]
+    assert "2 problems" in str(found["error"])
+
+
+def test_what_counts_is_shown_with_its_origin_and_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEMPER_LOGGING__LEVEL", "debug")
+    result = temper("config", "--config", written(FILE))
+    lines = result.stdout.splitlines()
+    assert "port = 1234  # some.toml" in lines
+    assert f'api_key = "{HIDDEN}"  # some.toml' in lines
+    assert 'level = "debug"  # environment variable TEMPER_LOGGING__LEVEL' in lines
+    assert 'host = "127.0.0.1"  # default' in lines
+    assert '[models."a.b"]' in lines
+    assert '"claude-*" = "c"  # some.toml' in lines
+    assert "sesame" not in result.stdout
+    assert "hush" not in result.stdout
+
+
+def test_what_counts_can_be_read_again() -> None:
+    plain = FILE.replace('api_key = "sesame"\n', "").replace('headers = {"x-key" = "hush"}\n', "")
+    plain = plain.replace('extra_arguments = ["--key", "hush"]\n', "")
+    settings = load_settings(Path(written(plain)))
+    shown = temper("config", "--config", "some.toml").stdout
+    assert tomllib.loads(shown)["server"]["port"] == 1234
+    assert load_settings(Path(written(shown))).model_dump() == settings.model_dump()
+
+
+def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_NAME", "hush")
+    file = written('[model]\nalias = "${MY_NAME}"\n')
+    assert "hush" not in temper("config", "--config", file).stdout
+
+
+def test_programs_get_values_with_their_origins() -> None:
+    found = document(temper("config", "--config", written(FILE), "--json"))
+    assert found["server.port"] == {"value": 1234, "origin": "some.toml"}
+    assert found["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
+
+
+def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
+    shown = temper("config", "--defaults").stdout
+    assert shown == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
+    assert shown == example_file()
+    found = document(temper("config", "--defaults", "--json"))
+    assert found["server.port"] == {"value": Settings().server.port, "origin": "default"}
+
+
+def test_a_wrong_configuration_is_not_shown() -> None:
+    result = temper("config", "--config", written("[server]\nprt = 1\n"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "did you mean server.port?" in result.stderr
+
+
+def test_one_of_both_is_shown() -> None:
+    assert temper("config", "--defaults", "--effective").exit_code == 2

@@ -1,0 +1,129 @@
+"""What an operator sees of a start: on terminals of several widths, and where there is none."""
+
+import logging
+import re
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from proxy.api.server import Address
+from proxy.cli.terminal import Terminal
+from proxy.processes.start_progress import Stage, StartProgress
+
+ADDRESS = Address("http://127.0.0.1:8367", "llama-server/qwen3")
+CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+def console(columns: int, *, is_terminal: bool = True) -> Console:
+    return Console(
+        file=StringIO(),
+        force_terminal=is_terminal,
+        width=columns,
+        highlight=False,
+        legacy_windows=False,
+    )
+
+
+def told_by(one: Console) -> str:
+    assert isinstance(one.file, StringIO)
+    return CODES.sub("", one.file.getvalue())
+
+
+def start(terminal: Terminal, name: str = "qwen3") -> None:
+    terminal.follow(StartProgress(name, Stage.STARTING))
+    terminal.follow(StartProgress(name, Stage.LOADING))
+
+
+def ticking() -> float:
+    return next(TICKS)
+
+
+TICKS = (float(second) for second in range(10_000))
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_load_ends_with_one_line_that_says_where(columns: int) -> None:
+    shown = console(columns)
+    with Terminal(shown, clock=ticking) as terminal:
+        start(terminal)
+        terminal.serve(ADDRESS, awaits_model=True)
+        assert "ready" not in told_by(shown)
+        terminal.follow(StartProgress("qwen3", Stage.LOADING, 0.42))
+        terminal.follow(StartProgress("qwen3", Stage.READY))
+    lines = told_by(shown).splitlines()
+    assert lines[-1].endswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in 1.0 s)")
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
+    shown = console(columns)
+    with Terminal(shown) as terminal:
+        start(terminal, "a-model-with-a-long-name-" * 5)
+        terminal.follow(StartProgress("a-model-with-a-long-name-" * 5, Stage.LOADING, 0.42))
+    frames = [line for line in re.split(r"[\r\n]", told_by(shown)) if line.strip()]
+    assert frames
+    assert all(len(frame) <= columns for frame in frames)
+    assert "42%" in frames[-1]
+    assert frames[-1].rstrip().endswith("0 s")
+
+
+def test_a_model_that_is_ready_before_clients_are_welcome_is_not_waited_for() -> None:
+    shown = console(80)
+    with Terminal(shown) as terminal:
+        start(terminal)
+        terminal.follow(StartProgress("qwen3", Stage.READY))
+        terminal.serve(ADDRESS, awaits_model=True)
+    assert told_by(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
+
+
+def test_a_running_server_is_not_waited_for() -> None:
+    shown = console(80)
+    with Terminal(shown) as terminal:
+        terminal.serve(ADDRESS, awaits_model=False)
+    assert told_by(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
+
+
+def test_several_models_that_load_have_a_line_each_and_a_failed_one_has_none() -> None:
+    shown = console(80)
+    with Terminal(shown) as terminal:
+        start(terminal, "first")
+        start(terminal, "second")
+        terminal.follow(StartProgress("first", Stage.FAILED))
+        terminal.follow(StartProgress("second", Stage.READY))
+    assert "second, loaded in" in told_by(shown).splitlines()[-1]
+    assert "first, loaded" not in told_by(shown)
+
+
+def test_names_are_no_markup() -> None:
+    shown = console(80)
+    with Terminal(shown) as terminal:
+        terminal.say("[bold]plain[/bold]")
+        start(terminal, "[red]x")
+    assert "[bold]plain[/bold]" in told_by(shown)
+    assert "loading [red]x" in told_by(shown)
+
+
+def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
+    shown = console(80, is_terminal=False)
+    with Terminal(shown) as terminal:
+        terminal.serve(ADDRESS, awaits_model=True)
+        start(terminal)
+        terminal.follow(StartProgress("qwen3", Stage.LOADING, 0.5))
+        terminal.follow(StartProgress("qwen3", Stage.READY))
+    assert isinstance(shown.file, StringIO)
+    told = shown.file.getvalue().splitlines()
+    assert told[:-1] == [
+        "llama-server: starting",
+        "llama-server: loading",
+        "llama-server: ready",
+    ]
+    assert told[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
+
+
+def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    shown = console(80, is_terminal=False)
+    with caplog.at_level(logging.INFO), Terminal(shown, logs_events=True) as terminal:
+        terminal.say("Found a server.")
+    assert told_by(shown) == ""
+    assert caplog.messages == ["Found a server."]

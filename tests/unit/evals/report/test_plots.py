@@ -1,0 +1,37 @@
+from xml.etree import ElementTree
+
+import pytest
+from msgspec import structs
+
+from proxy.evals.report import plots
+from proxy.evals.results import results_of
+from tests.unit.evals.test_results import runs_of
+
+RUNS = [*runs_of("direct", "++--"), *runs_of("temper", "-+++"), *runs_of("ceiling", "++++")]
+CELL = [structs.replace(one, bed="bed@low-mid-high") for one in RUNS]
+RESULTS = results_of([*RUNS, *CELL], 100)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        (plots.forest(RESULTS, "bed"), ("chain", "3/4", "2/4", "4/4")),
+        (plots.lifts(RESULTS), ("bed temper", "+25.0")),
+        (plots.help_and_harm(RESULTS), ("bed temper", "+2 / -1")),
+        (plots.cost_against_success(RESULTS, "bed"), ("direct", "temper")),
+        (plots.grid_map(RESULTS, "bed"), ("+25.0", "rates low", "mid/high")),
+        (plots.lifts([]), ("Lift over direct",)),
+    ],
+)
+def test_a_picture_is_svg_that_says_its_figures(drawn: str, words: tuple[str, ...]) -> None:
+    tree = ElementTree.fromstring(drawn)  # noqa: S314 - drawn above
+    said = " ".join(tree.itertext())
+    assert [one for one in words if one not in said] == []
+    assert "http" not in drawn
+
+
+def test_an_axis_ends_where_the_picture_does() -> None:
+    axis = plots.Axis(0.0, 1.0)
+    assert axis.place(-5) == axis.place(0.0)
+    assert axis.place(5) == axis.place(1.0)
+    assert axis.place(0.5) == (axis.place(0.0) + axis.place(1.0)) / 2

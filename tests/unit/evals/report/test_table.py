@@ -1,0 +1,46 @@
+from proxy.conversation import json
+from proxy.evals.report.table import HEADINGS, document, markdown, percent, points, rows
+from proxy.evals.results import results_of
+from proxy.evals.statistics import Interval
+from tests.unit.evals.test_results import runs_of
+
+RESULTS = results_of(
+    [*runs_of("direct", "++--"), *runs_of("temper", "-+++"), *runs_of("ceiling", "++++")], 200
+)
+
+
+def test_help_harm_cost_and_ceiling_stand_together() -> None:
+    needed = {"helped", "harmed", "harm below", "gen./request", "tokens/run", "ceiling"}
+    assert needed <= {*HEADINGS}
+    row = dict(zip(HEADINGS, rows(RESULTS)[1], strict=True))
+    assert (row["arm"], row["success"], row["helped"], row["harmed"]) == (
+        "temper",
+        "75.0",
+        "2",
+        "1",
+    )
+    assert (row["ceiling"], row["gap closed"]) == ("100.0", "50 %")
+
+
+def test_a_ceiling_that_nobody_knows_is_said_to_be_unknown() -> None:
+    found = rows(results_of(runs_of("direct", "+-"), 10))
+    assert found[0][-1] == "unknown"
+    assert found[0][4:8] == ("", "", "", "")
+
+
+def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
+    lines = markdown(RESULTS).splitlines()
+    assert len(lines) == 2 + len(RESULTS)
+    assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
+
+
+def test_figures_are_written_in_percent_and_points() -> None:
+    assert percent(0.1234) == "12.3"
+    assert points(Interval(0.05, -0.01, 0.1)) == "+5.0 [-1.0, +10.0]"
+
+
+def test_programs_get_everything() -> None:
+    direct, temper, _ = map(document, RESULTS)
+    assert direct["lift"] is None
+    assert (temper["helped"], temper["harmed"], temper["runs"]) == (2, 1, 4)
+    assert json.parse(json.dump(temper)) == temper

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.evals.evaluation import (
+    Choice,
+    arms_of,
+    choice_of,
+    evaluate,
+    missing_runs,
+    protocol_of,
+    scenarios_of,
+    simulated_beds,
+)
+from proxy.evals.records import read_protocol
+from proxy.evals.runs import Progress
+from tests.unit.evals.test_results import runs_of
+
+pytestmark = pytest.mark.anyio
+
+SMALL = Choice(families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0)
+
+
+def ignored(_progress: Progress) -> None:
+    """Nobody looks."""
+
+
+def test_what_is_usual_depends_on_the_suite() -> None:
+    assert arms_of(Choice())[0].name == "direct"
+    assert len(arms_of(Choice(suite="full"))) > len(arms_of(Choice()))
+    assert [one.name for one in arms_of(Choice(without=("nudge",)))][-1] == "temper-without-nudge"
+    assert len(scenarios_of(Choice())) > 50
+
+
+def test_a_model_of_ones_own_has_no_ceiling() -> None:
+    own = Choice(backend_urls=("http://127.0.0.1:1",))
+    assert not own.is_simulated
+    assert "ceiling" not in [one.name for one in arms_of(own)]
+    assert "ceiling" in [one.name for one in arms_of(Choice())]
+
+
+def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "hello.toml").write_text('user = "hello"')
+    with pytest.raises(InvalidConfiguration, match="needs a model"):
+        scenarios_of(Choice(scenarios=tmp_path))
+    with pytest.raises(InvalidConfiguration, match="has no"):
+        scenarios_of(Choice(forge_checkout=tmp_path, ollama=("qwen3",)))
+    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+    assert [one.name for one in scenarios_of(own)] == ["hello"]
+
+
+def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
+    assert [one.name for one in simulated_beds(Choice())] == ["n-8b"]
+    names = [one.name for one in simulated_beds(Choice(has_grid=True))]
+    assert len(set(names)) == 27
+    with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
+        simulated_beds(Choice(profiles=("x",)))
+
+
+async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
+    records = await evaluate(SMALL, tmp_path, ignored)
+    assert len(records.runs) == 12
+    resumed = choice_of(tmp_path, {})
+    assert (resumed.families, resumed.arms, resumed.pace) == (SMALL.families, SMALL.arms, 0.0)
+    again = await evaluate(resumed, tmp_path, ignored)
+    assert len(again.runs) == 12
+    assert missing_runs(read_protocol(tmp_path), again.runs) == {}
+    assert missing_runs(read_protocol(tmp_path), again.runs[:-2]) == {"healthy ceiling": 2}
+    damaged: tuple[JsonObject, ...] = ({"choice": 3}, {"arms": None, "beds": [], "pairs": "x"})
+    for changed in damaged:
+        protocol: JsonObject = {**read_protocol(tmp_path), **changed}
+        assert missing_runs(protocol, again.runs) == {}
+
+
+async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    own = Choice(
+        families=("none",),
+        backend_urls=("http://127.0.0.1:9",),
+        ollama=("a/b",),
+        ollama_url="http://127.0.0.1:9",
+        arms=("direct",),
+    )
+    records = await evaluate(own, tmp_path, ignored)
+    assert {one.bed for one in records.runs} == {"127.0.0.1:9", "a_b"}
+    assert {one.ending for one in records.runs} == {"failed"}
+    assert protocol_of(own)["beds"] == []
+    planned = {**protocol_of(own), "pairs": 5}
+    fewer = [structs.replace(one, bed="b") for one in runs_of("direct", "+")]
+    assert missing_runs(planned, fewer) == {"b direct": 4}
+
+
+@pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])
+def test_flags_are_checked(flags: dict[str, object]) -> None:
+    with pytest.raises(InvalidConfiguration):
+        choice_of(None, flags)
+
+
+def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")
+    choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
+    assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))
+    assert choice.ollama_url == "http://10.0.0.1:7"

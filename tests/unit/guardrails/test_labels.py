@@ -1,0 +1,113 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
+from tests.fakes.arrivals import chunkings, is_linear
+
+ACTION = 'Action: look\nAction Input: {"at": "x"}'
+
+
+def split(pieces: list[str]) -> list[Labelled]:
+    """Split a reply that arrives in pieces; what is of one kind is put together."""
+    splitter = LabelSplitter()
+    found = [one for piece in pieces for one in splitter.feed(piece)] + splitter.finish()
+    joined: list[Labelled] = []
+    for one in found:
+        last = joined[-1] if joined else None
+        match last, one:
+            case (ReasoningDelta(), ReasoningDelta()):
+                joined[-1] = ReasoningDelta(last.text + one.text)
+            case (TextDelta(), TextDelta()):
+                joined[-1] = TextDelta(last.text + one.text)
+            case (FinalAnswer(), FinalAnswer()):
+                joined[-1] = FinalAnswer(last.text + one.text)
+            case _:
+                joined.append(one)
+    return joined
+
+
+def thought(text: str) -> Labelled:
+    return ReasoningDelta(text)
+
+
+def said(text: str) -> Labelled:
+    return TextDelta(text)
+
+
+def answered(text: str) -> Labelled:
+    return FinalAnswer(text)
+
+
+INVENTED: Labelled = InventedResult()
+
+
+@pytest.mark.parametrize(
+    ("reply", "parts"),
+    [
+        ("It is noon.\n", [said("It is noon.\n")]),
+        ("  \n It is noon.", [said("  \n It is noon.")]),
+        ("Thought: So.\nFinal Answer: Noon.\n", [thought("So."), answered("Noon.")]),
+        (" Thought:\n So\n it is.\n\nFinal Answer:\nA", [thought("So\n it is."), answered("A")]),
+        ("Final Answer:\nA\n\n B", [answered("A\n\n B")]),
+        (f"Thought: So.\n{ACTION}", [thought("So."), said(ACTION)]),
+        (f"Sure.\n\n{ACTION}\n", [said(f"Sure.\n{ACTION}\n")]),
+        (f"{ACTION}\nObservation: 3\nFinal Answer: 3", [said(f"{ACTION}\n"), INVENTED]),
+        (f"{ACTION}\nFinal Answer: 3", [said(f"{ACTION}\n"), INVENTED]),
+        (
+            f"{ACTION}\nThought: More.\n{ACTION}",
+            [said(f"{ACTION}\n"), thought("More."), said(ACTION)],
+        ),
+        ("Thought: A\nThought: B", [thought("A\nB")]),
+        ("Action: None\nAction Input: None\nFinal Answer: 4", [answered("4")]),
+        ("Action: none.", []),
+        ("Action: look", [said("Action: look")]),
+        ("Action: look\nAction: wait\n", [said("Action: look\nAction: wait\n")]),
+        ("Action: look\nObservation: 3", [said("Action: look\n"), INVENTED]),
+        ("Observation: it rains", [said("Observation: it rains")]),
+        ("Thought: x\nObservation: y", [thought("x\nObservation: y")]),
+        ("Final Answer: a\nAction: b\nThought: c", [answered("a\nAction: b\nThought: c")]),
+        ("I think. Action: look", [said("I think. Action: look")]),
+        ("          Action: look", [said("          Action: look")]),
+        ("Thou", [said("Thou")]),
+        ("Thought:", []),
+        ("", []),
+    ],
+)
+def test_a_reply_is_split_at_its_labels_however_it_arrives(
+    reply: str, parts: list[Labelled]
+) -> None:
+    assert split([reply]) == parts
+    assert all(split(pieces) == parts for pieces in chunkings(reply))
+
+
+LINES = st.lists(
+    st.sampled_from(
+        (
+            *("Thought:", "Action:", "Action Input:", "Final Answer:", "Observation:"),
+            *(" ", "\n", "\t", "none", "look", "{}", "x y", "Act", "\n\n"),
+        )
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(reply=LINES, cuts=st.lists(st.integers(0, 60), max_size=6))
+def test_chunks_make_no_difference(reply: str, cuts: list[int]) -> None:
+    places = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
+    pieces = [reply[start:end] for start, end in pairwise(places)]
+    assert split(pieces) == split([reply])
+
+
+@given(reply=st.text(st.sampled_from("ab: \n"), max_size=40))
+def test_a_reply_without_labels_is_left_as_it_is(reply: str) -> None:
+    assert split([*reply]) == ([said(reply)] if reply else [])
+
+
+@pytest.mark.parametrize("line", ["Thought: x\n", "x\n", "Action: x\n", " ", "\n"])
+def test_the_work_is_linear(line: str) -> None:
+    assert is_linear(lambda text: split([text]), lambda size: line * size, 2000)
+    assert is_linear(lambda text: split([*text]), lambda size: line * size, 500)

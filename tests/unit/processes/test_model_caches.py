@@ -1,0 +1,181 @@
+"""Caches of other programs, in made-up folders: whole ones, broken ones, hostile ones."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from proxy.processes.model_caches import CachedModel, cached_models
+
+GGUF = b"GGUF" + b"x" * 96
+
+
+def model_at(path: Path, content: bytes = GGUF) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def found(home: Path, **environment: str) -> list[CachedModel]:
+    nowhere = {"OLLAMA_MODELS": str(home / "no-ollama")}
+    return [*cached_models({**nowhere, **environment}, home)]
+
+
+def ollama_model(home: Path, name: str, blob: str = "sha256:abc", layers: object = None) -> Path:
+    folder = home / "ollama"
+    manifest = folder / "manifests" / "registry.ollama.ai" / name
+    told = layers or [
+        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:t"},
+        {"mediaType": "application/vnd.ollama.image.model", "digest": blob, "size": 100},
+    ]
+    text = json.dumps({"config": {"digest": "sha256:config"}, "layers": told})
+    model_at(manifest, text.encode())
+    model_at(folder / "blobs" / "sha256-config", b'{"file_type": "Q4_K_M"}')
+    return folder
+
+
+def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    path = model_at(folder / "ggml-org_Qwen3-0.6B-GGUF_Qwen3-0.6B-Q8_0.gguf")
+    model_at(folder / "Qwen3.gguf.downloadInProgress")
+    model_at(folder / "manifest=ggml-org=Qwen3=Q8_0.json", b"{}")
+    model_at(folder / "mmproj-Qwen3-Q8_0.gguf")
+    (one,) = found(tmp_path)
+    assert one == CachedModel("llama.cpp", path.stem, path, 100, "Q8_0")
+    (moved,) = found(tmp_path / "elsewhere", LLAMA_CACHE=str(folder))
+    assert moved.path == path
+
+
+def test_caches_of_macs_lie_elsewhere(tmp_path: Path) -> None:
+    path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
+    (one,) = cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
+    assert one.path == path
+
+
+def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> None:
+    hub = tmp_path / ".cache" / "huggingface" / "hub"
+    place = hub / "models--bartowski--Qwen--Coder-GGUF"
+    blob = model_at(place / "blobs" / "0a1b")
+    link = place / "snapshots" / "c0ffee" / "Coder-IQ4_XS.gguf"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(blob)
+    (one,) = found(tmp_path)
+    assert (one.owner, one.name) == ("Hugging Face", "bartowski/Qwen--Coder-GGUF:IQ4_XS")
+    assert (one.path, one.size, one.quantisation) == (link, 100, "IQ4_XS")
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
+def test_the_hub_is_where_its_variables_say(tmp_path: Path, variable: str) -> None:
+    path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")
+    (one,) = found(tmp_path / "home", **{variable: str(tmp_path / "hub")})
+    assert one.path == path
+    (one,) = found(tmp_path / "home", HF_HOME=str(tmp_path))
+    assert one.path == path
+
+
+def test_models_of_ollama_are_listed_with_the_file_behind_their_name(tmp_path: Path) -> None:
+    folder = ollama_model(tmp_path, "library/qwen3/8b")
+    ollama_model(tmp_path, "someone/tuned/latest", "sha256:def")
+    path = model_at(folder / "blobs" / "sha256-abc")
+    first, second = found(tmp_path, OLLAMA_MODELS=str(folder))
+    assert first == CachedModel("Ollama", "qwen3:8b", path, 100, "Q4_K_M")
+    assert (second.name, second.size) == ("someone/tuned:latest", 0)
+    assert second.problem.startswith("does not exist")
+
+
+def test_models_of_lm_studio_are_listed(tmp_path: Path) -> None:
+    path = model_at(tmp_path / ".lmstudio" / "models" / "owner" / "name-GGUF" / "n-Q6_K.gguf")
+    (one,) = found(tmp_path)
+    assert one == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
+
+
+def test_the_parts_of_a_model_are_one_and_a_missing_one_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    for number in (1, 2):
+        model_at(folder / f"big-Q4_K_M-0000{number}-of-00002.gguf")
+        model_at(folder / f"half-Q4_K_M-0000{number}-of-00003.gguf")
+    big, half = found(tmp_path)
+    assert (big.name, big.size, big.quantisation, big.problem) == ("big-Q4_K_M", 200, "Q4_K_M", "")
+    assert big.path.name == "big-Q4_K_M-00001-of-00002.gguf"
+    assert half.problem == "lacks 1 of its 3 parts"
+
+
+@pytest.mark.parametrize(
+    ("name", "quantisation"),
+    [
+        ("Qwen3-8B-Q4_K_M", "Q4_K_M"),
+        ("model.Q5_0", "Q5_0"),
+        ("gpt-oss-20b-mxfp4", "MXFP4"),
+        ("Qwen3-UD-Q4_K_XL", "Q4_K_XL"),
+        ("llama-bf16", "BF16"),
+        ("Qwen2.5-7B", ""),
+    ],
+)
+def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantisation: str) -> None:
+    model_at(tmp_path / ".cache" / "llama.cpp" / f"{name}.gguf")
+    assert [one.quantisation for one in found(tmp_path)] == [quantisation]
+
+
+def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    model_at(folder / "broken.gguf", b"<html>")
+    (folder / "dangling.gguf").symlink_to(folder / "gone")
+    (folder / "folder.gguf").mkdir()
+    told = {one.name: one.problem for one in found(tmp_path)}
+    assert told == {
+        "broken": "is not a GGUF file: convert it or download the GGUF version",
+        "dangling": "does not exist: check the path",
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"layers": 5}',
+        b'{"layers": [5, {"mediaType": 1}]}',
+        b"[" * 100_000,
+        b"x" * (2**20 + 1),
+    ],
+)
+def test_a_broken_manifest_is_passed_over(tmp_path: Path, manifest: bytes) -> None:
+    folder = tmp_path / "ollama"
+    model_at(folder / "manifests" / "registry.ollama.ai" / "library" / "bad" / "1b", manifest)
+    model_at(folder / "manifests" / "odd", b"{}")
+    assert found(tmp_path, OLLAMA_MODELS=str(folder)) == []
+
+
+def test_a_digest_leads_nowhere_but_to_a_blob(tmp_path: Path) -> None:
+    secret = model_at(tmp_path / "secret.gguf")
+    folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
+    (one,) = found(tmp_path, OLLAMA_MODELS=str(folder))
+    assert one.path != secret
+    assert one.problem
+
+
+def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    model_at(folder / "one" / "a.gguf")
+    (folder / "one" / "circle").symlink_to(folder)
+    (folder / "again").symlink_to(folder / "one")
+    model_at(folder / Path(*"123456789") / "deep.gguf")
+    assert [one.name for one in found(tmp_path)] == ["a"]
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    assert found(tmp_path, LLAMA_CACHE="/nowhere") == []
+    model_at(tmp_path / "file")
+    assert found(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission_is_passed_over(tmp_path: Path) -> None:
+    folder = model_at(tmp_path / ".cache" / "llama.cpp" / "locked" / "a.gguf").parent
+    folder.chmod(0)
+    try:
+        assert found(tmp_path) == []
+    finally:
+        folder.chmod(0o700)

@@ -1,0 +1,49 @@
+import pytest
+
+from proxy.processes.start_progress import Stage, StartLog, StartProgress
+
+
+def told(*lines: str) -> list[StartProgress]:
+    log = StartLog("m")
+    return [progress for line in lines if (progress := log.read(line)) is not None]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "0.00.007.004 I srv          init: loading model",
+        "main: loading model",
+        "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
+    ],
+)
+def test_a_server_that_loads_its_model_says_so(line: str) -> None:
+    assert told(line) == [StartProgress("m", Stage.LOADING)]
+
+
+def test_a_row_of_dots_grows_to_a_hundred() -> None:
+    shares = [one.share for one in told("main: loading model", "." * 50, "." * 100, "." * 300)]
+    assert shares == [None, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Downloading Qwen3-0.6B-Q4_K_M.gguf ───╴          42%\\x1b[K",
+        " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
+    ],
+)
+def test_a_download_tells_its_percentage(line: str) -> None:
+    assert told(line) == [StartProgress("m", Stage.DOWNLOADING, 0.42)]
+
+
+def test_nothing_new_is_not_told_again() -> None:
+    assert told("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
+    assert len(told("main: loading model", "srv load_model: loading model 'a'")) == 1
+
+
+def test_where_the_model_lies_is_remembered() -> None:
+    log = StartLog("m")
+    log.read("main: loading model")
+    assert log.path == ""
+    log.read("srv    load_model: loading model '/cache/model.gguf'")
+    assert log.path == "/cache/model.gguf"

@@ -1,0 +1,96 @@
+"""Tool servers: settings that are fine alone and wrong together."""
+
+import pytest
+
+from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
+
+URL: dict[str, object] = {"url": "http://127.0.0.1:1/mcp"}
+COMMAND: dict[str, object] = {"command": ["uvx", "mcp-server-time"]}
+
+
+def found(
+    servers: dict[str, dict[str, object]],
+    tools: dict[str, object] | None = None,
+    workers: int = 1,
+    *,
+    has_key_file: bool = False,
+) -> list[tuple[str, str]]:
+    made = {name: ToolServer.model_validate(server) for name, server in servers.items()}
+    wrong = tool_server_contradictions(
+        Tools.model_validate(tools or {}), made, workers, has_key_file=has_key_file
+    )
+    return [(names[0], problem) for names, problem in wrong]
+
+
+def test_programs_and_addresses_go_together() -> None:
+    servers = {
+        "a": {**URL, "tools": ["search"]},
+        "b": {**COMMAND, "tools": ["*"], "env": {"A": ""}},
+    }
+    tools: dict[str, object] = {"hosted": {"web_search": "a.search", "time": "b.now"}}
+    assert found(servers, tools) == []
+    assert found({"a": URL}, workers=4) == []
+    assert found({"a": URL}, {"owners": ["me"]}, has_key_file=True) == []
+
+
+@pytest.mark.parametrize(
+    ("server", "setting", "words"),
+    [
+        ({}, "mcp.a.url", "or a program as mcp.a.command"),
+        ({**URL, **COMMAND}, "mcp.a.command", "remove one of the two"),
+        ({**COMMAND, "headers": {"x": "y"}}, "mcp.a.headers", "needs mcp.a.url"),
+        ({**URL, "env": {"A": "b"}}, "mcp.a.env", "needs mcp.a.command"),
+        ({**URL, "cwd": "/"}, "mcp.a.cwd", "needs mcp.a.command"),
+        ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "stands alone"),
+    ],
+)
+def test_what_is_wrong_with_one_server_is_named(
+    server: dict[str, object], setting: str, words: str
+) -> None:
+    ((blamed, problem),) = found({"a": server})
+    assert blamed == setting
+    assert words in problem
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
+def test_a_name_that_no_client_can_send_is_refused(name: str) -> None:
+    ((blamed, problem),) = found({name: URL})
+    assert blamed == f"mcp.{name}"
+    assert "letters, digits" in problem
+
+
+def test_workers_cannot_share_a_program() -> None:
+    ((blamed, problem),) = found({"a": COMMAND}, workers=2)
+    assert (blamed, "must be 1" in problem) == ("server.workers", True)
+
+
+def test_two_servers_need_different_names_for_their_tools() -> None:
+    ((blamed, problem),) = found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"]}})
+    assert blamed == "mcp.b.tools"
+    assert "mcp.a has a tool 'get' too: set a prefix" in problem
+    assert (
+        found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"], "prefix": "b_"}})
+        == []
+    )
+    assert found({"a": {**URL, "tools": ["*"]}, "b": {**URL, "tools": ["*"]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("search", "not of the form SERVER.TOOL"),
+        ("serch.find", "did you mean 'search'?"),
+        ("x.find", "there is no section mcp.x"),
+        ("search.other", "not among mcp.search.tools"),
+    ],
+)
+def test_a_hosted_tool_leads_to_one_that_is_offered(target: str, words: str) -> None:
+    servers = {"search": {**URL, "tools": ["find"]}}
+    ((blamed, problem),) = found(servers, {"hosted": {"web_search": target}})
+    assert blamed == "tools.hosted"
+    assert words in problem
+
+
+def test_owners_need_keys_with_names() -> None:
+    ((blamed, _),) = found({"a": URL}, {"owners": ["me"]})
+    assert blamed == "tools.owners"

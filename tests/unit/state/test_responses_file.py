@@ -1,0 +1,195 @@
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.dialects.openai_responses.store import Bounds, StoredResponse
+from proxy.errors import InvalidConfiguration, TemperError
+from proxy.observability.metric_table import UNSTORED
+from proxy.state.opening_files import open_database
+from proxy.state.responses_file import LOSSES, ResponsesFile, examine_responses, open_responses
+from proxy.state.responses_table import SCHEMA, ResponsesTable
+
+
+def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
+    asked = b'{"id":"%b_in","text":"%b"}' % (name.encode(), b"x" * size)
+    return StoredResponse(name, [asked], [b'{"id":"%b_out"}' % name.encode()], b"{}", previous)
+
+
+def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
+    """Keep some, as one answer after the other does."""
+
+    async def answer() -> None:
+        for one in responses:
+            file.keep("me", one)
+            await file.written()
+
+    asyncio.run(answer())
+
+
+def open_anywhere(path: Path) -> sqlite3.Connection:
+    """Open a file for any thread, one after the other."""
+    open_database(path, SCHEMA).close()
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def taken_apart(
+    connection: sqlite3.Connection, lost: list[str]
+) -> Iterator[tuple[ResponsesFile, ThreadPoolExecutor]]:
+    """Give a file, and the thread that does all its work."""
+    with ThreadPoolExecutor(1) as thread:
+        table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
+        yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kept.sqlite"
+
+
+def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+    with open_responses(path) as file:
+        keep(file, response("a"), response("b", "a"))
+    with open_responses(path) as file:
+        assert file.find("me", "b") == response("b", "a")
+        assert len(file.history("me", "b") or ()) == 4
+        assert len(file.inputs("me", "b") or ()) == 3
+        assert file.item("me", "a_out") == b'{"id":"a_out"}'
+        assert file.find("you", "b") is None
+        assert file.forget("me", "b")
+        assert not file.forget("me", "b")
+        assert file.find("me", "b") is None
+
+
+def test_two_at_once_see_what_the_other_has_written(path: Path) -> None:
+    with open_responses(path) as one, open_responses(path) as other:
+        keep(one, response("a"))
+        keep(other, response("b", "a"))
+        assert len(one.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
+        assert one.forget("me", "a")
+        assert other.find("me", "a") is None
+
+
+def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
+    gate = threading.Barrier(4)
+    problems: list[Exception] = []
+
+    def use(name: str) -> None:
+        try:
+            gate.wait()
+            with open_responses(path) as file:
+                keep(file, response(name))
+        except (InvalidConfiguration, sqlite3.Error) as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=use, args=(f"r{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    with open_responses(path) as file:
+        assert all(file.find("me", f"r{number}") for number in range(4))
+
+
+def test_the_bounds_are_those_of_all_who_write(path: Path) -> None:
+    bounds = Bounds(responses=2)
+    with open_responses(path, bounds) as one, open_responses(path, bounds) as other:
+        keep(one, response("a"))
+        keep(other, response("b"))
+        keep(one, response("c"))
+        assert other.find("me", "a") is None
+        assert other.find("me", "b") is not None
+
+
+def test_a_locked_file_takes_nothing_and_says_so_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[str] = []
+    with open_responses(path, on_loss=lost.append, busy_seconds=0.01) as file:
+        keep(file, response("before"))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            keep(file, response("a"), response("b"))
+            assert file.find("me", "before") is not None
+        assert file.find("me", "a") is None
+        assert lost == ["locked", "locked"]
+        told = f"{path} takes no responses (database is locked): answers are not stored"
+        assert caplog.messages.count(told) == 1
+        keep(file, response("c"))
+        assert file.find("me", "c") is not None
+
+
+def test_a_full_disk_takes_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lost: list[str] = []
+    with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
+        file, _ = parts
+        connection.execute("PRAGMA max_page_count = 20")
+        keep(file, response("a", size=100_000))
+        assert file.find("me", "a") is None
+        keep(file, response("b"))
+        assert file.find("me", "b") is not None
+    assert lost == ["full"]
+    assert "database or disk is full" in caplog.text
+
+
+def test_a_file_that_is_spoilt_meanwhile_holds_nothing_any_more(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[str] = []
+    with open_responses(path, on_loss=lost.append) as file:
+        keep(file, response("a"))
+        with closing(sqlite3.connect(path)) as other:
+            other.executescript("DROP TABLE items; DROP TABLE responses")
+        keep(file, response("b"))
+        assert file.find("me", "a") is None
+        assert file.history("me", "a") is None
+        with pytest.raises(TemperError):
+            file.forget("me", "a")
+    assert "cannot be used" in caplog.text
+    assert lost == ["unwritable"]
+
+
+def test_a_disk_that_is_too_slow_does_not_fill_the_memory(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[str] = []
+    with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
+        file, thread = parts
+        gate = threading.Event()
+        thread.submit(gate.wait)
+        large = [response(f"r{number}", size=6 * 2**20) for number in range(3)]
+        for one in large:
+            file.keep("me", one)
+        assert lost == ["slow"]
+        gate.set()
+        asyncio.run(file.written())
+        assert file.find("me", "r1") is not None
+        assert file.find("me", "r2") is None
+    assert "it takes too long" in caplog.text
+
+
+def test_a_file_that_cannot_be_used_is_said_in_one_sentence(path: Path) -> None:
+    path.write_bytes(b"something else" * 1000)
+    with pytest.raises(InvalidConfiguration, match="is damaged"), open_responses(path):
+        pytest.fail("it was opened")
+    with pytest.raises(InvalidConfiguration, match="is damaged"):
+        examine_responses(path)
+
+
+def test_every_reason_stands_in_the_table_of_metrics() -> None:
+    assert all(reason in UNSTORED.meaning for reason in LOSSES)
+
+
+def test_nothing_is_logged_while_all_is_well(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with open_responses(path) as file:
+        keep(file, response("a"))
+    assert [one for one in caplog.records if one.name.startswith("proxy")] == []

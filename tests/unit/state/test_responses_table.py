@@ -1,0 +1,127 @@
+import sqlite3
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse
+from proxy.state.responses_table import SCHEMA, ResponsesTable
+
+BOUNDS = Bounds(responses=4, bytes=20_000, seconds=40)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
+    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+
+
+def connect() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in ("PRAGMA foreign_keys = ON", *SCHEMA):
+        connection.execute(statement)
+    return connection
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["keep", "find", "history", "inputs", "item", "forget"]),
+        st.sampled_from(["me", "you"]),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.sampled_from([0.1, 1, 20]),
+        st.sampled_from([0, 5_000, 30_000]),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_a_table_answers_as_memory_does(
+    steps: list[tuple[str, str, int, int, float, int]],
+) -> None:
+    clock, memory_clock = Clock(), Clock()
+    memory = MemoryStore(memory_clock, BOUNDS)
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, clock, BOUNDS)
+        for what, owner, number, other, passed, size in steps:
+            clock.now += passed
+            memory_clock.now += passed
+            name = f"r{number}"
+            if what == "keep":
+                one = response(name, f"r{other}" if other < number else None, size)
+                table.keep(owner, one)
+                memory.keep(owner, one)
+            else:
+                argument = f"{name}_out" if what == "item" else name
+                found = getattr(table, what)(owner, argument)
+                assert found == getattr(memory, what)(owner, argument)
+
+
+def test_a_key_does_not_stand_in_the_table() -> None:
+    with closing(connect()) as connection:
+        ResponsesTable(connection, Clock(), BOUNDS).keep("sk-secret", response("a"))
+        assert "sk-secret" not in "".join(connection.iterdump())
+
+
+def test_what_was_kept_is_found_again_and_what_is_too_old_is_not() -> None:
+    clock = Clock()
+    with closing(connect()) as connection:
+        ResponsesTable(connection, clock, BOUNDS).keep("me", response("a"))
+        clock.now += 30
+        assert ResponsesTable(connection, clock, BOUNDS).find("me", "a") == response("a")
+        clock.now += 41
+        ResponsesTable(connection, clock, BOUNDS)
+        assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
+
+
+def test_a_clock_that_goes_back_takes_no_earlier_member_before_a_later_one() -> None:
+    clock = Clock()
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, clock, BOUNDS)
+        table.keep("me", response("a"))
+        table.keep("me", response("b", "a"))
+        clock.now -= 20
+        table.find("me", "a")
+        for name in "cde":
+            table.keep("me", response(name))
+            assert table.find("me", "b") is None or table.history("me", "b") is not None
+
+
+def test_a_circle_that_somebody_has_written_into_a_file_has_an_end() -> None:
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, Clock(), BOUNDS)
+        table.keep("me", response("a", "b"))
+        table.keep("me", response("b", "a"))
+        assert table.history("me", "b") is None
+
+
+def test_a_failure_leaves_nothing_half_written() -> None:
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, Clock(), BOUNDS)
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            table.keep("me", response("a", size=15_000))
+        connection.execute("PRAGMA max_page_count = 1000")
+        assert table.find("me", "a") is None
+        table.keep("me", response("b"))
+        assert table.find("me", "b") is not None
+
+
+def test_a_database_that_cannot_be_written_can_be_read() -> None:
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, Clock(), BOUNDS)
+        table.keep("me", response("a"))
+        connection.execute("PRAGMA query_only = ON")
+        assert table.find("me", "a") == response("a")
+        assert table.item("me", "a_out") == b'{"id":"a_out"}'

@@ -1,0 +1,102 @@
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proxy.state import tried_models
+from proxy.state.tried_models import TriedModel, TriedModels, cache_folder, digest
+
+
+def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
+    return TriedModel(
+        name="m",
+        identity=identity,
+        template=others.get("template", digest("template")),
+        server=others.get("server", "llama-server, build b1"),
+        tried_at=f"2026-01-{day:02}T00:00:00+00:00",
+        temper="1.0",
+        measured={"window": 8192, "writes_per_second": 35.5, "capabilities": ["tools"]},
+        failed=("overflow",),
+    )
+
+
+def test_what_was_measured_is_there_the_next_time(tmp_path: Path) -> None:
+    folder = tmp_path / "temper" / "tried"
+    assert TriedModels(folder).all() == ()
+    assert TriedModels(folder).remember(tried())
+    assert TriedModels(folder).all() == (tried(),)
+
+
+def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -> None:
+    models = TriedModels(tmp_path)
+    for one in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
+        models.remember(one)
+    assert [one.tried_at[8:10] for one in models.all()] == ["04", "03", "02"]
+    latest = models.latest("m.gguf", "template")
+    assert latest is not None
+    assert latest.tried_at.startswith("2026-01-03")
+    assert models.latest("m.gguf", "another template") is None
+    assert models.latest("x.gguf", "template") is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"name":"m"}', b"\xff", b"x" * 70_000, b'{"version":1}']
+)
+def test_a_broken_file_is_not_there(tmp_path: Path, content: bytes) -> None:
+    models = TriedModels(tmp_path)
+    models.remember(tried())
+    (tmp_path / "broken.json").write_bytes(content)
+    (tmp_path / "folder.json").mkdir()
+    assert models.all() == (tried(),)
+
+
+def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    later = msgspec.structs.replace(tried(), version=2)
+    TriedModels(tmp_path).remember(later)
+    assert TriedModels(tmp_path).all() == ()
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_several_writers_leave_whole_files(tmp_path: Path) -> None:
+    models = TriedModels(tmp_path)
+    ones = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(models.remember, ones))
+        assert all(len(found) <= 5 for found in pool.map(lambda _: models.all(), range(50)))
+    assert {one.identity for one in models.all()} == {f"m{number}.gguf" for number in range(5)}
+    assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
+
+
+def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_models, "_MOST", 3)
+    models = TriedModels(tmp_path)
+    for number in range(5):
+        models.remember(tried(f"m{number}.gguf", day=number + 1))
+        for age, file in enumerate(
+            sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_mtime)
+        ):
+            os.utime(file, (age, age))
+    assert [one.identity for one in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    for folder in (None, file / "tried"):
+        assert not TriedModels(folder).remember(tried())
+        assert TriedModels(folder).all() == ()
+
+
+def test_files_are_where_xdg_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/temper/tried")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for environment in ({}, {"XDG_CACHE_HOME": "relative"}):
+        assert cache_folder(environment) == tmp_path / ".cache" / "temper" / "tried"
+
+
+def test_only_its_owner_reads_what_was_measured(tmp_path: Path) -> None:
+    TriedModels(tmp_path).remember(tried())
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600

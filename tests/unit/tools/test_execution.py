@@ -1,0 +1,445 @@
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation.messages import user_message
+from proxy.conversation.tools import ToolCall
+from proxy.errors import ToolFailed, ToolRetry
+from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Outcome, Status
+from proxy.tools.execution import Approve, Execution
+from proxy.tools.function import FunctionTool, ToolContext, tool
+from tests.patience import PATIENCE_SECONDS
+
+AT_ONCE = 1e-9
+USER: ContextVar[str] = ContextVar("USER")
+
+
+def call(name: str, arguments: str = "{}", number: int = 0) -> ToolCall:
+    return ToolCall(f"call_{number}", name, arguments)
+
+
+async def execute(
+    tools: Sequence[FunctionTool],
+    calls: Sequence[ToolCall],
+    *,
+    deps: object = None,
+    approve: Approve | None = None,
+    context: RoundContext | None = None,
+) -> tuple[Outcome, ...]:
+    known = {one.name: one for one in tools}
+    execution = Execution(known.get, deps, 8, approve, context or RoundContext())
+    return await execution.run(calls)
+
+
+def executed(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
+    """Call the first of some tools once."""
+    (outcome,) = asyncio.run(execute(tools, [call(tools[0].name, arguments)]))
+    return outcome
+
+
+@contextmanager
+def released() -> Iterator[threading.Event]:
+    """Let the threads of a test go on when it is over, whatever came of it."""
+    event = threading.Event()
+    try:
+        yield event
+    finally:
+        event.set()
+
+
+def test_functions_of_both_kinds_get_typed_values() -> None:
+    @tool
+    def plain(numbers: set[int]) -> str:
+        return repr(numbers)
+
+    @tool
+    async def waiting(numbers: set[int]) -> str:
+        return repr(numbers)
+
+    for one in (plain, waiting):
+        outcome = executed(one, arguments='{"numbers":[1,1]}')
+        assert (outcome.text, outcome.status, outcome.value) == ("{1}", Status.DONE, "{1}")
+        assert outcome.seconds >= 0
+
+
+def test_what_a_plain_function_returns_is_awaited_if_need_be() -> None:
+    async def later() -> str:
+        return "later"
+
+    class Later:
+        """Called, it is a coroutine."""
+
+        async def __call__(self) -> str:
+            return threading.current_thread().name
+
+    @tool
+    def now() -> object:
+        return later()
+
+    assert executed(now).text == "later"
+    assert executed(tool(Later())).text == threading.main_thread().name
+
+
+def test_the_context_tells_of_the_run_and_brings_what_the_program_gave() -> None:
+    seen: list[ToolContext[str]] = []
+
+    @tool
+    def look(it: ToolContext[str]) -> None:
+        seen.append(it)
+
+    messages = (user_message("Hi"),)
+    context = RoundContext(3, messages)
+    asyncio.run(execute([look], [call("look")], deps="deps", context=context))
+
+    assert seen == [ToolContext("deps", call("look"), 3, messages)]
+
+
+def test_context_variables_reach_functions_of_both_kinds() -> None:
+    @tool
+    def plain() -> str:
+        return USER.get()
+
+    @tool
+    async def waiting() -> str:
+        return USER.get()
+
+    async def run() -> list[str]:
+        USER.set("ann")
+        calls = [call("plain"), call("waiting")]
+        return [one.text for one in await execute([plain, waiting], calls)]
+
+    assert asyncio.run(run()) == ["ann", "ann"]
+
+
+def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
+    async def run(awake: threading.Event) -> Outcome:
+        loop, sleeping = asyncio.get_running_loop(), asyncio.Event()
+
+        @tool(timeout=None)
+        def sleep() -> bool:
+            loop.call_soon_threadsafe(sleeping.set)
+            return awake.wait(PATIENCE_SECONDS)
+
+        task = asyncio.create_task(execute([sleep], [call("sleep")]))
+        await sleeping.wait()
+        for _ in range(100):  # beats of a heart that a blocked loop would not make
+            await asyncio.sleep(0)
+        assert not task.done()
+        awake.set()
+        return (await task)[0]
+
+    with released() as awake:
+        assert asyncio.run(run(awake)).value is True
+
+
+def test_eight_functions_run_at_the_same_time() -> None:
+    together = threading.Barrier(8)
+
+    @tool
+    def meet() -> int:
+        return together.wait(PATIENCE_SECONDS)
+
+    calls = [call("meet", number=number) for number in range(8)]
+    outcomes = asyncio.run(execute([meet], calls))
+
+    assert sorted(str(one.value) for one in outcomes) == [str(number) for number in range(8)]
+
+
+def test_no_more_run_at_once_than_there_may() -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    @tool
+    async def count() -> None:
+        running.append(1)
+        await asyncio.sleep(0)
+        most.append(len(running))
+        running.pop()
+
+    calls = [call("count", number=number) for number in range(20)]
+    asyncio.run(execute([count], calls))
+
+    assert max(most) == 8
+
+
+@given(st.permutations(range(6)))
+@settings(max_examples=20)
+def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list[int]) -> None:
+    ended: list[int] = []
+
+    async def run() -> tuple[Outcome, ...]:
+        turns = [asyncio.Event() for _ in order]
+        turns[order[0]].set()
+
+        @tool
+        async def wait(number: int) -> int:
+            await turns[number].wait()
+            ended.append(number)
+            if len(ended) < len(order):
+                turns[order[len(ended)]].set()
+            return number
+
+        calls = [call("wait", f'{{"number":{number}}}', number) for number in range(len(order))]
+        return await execute([wait], calls)
+
+    outcomes = asyncio.run(run())
+
+    assert ended == order
+    assert [one.value for one in outcomes] == sorted(order)
+    assert [one.call.id for one in outcomes] == [f"call_{number}" for number in sorted(order)]
+
+
+def test_one_tool_that_runs_alone_makes_all_calls_run_in_order() -> None:
+    events: list[str] = []
+
+    @tool
+    async def free(number: int) -> None:
+        events.append(f"begin {number}")
+        await asyncio.sleep(0)
+        events.append(f"end {number}")
+
+    @tool(parallel=False)
+    async def alone(number: int) -> None:
+        events.append(f"begin {number}")
+        await asyncio.sleep(0)
+        events.append(f"end {number}")
+
+    calls = [call("free", '{"number":1}'), call("alone", '{"number":2}')]
+    calls.append(call("free", '{"number":3}'))
+    asyncio.run(execute([free, alone], calls))
+
+    assert events == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3"]
+
+
+def test_a_function_that_hangs_is_given_up_and_the_others_are_not() -> None:
+    with released() as awake:
+
+        @tool(timeout=AT_ONCE)
+        def sleep() -> bool:
+            return awake.wait(PATIENCE_SECONDS)
+
+        @tool(timeout=AT_ONCE)
+        async def wait() -> None:
+            await asyncio.Event().wait()
+
+        @tool
+        async def work() -> str:
+            return "worked"
+
+        calls = [call("sleep"), call("wait"), call("work")]
+        slept, waited, worked = asyncio.run(execute([sleep, wait, work], calls))
+
+    for one in (slept, waited):
+        assert one.status is Status.TIMED_OUT
+        assert one.text == "Error: the tool took longer than 1e-09 s and was given up"
+        assert one.counted
+    assert worked.text == "worked"
+
+
+def test_a_timeout_of_the_tools_own_is_an_error_like_any_other() -> None:
+    @tool
+    async def fetch() -> None:
+        raise TimeoutError("no answer")
+
+    outcome = executed(fetch)
+
+    assert (outcome.status, outcome.text) == (Status.FAILED, "Error: TimeoutError: no answer")
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "counted"),
+    [
+        (ToolRetry("give the city in English"), "Error: give the city in English", True),
+        (ToolFailed("no such city"), "Error: no such city", False),
+        (ValueError("a\nb"), "Error: ValueError: a b", True),
+        (KeyError("x"), "Error: KeyError: 'x'", True),
+        (StopIteration(), "Error: ", True),
+    ],
+)
+def test_what_a_tool_raises_is_one_line_for_the_model(
+    error: Exception, text: str, counted: bool
+) -> None:
+    @tool
+    def plain() -> None:
+        raise error
+
+    @tool
+    async def waiting() -> None:
+        raise error
+
+    for one in (plain, waiting):
+        outcome = executed(one)
+        assert outcome.status is Status.FAILED
+        assert outcome.text.startswith(text)
+        assert outcome.text.count("\n") == 0
+        assert outcome.counted is counted
+
+
+def test_the_traceback_is_for_the_debug_log_only(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    def fail() -> None:
+        raise ValueError("broken")
+
+    with caplog.at_level(logging.DEBUG, "proxy.tools"):
+        outcome = executed(fail)
+
+    assert "Traceback" not in outcome.text
+    (record,) = [one for one in caplog.records if one.name.startswith("proxy.tools")]
+    assert record.levelno == logging.DEBUG
+    assert record.exc_info
+
+
+def test_arguments_that_the_function_does_not_take_are_a_failure_that_counts() -> None:
+    @tool
+    def f(number: int) -> None: ...
+
+    outcome = executed(f, arguments='{"number":"secret"}')
+
+    assert outcome.status is Status.FAILED
+    assert outcome.counted
+    assert outcome.text.startswith("Error: /number: Input should be a valid integer")
+    assert "secret" not in outcome.text
+
+
+def test_a_tool_that_there_is_not_is_a_failure() -> None:
+    (outcome,) = asyncio.run(execute([], [call("f")]))
+
+    assert (outcome.status, outcome.text) == (Status.FAILED, "Error: there is no tool 'f'")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_no_program_should_catch_ends_the_run_and_the_other_calls(
+    error: BaseException, is_async: bool
+) -> None:
+    cancelled: list[str] = []
+
+    def plain() -> None:
+        raise error
+
+    async def waiting() -> None:
+        raise error
+
+    @tool
+    async def other() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append("other")
+
+    async def run() -> str:
+        ends = tool(name="ends")(waiting if is_async else plain)
+        with pytest.raises(type(error)) as ended:
+            await execute([ends, other], [call("other"), call("ends")])
+        assert ended.value is error
+        return "the loop goes on"
+
+    assert asyncio.run(run()) == "the loop goes on"
+    assert cancelled == ["other"]
+
+
+def test_cancelling_it_cancels_the_calls() -> None:
+    cancelled: list[str] = []
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        @tool
+        async def wait() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append("wait")
+
+        task = asyncio.create_task(execute([wait], [call("wait")]))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+
+    assert cancelled == ["wait"]
+
+
+def test_a_tool_that_was_cancelled_by_its_own_doing_is_no_cancellation_of_the_run() -> None:
+    @tool
+    async def stop() -> None:
+        raise asyncio.CancelledError
+
+    outcome = executed(stop)
+
+    assert outcome.status is Status.CANCELLED
+    assert outcome.text == "Error: the tool was cancelled"
+
+
+def test_a_tool_that_needs_approval_is_run_only_with_it() -> None:
+    asked: list[ToolCall] = []
+
+    @tool(needs_approval=True)
+    def delete(name: str) -> str:
+        return f"deleted {name}"
+
+    async def only_a(one: ToolCall) -> bool:
+        asked.append(one)
+        return '"a"' in one.arguments
+
+    calls = [call("delete", '{"name":"a"}', 0), call("delete", '{"name":"b"}', 1)]
+    done, refused = asyncio.run(execute([delete], calls, approve=only_a))
+    unasked, _ = asyncio.run(execute([delete], calls))
+
+    assert asked == calls
+    assert done.text == "deleted a"
+    for one in (refused, unasked):
+        assert one.status is Status.REFUSED
+        assert one.text == "Error: this call was not approved, and not made"
+
+
+def test_what_an_approval_raises_ends_the_run() -> None:
+    @tool(needs_approval=True)
+    def delete() -> None: ...
+
+    async def broken(_: ToolCall) -> bool:
+        raise LookupError("nobody is there")
+
+    with pytest.raises(LookupError, match="nobody is there"):
+        asyncio.run(execute([delete], [call("delete")], approve=broken))
+
+
+def test_results_have_the_forms_that_their_tool_gives_them() -> None:
+    def report() -> dict[str, object]:
+        return {"city": "Oslo", "degrees": 3}
+
+    wordy = tool(llm_format="{city}: {degrees} C", display_format="It is {degrees} C.")(report)
+    broken = tool(llm_format="{nothing}", display_format="{nothing}")(report)
+
+    outcome = executed(wordy)
+    assert (outcome.text, outcome.display) == ("Oslo: 3 C", "It is 3 C.")
+    assert outcome.value == {"city": "Oslo", "degrees": 3}
+    outcome = executed(broken)
+    assert (outcome.text, outcome.display) == ('{"city":"Oslo","degrees":3}', None)
+
+
+def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
+    @tool
+    def long() -> str:
+        return "a" * 1000
+
+    @tool
+    def fail() -> str:
+        raise ToolRetry("b" * 1000)
+
+    context = RoundContext(result_chars=100)
+    outcomes = asyncio.run(execute([long, fail], [call("long"), call("fail")], context=context))
+
+    assert [len(one.text) for one in outcomes] == [100, 100]
+    assert len(str(outcomes[0].value)) == 1000

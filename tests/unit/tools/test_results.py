@@ -1,0 +1,105 @@
+import logging
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
+
+
+class Report(BaseModel):
+    """What the weather is like."""
+
+    city: str
+    degrees: int
+
+
+@dataclass
+class Day:
+    """A day and its name."""
+
+    on: date
+    name: str = "today"
+
+
+class Silent:
+    """Has no members, but words."""
+
+    def __str__(self) -> str:
+        return "silent"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is\n", "as it is\n"),
+        ("", ""),
+        (None, "Done."),
+        (Report(city="Oslo", degrees=3), '{"city":"Oslo","degrees":3}'),
+        (Day(date(2026, 1, 2)), '{"on":"2026-01-02","name":"today"}'),
+        ([1, "é", None, float("inf")], '[1,"é",null,"Infinity"]'),
+        ({"a": {"b": ()}}, '{"a":{"b":[]}}'),
+        (7, "7"),
+        (True, "true"),
+        (Silent(), '"silent"'),
+        (b"\xff", "b'\\xff'"),
+    ],
+)
+def test_a_result_is_text_or_compact_json(value: object, text: str) -> None:
+    assert text_of(value) == text
+
+
+def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
+    report = Report(city="Oslo", degrees=3)
+
+    assert formatted(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
+    assert formatted({"n": 1}, "{n}", "f") == "1"
+    assert formatted(7, "{value} C", "f") == "7 C"
+    assert formatted(report, lambda one: type(one).__name__, "f") == "Report"
+
+
+def test_a_format_that_fails_is_a_warning_that_tells_no_value(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert formatted({"secret": 1}, "{city}", "weather") is None
+        assert formatted("secret", lambda one: str(1 // 0), "weather") is None
+
+    assert caplog.messages == [
+        "the format of weather failed: KeyError",
+        "the format of weather failed: ZeroDivisionError",
+    ]
+
+
+@given(st.text(), st.integers(min_value=1, max_value=200))
+def test_a_long_result_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
+    kept = cut(text, most)
+
+    assert len(kept) <= most
+    assert kept == text or len(text) > most
+
+
+def test_a_cut_says_how_much_there_was() -> None:
+    kept = cut("a" * 500 + "b" * 500, 200)
+
+    assert len(kept) == 200
+    assert kept.startswith("aaa")
+    assert kept.endswith("bbb")
+    assert "the middle of 1000 characters is left out" in kept
+    assert cut("a" * 100, 20) == "[... the middle of 1"
+
+
+def test_an_error_is_told_on_one_line() -> None:
+    class Unprintable(Exception):
+        """Cannot even say what it is."""
+
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert on_one_line(ValueError("a\n  b")) == "ValueError: a b"
+    assert on_one_line(ValueError()) == "ValueError"
+    assert on_one_line(Unprintable()) == "Unprintable"
+    assert failure("no") == "Error: no"

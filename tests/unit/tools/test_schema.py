@@ -1,0 +1,328 @@
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from typing import Annotated, Literal, NotRequired
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema_rs import Draft202012Validator
+from pydantic import BaseModel, Field, RootModel, field_validator
+from typing_extensions import TypedDict
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool
+from proxy.tools.schema import BySchema, WrongArguments
+from proxy.tools.signature import Function, Signature, signature_of
+from tests.unit.tools.schema_values import values
+
+
+class Context:
+    """What no function here asks for."""
+
+
+class Unit(Enum):
+    """A unit of temperature."""
+
+    CELSIUS = "c"
+    FAHRENHEIT = "f"
+
+
+class Place(BaseModel):
+    """A place on earth."""
+
+    title: str
+    at: tuple[float, float] | None = None
+
+
+class Node(BaseModel):
+    """A tree."""
+
+    name: str
+    children: list["Node"] = Field(default=[], description="Those below.")
+
+
+class Filter(TypedDict):
+    """What to look for."""
+
+    word: str
+    since: NotRequired[date]
+
+
+@dataclass
+class Range:
+    """From here to there."""
+
+    low: int
+    high: int = 9
+
+
+class Cat(BaseModel):
+    """A cat."""
+
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    """A dog."""
+
+    kind: Literal["dog"]
+
+
+Tags = RootModel[list[str]]
+
+
+def plain(text: str, count: int, share: float = 0.5, *, is_on: bool = True) -> None: ...
+def chosen(unit: Unit, size: Literal["s", "m", 3], none: str | None = None) -> None: ...
+def nested(place: Place, places: dict[str, list[Place]], range_: Range) -> None: ...
+def recursive(tree: Node, words: Filter) -> None: ...
+def timed(at: datetime, on: date, key: UUID, these: set[int]) -> None: ...
+def limited(count: Annotated[int, Field(ge=1, le=9, description="How many.")] = 3) -> None: ...
+def odd(schema: str, json: int, model_config: bool, _x: float, copy: None, p0: str) -> None: ...
+def whole(place: Place) -> None: ...
+def whole_tree(tree: Node) -> None: ...
+def tagged(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> None: ...
+def rooted(tags: Tags) -> None: ...
+def by_field(count: int = Field(3, ge=1, description="How many."), name: str = "n") -> None: ...
+def made(names: Annotated[list[str], Field(default_factory=list)]) -> None: ...
+def aliased(from_: Annotated[str, Field(alias="from")]) -> None: ...
+
+
+FUNCTIONS = [
+    *(plain, chosen, nested, recursive, timed, limited, odd, whole, whole_tree),
+    *(tagged, rooted, by_field, made, aliased),
+]
+
+
+SETS = {"these": [{"z", "y", "x"}]}
+
+
+def signature(function: Function) -> Signature:
+    return signature_of(function, Context)
+
+
+def properties(function: Function) -> JsonObject:
+    found = signature(function).parameters["properties"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_function(
+    function: Function,
+    data: st.DataObject,
+) -> None:
+    told = signature(function)
+    value = data.draw(values(told.parameters))
+
+    Draft202012Validator(told.parameters).validate(value)
+    function(**told.reader.read(json.dump_text(value)))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+def test_a_schema_is_an_object_without_titles_and_without_more_members(
+    function: Function,
+) -> None:
+    parameters = signature(function).parameters
+
+    assert parameters["type"] == "object"
+    assert parameters["additionalProperties"] is False
+    assert '"title":"' not in json.dump_text(parameters)
+
+
+def test_values_are_as_their_hints_say() -> None:
+    read = signature(timed).reader.read
+
+    assert read(
+        '{"at":"2026-01-02T03:04:05Z","on":"2026-01-02","these":[1,2,2],'
+        '"key":"00000000-0000-0000-0000-000000000001"}'
+    ) == {
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "on": date(2026, 1, 2),
+        "key": UUID(int=1),
+        "these": {1, 2},
+    }
+    assert signature(chosen).reader.read('{"unit":"f","size":3}') == {
+        "unit": Unit.FAHRENHEIT,
+        "size": 3,
+    }
+    assert signature(aliased).reader.read('{"from":"here"}') == {"from_": "here"}
+
+
+def test_parameters_may_be_called_like_members_of_a_model() -> None:
+    read = signature(odd).reader.read
+    given: JsonObject = {
+        "schema": "s",
+        "json": 1,
+        "model_config": True,
+        "_x": 1.5,
+        "copy": None,
+        "p0": "p",
+    }
+
+    assert read(json.dump_text(given)) == given
+    assert [*properties(odd)] == [*given]
+
+
+def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
+    assert [*properties(whole)] == ["title", "at"]
+    assert signature(whole).reader.read('{"title":"Oslo"}') == {"place": Place(title="Oslo")}
+
+    tree = signature(whole_tree)
+    assert tree.parameters["properties"] == {
+        "name": {"type": "string"},
+        "children": {
+            "type": "array",
+            "items": {"$ref": "#/$defs/Node"},
+            "default": [],
+            "description": "Those below.",
+        },
+    }
+    assert isinstance(tree.parameters["$defs"], dict)
+    assert "$ref" not in tree.parameters
+
+
+def test_one_model_among_others_or_one_with_a_default_is_a_parameter() -> None:
+    def with_default(place: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
+
+    assert [*properties(nested)] == ["place", "places", "range_"]
+    assert [*properties(with_default)] == ["place"]
+    assert [*properties(rooted)] == ["tags"]
+
+
+def test_what_a_field_says_counts() -> None:
+    assert properties(limited)["count"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "default": 3,
+        "description": "How many.",
+    }
+    assert properties(by_field)["count"] == {
+        "type": "integer",
+        "minimum": 1,
+        "default": 3,
+        "description": "How many.",
+    }
+    assert signature(by_field).reader.read("{}") == {"count": 3}
+    assert signature(made).reader.read("{}") == {"names": []}
+
+
+def test_a_default_is_shown_and_left_to_the_function() -> None:
+    anything = object()
+
+    def f(a: int = 1, b: object = anything, c: dict[str, list[set[str]]] = SETS) -> object:
+        return b
+
+    assert properties(f)["a"] == {"type": "integer", "default": 1}
+    assert properties(f)["b"] == {}
+    assert '"default":{"these":[["x","y","z"]]}' in json.dump_text(properties(f))
+    assert signature(f).reader.read("") == {}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "problem"),
+    [
+        (plain, '{"text":7,"count":1}', "/text: Input should be a valid string"),
+        (plain, '{"text":"secret"}', "/count: Field required"),
+        (plain, '{"text":"a","count":1,"x":"secret"}', "/x: Extra inputs are not permitted"),
+        (plain, '{"text":', "the arguments: Invalid JSON: EOF while parsing"),
+        (whole, '{"title":7}', "/title: Input should be a valid string"),
+        (tagged, '{"pet":{"kind":"secret"}}', "/pet: Input should have one of the tags 'cat', 'd"),
+    ],
+)
+def test_complaints_name_the_place_and_quote_no_value(
+    function: Function,
+    arguments: str,
+    problem: str,
+) -> None:
+    with pytest.raises(WrongArguments) as refused:
+        signature(function).reader.read(arguments)
+
+    assert str(refused.value).startswith(problem)
+    assert "secret" not in str(refused.value)
+
+
+def test_only_a_few_complaints_are_made() -> None:
+    def f(a: int, b: int, c: int, d: int, e: int, g: int, h: int) -> None: ...
+
+    with pytest.raises(WrongArguments) as refused:
+        signature(f).reader.read("{}")
+
+    assert str(refused.value).count("Field required") == 5
+
+
+def test_what_a_programs_own_validator_says_is_told() -> None:
+    class Even(BaseModel):
+        """A number that is even."""
+
+        number: int
+
+        @field_validator("number")
+        @classmethod
+        def is_even(cls, number: int) -> int:
+            """Refuse the odd ones."""
+            if number % 2:
+                raise ValueError("choose an even number")
+            return number
+
+    def f(even: Even) -> None: ...
+
+    with pytest.raises(WrongArguments, match=r"^/number: Value error, choose an even number$"):
+        signature(f).reader.read('{"number":3}')
+
+
+OWN = Tool("own", {"type": "object", "properties": {"n": {"type": "integer"}}}, b"")
+
+
+def test_a_schema_of_the_programs_own_is_checked_and_its_values_are_those_of_json() -> None:
+    reader = BySchema(OWN)
+
+    assert reader.read('{"n":1,"m":"x"}') == {"n": 1, "m": "x"}
+    assert reader.read("") == {}
+    with pytest.raises(WrongArguments, match=r"^/n: expected integer$"):
+        reader.read('{"n":"secret"}')
+    with pytest.raises(WrongArguments, match="JSON"):
+        reader.read("[")
+
+
+PROCESS = """
+from proxy.conversation import json
+from proxy.tools.signature import signature_of
+from enum import Enum
+from typing import Literal
+class E(Enum):
+    A = "a"
+    B = "b"
+def f(
+    names: frozenset[str] = frozenset(["x", "y", "z", "w"]),
+    e: dict[str, list[set[E]]] = {"e": [{E.B, E.A}]},
+    o: Literal["p", "q"] = "p",
+):
+    "Do it."
+print(json.dump_text(signature_of(f, int).parameters))
+"""
+
+
+def test_a_schema_has_the_same_bytes_in_every_process() -> None:
+    written = {
+        subprocess.run(
+            (sys.executable, "-c", PROCESS),
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    (schema,) = written
+    assert b'"default":["w","x","y","z"]' in schema
+    assert b'"default":{"e":[["a","b"]]}' in schema

@@ -1,0 +1,213 @@
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import pytest
+from pydantic import BaseModel
+
+from proxy.conversation.json import JsonObject
+from proxy.tools.signature import (
+    Function,
+    context_parameter,
+    description_of,
+    name_of,
+    signature_of,
+)
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+T = TypeVar("T")
+
+WORDS = {"city": "Where, by its name.", "days": "How many days."}
+
+
+class Context(Generic[T]):
+    """What a function may ask for."""
+
+
+class Place(BaseModel):
+    """A place on earth."""
+
+    city: str
+
+
+def google(city: str, days: int = 1) -> None:
+    """Tell the weather.
+
+    It is that of tomorrow.
+
+    Args:
+        city: Where,
+            by its name.
+        days: How many days.
+
+    Returns:
+        nothing
+    """
+
+
+def numpy(city: str, days: int = 1) -> None:
+    """Tell the weather.
+
+    It is that of tomorrow.
+
+    Parameters
+    ----------
+    city : str
+        Where,
+        by its name.
+    days : int
+        How many days.
+    """
+
+
+def rest(city: str, days: int = 1) -> None:
+    """Tell the weather.
+
+    It is that of tomorrow.
+
+    :param city: Where,
+        by its name.
+    :param days: How many days.
+    :returns: nothing
+    """
+
+
+def members(parameters: JsonObject) -> JsonObject:
+    properties = parameters["properties"]
+    assert isinstance(properties, dict)
+    return properties
+
+
+@pytest.mark.parametrize("function", [google, numpy, rest])
+def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(
+    function: Function,
+) -> None:
+    signature = signature_of(function, Context)
+
+    assert signature.description == "Tell the weather.\n\nIt is that of tomorrow."
+    assert members(signature.parameters) == {
+        "city": {"type": "string", "description": WORDS["city"]},
+        "days": {"type": "integer", "default": 1, "description": WORDS["days"]},
+    }
+    assert signature.parameters["required"] == ["city"]
+    assert signature.parameters["additionalProperties"] is False
+
+
+def test_a_docstring_that_fits_no_style_is_the_description() -> None:
+    def f(city: str) -> None:
+        """Tell it.
+
+        Raises:
+        """
+
+    signature = signature_of(f, Context)
+
+    assert signature.description.startswith("Tell it.")
+    assert members(signature.parameters) == {"city": {"type": "string"}}
+
+
+def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
+    def bare(it: Context, city: str) -> None:  # type: ignore[type-arg]
+        """Take a context of anything."""
+
+    def of_text(it: "Context[str]", city: str) -> None:
+        """Take a context of text."""
+
+    for function in (bare, of_text):
+        signature = signature_of(function, Context)
+        assert signature.context == "it"
+        assert [*members(signature.parameters)] == ["city"]
+    assert signature_of(google, Context).context is None
+
+
+def test_a_function_that_takes_nothing_has_a_schema_of_an_empty_object() -> None:
+    def now() -> None: ...
+
+    signature = signature_of(now, Context)
+
+    assert context_parameter(now, Context) is None
+    assert signature.description == ""
+    assert signature.parameters == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {},
+    }
+
+
+def test_a_parameter_without_a_hint_takes_what_comes() -> None:
+    def f(anything) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert members(signature_of(f, Context).parameters) == {"anything": {}}
+
+
+def test_the_hint_of_the_result_need_not_be_known() -> None:
+    def f(city: str) -> "Decimal": ...  # type: ignore[empty-body]
+
+    assert [*members(signature_of(f, Context).parameters)] == ["city"]
+
+
+class Weather:
+    """Tells the weather."""
+
+    def __call__(self, place: "Place", days: int = 1) -> str:
+        """Tell it."""
+        return f"{place.city} {days}"
+
+    def of(self, city: str) -> str:
+        """Tell it of a city."""
+        return city
+
+
+def endless(*cities: str) -> None: ...
+def free(**cities: str) -> None: ...
+def positional(city: str, /) -> None: ...
+def unresolvable(price: "Decimal") -> None: ...
+def late_context(city: str, it: Context[str]) -> None: ...
+def no_schema(price: Callable[[int], int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (endless, r"endless\(\) cannot be a tool: \*cities: str takes any number of values"),
+        (free, r"free\(\) cannot be a tool: \*\*cities: str takes any number"),
+        (positional, r"positional\(\) cannot be a tool: city can only be given by its position"),
+        (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
+        (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
+        (Weather.of, r"of\(\) cannot be a tool: self is missing: make a tool of the method of"),
+        (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
+    ],
+)
+def test_a_signature_that_no_object_fits_is_refused_by_its_name(
+    function: Function,
+    problem: str,
+) -> None:
+    with pytest.raises(TypeError, match=problem):
+        signature_of(function, Context)
+
+
+def test_methods_objects_and_partial_functions_can_be_tools() -> None:
+    weather = Weather()
+    partly = functools.partial(google, days=3)
+
+    assert [*members(signature_of(weather, Context).parameters)] == ["place", "days"]
+    assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
+    assert members(signature_of(partly, Context).parameters)["days"] == {
+        "type": "integer",
+        "default": 3,
+        "description": WORDS["days"],
+    }
+    assert [name_of(one) for one in (weather, weather.of, partly)] == ["Weather", "of", "google"]
+    assert description_of(weather) == "Tells the weather."
+    assert description_of(partly).startswith("Tell the weather.")
+
+
+def test_a_hint_of_a_decorated_function_is_known_where_it_was_written() -> None:
+    @functools.wraps(unresolvable)
+    def wrapped(price: int) -> None: ...
+
+    assert name_of(wrapped) == "unresolvable"
+    with pytest.raises(TypeError, match="the hint of price"):
+        signature_of(wrapped, Context)

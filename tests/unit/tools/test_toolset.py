@@ -1,0 +1,139 @@
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.tools import ToolCall
+from proxy.rounds.executor import Executor, RoundContext
+from proxy.rounds.outcomes import Status
+from proxy.tools.execution import Limits
+from proxy.tools.function import ToolContext, tool
+from proxy.tools.toolset import Toolset
+
+
+def get_weather(city: str) -> str:
+    """Tell the weather."""
+    return f"sunny in {city}"
+
+
+@tool(aliases=("clock", "time"))
+def now(context: ToolContext[str]) -> str:
+    """Tell the time."""
+    return f"{context.deps}, round {context.round}"
+
+
+def test_functions_and_tools_are_found_by_name_and_by_alias() -> None:
+    tools = Toolset([get_weather, now])
+
+    assert len(tools) == 2
+    assert [one.name for one in tools] == ["get_weather", "now"]
+    assert tools.get("clock") is now
+    assert tools.get("date") is None
+    assert "time" in tools
+    assert "date" not in tools
+    assert tools.aliases == {"clock": "now", "time": "now"}
+
+
+def test_the_decorator_registers_with_and_without_options() -> None:
+    tools = Toolset()
+
+    @tools.tool
+    def one() -> None: ...
+
+    @tools.tool(name="second", aliases=("two",), description="Do it.")
+    def another() -> None: ...
+
+    assert [*tools] == [one, another]
+    assert tools.get("two") is another
+
+
+@pytest.mark.parametrize(
+    "clashing",
+    [
+        tool(name="get_weather")(lambda: None),
+        tool(name="clock")(lambda: None),
+        tool(name="other", aliases=("now",))(lambda: None),
+        tool(name="other", aliases=("time",))(lambda: None),
+        tool(name="other", aliases=("other",))(lambda: None),
+    ],
+)
+def test_two_of_one_name_or_alias_are_refused(clashing: object) -> None:
+    assert callable(clashing)
+    with pytest.raises(ValueError, match=r"two tools, or one twice, are called '\w+'"):
+        Toolset([get_weather, now, clashing])
+
+
+def test_tools_are_told_in_the_form_of_a_chat_request_and_in_order() -> None:
+    tools = Toolset([get_weather, now])
+
+    assert tools.openai() == [json.parse(one.source) for one in tools.specs()]
+    assert tools.openai()[0] == {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Tell the weather.",
+            "parameters": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
+        },
+    }
+
+
+def test_calls_are_executed_with_what_the_program_gives() -> None:
+    tools = Toolset([get_weather, now])
+    calls = [ToolCall("a", "get_weather", '{"city":"Oslo"}'), ToolCall("b", "clock", "{}")]
+
+    weather, time = asyncio.run(tools.execute(calls, deps="noon"))
+
+    assert weather.text == "sunny in Oslo"
+    assert time.text == "noon, round 1"
+    assert time.status is Status.DONE
+
+
+def test_limits_hold_where_no_context_says_otherwise() -> None:
+    @tool
+    def long() -> str:
+        return "a" * 1000
+
+    tools, calls, limits = Toolset([long]), [ToolCall("a", "long", "{}")], Limits(result_chars=90)
+
+    (alone,) = asyncio.run(tools.execute(calls, limits=limits))
+    (within,) = asyncio.run(tools.execute(calls, RoundContext(result_chars=70), limits=limits))
+
+    assert len(alone.text) == 90
+    assert len(within.text) == 70
+
+
+def test_bound_tools_are_an_executor_of_a_run() -> None:
+    async def never(_: ToolCall) -> bool:
+        return False
+
+    @tool(needs_approval=True)
+    def delete() -> None: ...
+
+    tools = Toolset([now, delete])
+    executor: Executor = tools.bound("deps", Limits(parallel=1), never)
+    calls = [ToolCall("a", "now", "{}"), ToolCall("b", "delete", "{}")]
+
+    done, refused = asyncio.run(executor.execute(calls, RoundContext(round=2)))
+
+    assert executor.specs() == tools.specs()
+    assert done.text == "deps, round 2"
+    assert refused.status is Status.REFUSED
+
+
+def test_the_proxy_does_without_tools_of_a_program() -> None:
+    script = "import sys, proxy.cli.app, proxy.api.app; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, check=True, env=environment, text=True
+    ).stdout.split()
+
+    assert "proxy.api.app" in loaded
+    assert not {"proxy.tools", "docstring_parser"} & {*loaded}
