@@ -4,7 +4,9 @@ FROM python:3.12-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
-COPY config ./config
+COPY config/models ./config/models
+COPY config/temper.toml ./config/temper.toml
+COPY config/evals ./config/evals
 RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir .
 
 FROM python:3.12-slim

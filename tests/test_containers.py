@@ -235,3 +235,13 @@ def test_named_volumes_are_declared() -> None:
     assert isinstance(declared, dict)
     used = re.findall(r'"([a-z-]+):/[^/]', json.dumps(services()))
     assert set(used) == set(declared)
+
+
+def test_the_image_gets_all_that_the_wheel_is_made_of() -> None:
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    sources = [*wheel["packages"], *wheel["force-include"]]
+    copied = re.findall(r"^COPY (?!--)(.+) \./\S*$", DOCKERFILE, re.MULTILINE)
+    ignored = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for source in sources:
+        assert source in " ".join(copied).split()
+        assert f"!{source}" in ignored

@@ -26,7 +26,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 
 
 @click.group(name="eval", invoke_without_command=True)
-@click.option("--suite", default="quick", show_default=True, help="quick or full.")
+@click.option("--suite", default="quick", show_default=True, help="quick, full or bfcl:multiple.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Repetitions.")
 @click.option("--profile", "profiles", multiple=True, help="Simulated models; default: n-8b.")
 @click.option("--grid", "has_grid", is_flag=True, help="All 27 cells of what is published.")
@@ -38,6 +38,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 @click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
 @click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
 @click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
+@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
 @click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
 @click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
 @click.option("--pace", type=float, default=0.02, help="Real seconds in one of the model's clock.")

@@ -5,11 +5,51 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.conversation.json import JsonObject
 from proxy.evals.loop import Target
+from proxy.evals.scenarios.scenario import Judgement, Scenario, Transcript, World
 from proxy.evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, load_profile
 from proxy.evals.simulated.server import SimulatedServer, Spent, served
 
 _LARGE_WINDOW = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredScenario:
+    """A scenario for a real model: sampled with the seed of the run, and asked for its usage."""
+
+    own: Scenario
+
+    @property
+    def family(self) -> str:
+        """The kind of task."""
+        return self.own.family
+
+    @property
+    def name(self) -> str:
+        """The family and the number of the instance."""
+        return self.own.name
+
+    @property
+    def limit(self) -> int:
+        """How many replies a run may take."""
+        return self.own.limit
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request."""
+        return {"seed": seed, "stream_options": {"include_usage": True}, **self.own.request(seed)}
+
+    def first_fields(self) -> JsonObject:
+        """Return the members that only the first request has."""
+        return self.own.first_fields()
+
+    def world(self) -> World:
+        """Make the world as it is before the run."""
+        return self.own.world()
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge a run."""
+        return self.own.judge(end, said)
 
 
 class Bed(Protocol):
@@ -24,6 +64,9 @@ class Bed(Protocol):
 
     def spent_on(self, case: str) -> Spent | None:
         """Tell what a case has cost; None where only the client knows."""
+
+    def adapted(self, scenario: Scenario) -> Scenario:
+        """Make a scenario one for this model."""
 
 
 @dataclass(slots=True)
@@ -56,6 +99,10 @@ class SimulatedBed:
         """Tell what a case has cost."""
         return None if self._server is None else self._server.spent_on(case)
 
+    def adapted(self, scenario: Scenario) -> Scenario:
+        """Leave a scenario as it is."""
+        return scenario
+
 
 @dataclass(frozen=True, slots=True)
 class RealBed:
@@ -72,3 +119,7 @@ class RealBed:
     def spent_on(self, case: str) -> Spent | None:
         """Tell nothing: only the client knows."""
         return None
+
+    def adapted(self, scenario: Scenario) -> Scenario:
+        """Have the model tell its usage, and draw with the seed of the run."""
+        return MeteredScenario(scenario)

@@ -17,6 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.evals.arms import CEILING, FULL_ARMS, QUICK_ARMS, Arm, checked_parts, chosen_arms
 from proxy.evals.beds import Bed, RealBed, SimulatedBed
+from proxy.evals.bfcl import installed_data, load_bfcl
 from proxy.evals.forge_checkout import load_forge
 from proxy.evals.loop import Target
 from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol
@@ -30,6 +31,7 @@ from proxy.processes.llama_server import start_llama_server
 
 _WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
+_BFCL = "bfcl:"
 _OF_PROGRAMS = frozenset({"extra_arms"})
 
 
@@ -50,6 +52,7 @@ class Choice:
     ollama_url: str = ""
     scenarios: Path | None = None
     forge_checkout: Path | None = None
+    bfcl: Path | None = None
     pace: float = 0.02
     keeps_all: bool = False
     extra_arms: Mapping[str, Arm] = field(default_factory=dict)
@@ -70,9 +73,13 @@ def arms_of(choice: Choice) -> list[Arm]:
 
 def scenarios_of(choice: Choice) -> Sequence[Scenario]:
     """Return the scenarios; raises InvalidConfiguration."""
-    if choice.is_simulated and (choice.scenarios or choice.forge_checkout):
+    category = choice.suite.removeprefix(_BFCL)
+    is_bfcl = category != choice.suite
+    if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "needs a model: --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
+    if is_bfcl:
+        return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:

@@ -96,7 +96,7 @@ class _ArmRuns:
     async def _work(self, jobs: Iterator[tuple[Scenario, int]], loop: AgentLoop) -> None:
         for scenario, seed in jobs:
             world = scenario.world()
-            run = await loop.run(scenario, seed, world)
+            run = await loop.run(self.bed.adapted(scenario), seed, world)
             judged = scenario.judge(world, run.said)
             record = self._record(scenario, seed, run, judged)
             if self.plan.keeps_all or not record.right or record.damage:

@@ -1,6 +1,7 @@
 """An agent before a scripted server, over its real way: settings, preparation, backend."""
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -39,6 +40,7 @@ from tests.fakes.agents import (
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import START, call_delta, calls, end, says, text
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -342,3 +344,35 @@ def test_an_agent_can_be_run_without_async() -> None:
         result = Agent(model, [where]).run_sync("Where?")
     assert result.output == "It is fine."
     assert ran != [threading.current_thread().name]
+
+
+def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
+    def interrupt() -> str:
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        return "sent"
+
+    talk = Conversation()
+    backend = ScriptedBackend(calls("interrupt", "{}"), NEVER)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(listening(backend)) as behind,
+        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            Agent(model, [interrupt]).run_sync("Stop me.", conversation=talk)
+        model.portal.call(until_free, talk)
+    roles = [message.role for message in talk.history]
+    assert roles in ([], ["user", "assistant", "tool"])
+
+
+async def until_free(talk: Conversation) -> None:
+    """Wait until no run adds to a conversation any more."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                with talk.held():
+                    return
+            except RuntimeError:
+                await asyncio.sleep(0)

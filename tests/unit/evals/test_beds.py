@@ -3,6 +3,7 @@ import pytest
 
 from proxy.evals.beds import RealBed, SimulatedBed
 from proxy.evals.loop import Target
+from proxy.evals.scenarios.suite import FAMILIES
 from proxy.evals.simulated.profiles import Cell, Level
 
 pytestmark = pytest.mark.anyio
@@ -32,3 +33,17 @@ async def test_a_real_bed_is_asked_as_it_is() -> None:
     async with bed.opened(is_ceiling=False) as found:
         assert found is target
     assert bed.spent_on("x/0") is None
+
+
+def test_a_real_model_is_asked_for_its_usage_and_draws_with_the_seed_of_the_run() -> None:
+    task = FAMILIES["forced"](0)
+    real = RealBed("qwen", Target("http://model")).adapted(task)
+    request = real.request(7)
+    assert request["seed"] == 7
+    assert request["stream_options"] == {"include_usage": True}
+    assert request["messages"] == task.request(7)["messages"]
+    assert (real.name, real.family, real.limit) == (task.name, task.family, task.limit)
+    assert real.first_fields() == task.first_fields()
+    assert real.world().snapshot() == []
+    assert real.judge(real.world(), []) == task.judge(task.world(), [])
+    assert SimulatedBed("n-8b").adapted(task) is task

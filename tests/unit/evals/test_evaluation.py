@@ -103,3 +103,10 @@ def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
     assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))
     assert choice.ollama_url == "http://10.0.0.1:7"
+
+
+def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="needs a model"):
+        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path))
+    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))

@@ -40,7 +40,7 @@ def test_an_answer_without_calls_ends_it() -> None:
         UsageReported({"total_tokens": 1}),
         ReplyFinished("stop"),
     ]
-    assert (book.run.stop, book.run.next_step()) == (Stop.ANSWERED, None)
+    assert (book.run.stop, book.run.text, book.run.next_step()) == (Stop.ANSWERED, "3", None)
     assert json.parse(book.run.added[0].source) == {
         "role": "assistant",
         "content": "3",
@@ -57,6 +57,7 @@ def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
     assert step.calls == (called(1), called(2, "show"))
     assert step.context == RoundContext(1, first.request.messages, 16_000)
     second = book.ask()
+    assert book.run.text == ""
     assert second.request.messages[:1] == first.request.messages
     assert [message.text for message in second.request.messages[1:]] == ["", "3", "shown"]
     assert second.request.messages[1:] == book.run.added
