@@ -14,6 +14,8 @@ TemperError
 │   ├── HostNotAllowed
 │   ├── NotAuthorized
 │   ├── ToolsNotAllowed
+│   ├── NotTheOperator
+│   ├── ForeignOrigin
 │   ├── KeyReused
 │   └── QueueFull
 ├── BackendFailed               the backend's
@@ -21,6 +23,7 @@ TemperError
 │   ├── BackendTimedOut
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
+├── RequestCancelled            nobody's: an operator has ended the request
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
@@ -156,6 +159,21 @@ class ToolsNotAllowed(InvalidRequest):
         super().__init__("The tools of this server are not for the owner of this key.", param)
 
 
+class NotTheOperator(InvalidRequest):
+    """The dashboard was asked for with a key that opens the API only."""
+
+    def __init__(self, owner: str) -> None:
+        problem = f"The dashboard is not for the key of {owner}: use server.api_key, or have the "
+        super().__init__(f"{problem}operator add the name to ui.owners")
+
+
+class ForeignOrigin(InvalidRequest):
+    """A web page of another origin has asked for the dashboard's data."""
+
+    def __init__(self) -> None:
+        super().__init__("Only the dashboard's own page may ask for this", "origin")
+
+
 class KeyReused(InvalidRequest):
     """An idempotency key came again, with another request."""
 
@@ -251,6 +269,13 @@ class BackendSpokeNonsense(BackendFailed):
         self.sample = sample
         self.is_endless = is_endless
         super().__init__(backend, problem)
+
+
+class RequestCancelled(TemperError):
+    """An operator has ended a request while it was being answered."""
+
+    def __init__(self) -> None:
+        super().__init__("An operator of this server has ended the request.")
 
 
 class GuardrailsExhausted(TemperError):

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from proxy.api.cancelling import Cancellable
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.fast_routes import FastRoutes, LateEndpoint
 from proxy.api.fronts import FrontRoute, Fronts, all_fronts
@@ -30,7 +31,10 @@ from proxy.api.routes.models import models_router
 from proxy.api.routes.properties import properties_router
 from proxy.api.routes.relay import Relay
 from proxy.api.routes.responses import responses_router
+from proxy.api.routes.root import ROOT_PATH, root_router, version
+from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
 from proxy.api.streaming import StreamTimeouts
+from proxy.api.watching import About, Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
@@ -54,7 +58,8 @@ class ServerOptions(ServiceOptions):
     With `forwards_authorization` a client's own key travels to the backend, for which the operator
     then has none; web pages from `origins` may use the server from a browser. What a backend works
     on at once is shared by `workers` alike. With `has_open_metrics` they can be read without a key.
-    `workflows` are rules of order, by the names of models.
+    `workflows` are rules of order, by the names of models. The dashboard opens with the keys of
+    `operators`, and with none where nobody needs a key.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -65,6 +70,8 @@ class ServerOptions(ServiceOptions):
     workers: int = 1
     forwards_authorization: bool = False
     has_open_metrics: bool = False
+    operators: frozenset[str] = frozenset()
+    has_read_only_ui: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
 
@@ -99,17 +106,46 @@ def create_app(
     app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter, tools))
+    public = _add_pages(app, services, serving, observers)
     describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
-    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     app.add_middleware(FastRoutes, endpoints=fast)
-    app.add_middleware(Limits, access=serving.access, fronts=fronts, open_paths=open_paths)
+    _guard(app, serving, fronts, public)
+    return app
+
+
+def _guard(app: FastAPI, serving: ServerOptions, fronts: Fronts, public: frozenset[str]) -> None:
+    """Put what turns requests away before everything else."""
+    open_paths = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
+    app.add_middleware(
+        Limits,
+        access=serving.access,
+        fronts=fronts,
+        open_paths=open_paths,
+        public_paths=public,
+    )
     if serving.origins:  # outside of the limits, as a browser asks for permission without a key
         allowed = [*serving.origins]
         app.add_middleware(
             CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]
         )
-    return app
+
+
+def _add_pages(
+    app: FastAPI, services: Services, serving: ServerOptions, observers: Observers
+) -> frozenset[str]:
+    """Add what browsers are shown; returns the paths of it that hold no data."""
+    app.include_router(root_router(has_dashboard=observers.board is not None))
+    if observers.board is None:
+        return frozenset((ROOT_PATH,))
+    about = About(version(), serving.workers, read_only=serving.has_read_only_ui)
+    recording = observers.recording
+    keeps = recording is not None and recording.kept is not None
+    watching = Watching(observers.board, services, about, keeps_exchanges=keeps)
+    operators = serving.operators if serving.access.keys else None
+    dashboard = Dashboard(watching, recording, serving.profiles, operators)
+    app.include_router(ui_router(dashboard))
+    return frozenset((ROOT_PATH, *UI_PATHS))
 
 
 def _endpoints(
@@ -130,7 +166,7 @@ def _endpoints(
 
     def chat(route: FrontRoute) -> ASGIApp:
         front, timeouts = route.front, serving.timeouts
-        answering: ASGIApp = Chat(
+        chatting = Chat(
             front,
             reader_for(route),
             preparation,
@@ -140,6 +176,7 @@ def _endpoints(
             observers,
             tools,
         )
+        answering: ASGIApp = Cancellable(chatting)
         if route.file is not None:
             answering = WaitForWriting(answering, route.file)
         return Idempotency(answering, serving.body, front.is_complete)
@@ -152,9 +189,8 @@ def _endpoints(
         if route.count_path:
             endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
-        endpoints[path] = Relay(
-            path, reader, preparation, serving.timeouts, serving.workers, observers
-        )
+        relay = Relay(path, reader, preparation, serving.timeouts, serving.workers, observers)
+        endpoints[path] = Cancellable(relay)
     return endpoints
 
 

@@ -1,13 +1,17 @@
 """What the settings come to for the HTTP edge: who gets in, for how long, and how much."""
 
+from collections.abc import Mapping
+
 from proxy.api.app import ServerOptions
 from proxy.api.keys import read_keys
 from proxy.api.limits import Access, BodyLimits
 from proxy.api.streaming import StreamTimeouts
+from proxy.errors import InvalidConfiguration
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
 
+OWN_KEY = "api_key"  # the owner of server.api_key
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -15,6 +19,7 @@ def serving_of(settings: Settings) -> ServerOptions:
     """Translate the settings into what the application takes; raises InvalidConfiguration."""
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
+    operators = _operators(settings, keys)
     return ServerOptions(
         policy=policy_of(settings),
         workflows=workflows_of(settings),
@@ -37,6 +42,8 @@ def serving_of(settings: Settings) -> ServerOptions:
         workers=server.workers,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
+        operators=operators,
+        has_read_only_ui=settings.ui.read_only,
     )
 
 
@@ -44,7 +51,18 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
     """Collect every key that opens the server, by the name of its owner."""
     keys = read_keys(settings.api_keys_file) if settings.api_keys_file is not None else {}
     own = settings.api_key
-    return keys if own is None else {"api_key": own.get_secret_value(), **keys}
+    return keys if own is None else {OWN_KEY: own.get_secret_value(), **keys}
+
+
+def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
+    """Collect whose keys open the dashboard; raises `InvalidConfiguration` for a stranger."""
+    own = settings.server.api_key
+    is_own = own is not None and keys.get(OWN_KEY) == own.get_secret_value()
+    strangers = [name for name in settings.ui.owners if name not in keys]
+    if strangers:
+        problem = f"{strangers[0]!r} has no key in server.api_keys_file"
+        raise InvalidConfiguration("ui.owners", problem)
+    return frozenset(settings.ui.owners) | ({OWN_KEY} if is_own else set())
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:

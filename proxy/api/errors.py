@@ -42,6 +42,8 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
         errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
         errors.NotJson: _Terms(415, "unsupported_media_type"),
         errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
+        errors.ForeignOrigin: _Terms(403, "foreign_origin", "permission_error"),
+        errors.NotTheOperator: _Terms(403, "ui_not_allowed", "permission_error"),
         errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
         errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
         errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", "permission_error"),
@@ -62,10 +64,12 @@ def describe(error: TemperError) -> Problem:
             is_open = isinstance(error, errors.CallBrokeOff)
             code = "call_broke_off" if is_open else "tool_call_unrepairable"
             return Problem(502, "server_error", str(error), code, headers=_NO_RETRY)
-        case errors.ToolServerUnavailable():
-            return _unavailable(str(error), "tool_server_unavailable")
-        case errors.ProcessFailed():
-            return _unavailable(str(error), "backend_unavailable")
+        case errors.RequestCancelled():
+            code = "request_cancelled"
+            return Problem(503, "server_error", str(error), code, headers=_NO_RETRY)
+        case errors.ProcessFailed() | errors.ToolServerUnavailable():
+            kind = "backend" if isinstance(error, errors.ProcessFailed) else "tool_server"
+            return _unavailable(str(error), f"{kind}_unavailable")
         case _:
             return Problem(500, "server_error", "Internal error; see the server's log.")
 
@@ -76,6 +80,29 @@ def error_response(problem: Problem, scope: Scope) -> Response:
     front: Front = state.get("front", CHAT)
     reply = front.error(problem, state.get("request_id", ""))
     return Response(reply.body, reply.status, dict(reply.headers), "application/json")
+
+
+DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
+    {
+        "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
+        "before_restart": (404, "Temper was restarted since, or another worker has this request."),
+        "recording_off": (404, "Exchanges are not kept: set recording.keep_bytes to keep some."),
+        "not_understood": (404, "The client left, or was refused, before it was understood."),
+        "not_over": (404, "The request is still being answered."),
+        "too_large": (404, "The exchange was too large to be kept."),
+        "dropped": (404, "The exchange was dropped to make room for later ones."),
+        "request_over": (409, "The request is over already."),
+        "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
+        "too_many_watchers": (503, "Too many pages watch this server already: close one."),
+    }
+)
+
+
+def dashboard_problem(code: str) -> Problem:
+    """Describe why the dashboard does not get what it asked for."""
+    status, message = DASHBOARD_PROBLEMS[code]
+    kind = "server_error" if status == 503 else "invalid_request_error"
+    return Problem(status, kind, message, code)
 
 
 def not_found(path: str, known: tuple[str, ...]) -> Problem:

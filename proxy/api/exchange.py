@@ -13,6 +13,7 @@ from proxy.api.streaming import EventStream, StreamTimeouts, while_connected, wi
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import (
+    PromptProgress,
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
@@ -94,6 +95,7 @@ class Exchange:
         self._is_seen = False
         self._shortenings = 0
         self._prefix = ""
+        self._live.facts_so_far = lambda: self._facts
 
     async def stream(
         self,
@@ -216,6 +218,8 @@ class Exchange:
             self._is_filled = event.usage.get("total_tokens") == self._terms.window
         elif isinstance(event, ReplyFinished):
             self._live.finish_reason = event.reason
+        elif isinstance(event, PromptProgress):
+            self._live.read(event)
 
     def _cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
         """Return the end of an answer that flowed until its time was over."""

@@ -63,7 +63,7 @@ class Limits:
     The id is `x-request-id` as the client sent it, if it is plain, else a new one; it is put into
     `scope["state"]["request_id"]` and into the response, the owner of the key into
     `scope["state"]["owner"]`, and the language of its path into `scope["state"]["front"]`. What is
-    in `open_paths` needs neither key nor name.
+    in `open_paths` needs neither key nor name, what is in `public_paths` no key.
     """
 
     def __init__(
@@ -71,12 +71,15 @@ class Limits:
         app: ASGIApp,
         access: Access,
         fronts: Fronts,
+        *,
         open_paths: tuple[str, ...] = HEALTH_PATHS,
+        public_paths: frozenset[str] = frozenset(),
     ) -> None:
         self._app = app
         self._access = access
         self._fronts = fronts
         self._open_paths = open_paths
+        self._public_paths = public_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -103,11 +106,11 @@ class Limits:
         elif not self._access.is_called_rightly(headers.get("host", "")):
             refusal = error_response(describe(HostNotAllowed()), scope)
             await refusal(scope, receive, send_with_id)
-        elif owner is None:
+        elif owner is None and scope["path"] not in self._public_paths:
             refusal = error_response(describe(NotAuthorized()), scope)
             await refusal(scope, receive, send_with_id)
         else:
-            state["owner"] = owner
+            state["owner"] = owner or ""
             await self._app(scope, receive, send_with_id)
 
 

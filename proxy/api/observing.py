@@ -7,6 +7,8 @@ from pydantic import BaseModel, SecretStr
 
 from proxy.api.keys import read_keys
 from proxy.errors import InvalidConfiguration
+from proxy.observability.board import Board
+from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
@@ -25,7 +27,14 @@ def observing(settings: Settings) -> Generator[Observers, None, None]:
             sinks.append(_open_tracing(collector, opened))
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
-        yield Observers(tuple(sinks), meter, collector is not None, recording)
+        board = _board(recording) if settings.ui.enabled else None
+        yield Observers(tuple(sinks), meter, collector is not None, recording, board)
+
+
+def _board(recording: Recording | None) -> Board:
+    """Make the board, which knows of each request whether its exchange was kept."""
+    kept = recording.kept if recording is not None else None
+    return Board() if kept is None else Board(has_exchange=kept.has)
 
 
 def _open_tracing(url: str, opened: ExitStack) -> Sink:
@@ -41,9 +50,10 @@ def _open_tracing(url: str, opened: ExitStack) -> Sink:
 
 def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
     wished = settings.recording
-    if wished.path is None:
+    if wished.path is None and not wished.keep_bytes:
         return None
-    recording = Recording(wished.path, wished.max_bytes, secrets_of(settings))
+    kept = KeptExchanges(wished.keep_bytes) if wished.keep_bytes else None
+    recording = Recording(wished.path, wished.max_bytes, secrets_of(settings), kept)
     opened.callback(recording.close)
     return recording
 

@@ -49,6 +49,7 @@ _FIELDS = {
         "header_seconds",
         "grace_seconds",
     ),
+    "ui": ("enabled",),
     "context": ("budget",),  # the window was chosen when the model was loaded
 }
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 
+from proxy.api.cancelling import DEPARTURE, Departure
 from proxy.api.headers import headers_of
 from proxy.api.limits import BodyLimits, read_body
 from proxy.backends.client import Passage
@@ -15,7 +16,7 @@ from proxy.conversation import json
 from proxy.dialects.front import Sender
 from proxy.dialects.reading import kind, read_object
 from proxy.errors import InvalidRequest
-from proxy.observability.live_request import LiveRequest
+from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
 from proxy.observability.record import CHAT_DIALECT
 from proxy.observability.trace_context import state_of, trace_of
@@ -97,8 +98,15 @@ def begin_live_request(
 ) -> LiveRequest:
     """Follow a request from now on; where there are traces it goes on with its client's."""
     trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
-    live = LiveRequest(request_id(http), trace, path=http.scope["path"], dialect=dialect)
-    live.client = http.scope["state"].get("owner") or None
+    state = http.scope["state"]
+    departure: Departure | None = state.get(DEPARTURE)
+    link: BoardLink | None = None
+    if observers.board is not None:
+        leave = departure.leave if departure is not None else None
+        link = BoardLink(observers.board, state.get("owner", ""), leave)
+    path = http.scope["path"]
+    live = LiveRequest(request_id(http), trace, path=path, dialect=dialect, link=link)
+    live.client = state.get("owner") or None
     return live
 
 

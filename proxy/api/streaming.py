@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.api.connections import DIRECT, DirectWriting
 from proxy.api.errors import describe, error_response
-from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
+from proxy.errors import BackendTimedOut, BackendUnavailable, RequestCancelled, TemperError
 
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -22,6 +22,7 @@ _HEADERS = {
     "x-accel-buffering": "no",
 }
 _CLIENT_LEFT = "the client has left"
+ENDED_BY_OPERATOR = "an operator has ended the request"  # which counts as if it had left
 _STOPPING = "is left, as Temper was told to stop"
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
 
@@ -72,10 +73,10 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
 
     async def watch() -> None:
         nonlocal has_left
-        while (await receive())["type"] != "http.disconnect":
+        while (message := await receive())["type"] != "http.disconnect":
             pass
         has_left = True
-        working.cancel(_CLIENT_LEFT)
+        working.cancel(message.get("reason", _CLIENT_LEFT))
 
     watching = asyncio.create_task(watch())
     try:
@@ -179,8 +180,7 @@ class EventStream(Generic[Event]):
                     await self._show(rest, send)
             await self._pulse_over.wait()
         except asyncio.CancelledError as cut:
-            if cut.args != (_CLIENT_LEFT,):
-                await self._break_off(BackendUnavailable(self._backend, _STOPPING), send)
+            await self._part(cut, send)
             raise
         except Exception:
             await self._own_up(send)
@@ -193,6 +193,13 @@ class EventStream(Generic[Event]):
         encoder = self._encoder or await self._begin(None, send)
         payload = encoder.end() if failure is None else encoder.fail(failure)
         await send({"type": "http.response.body", "body": payload, "more_body": False})
+
+    async def _part(self, cut: asyncio.CancelledError, send: Send) -> None:
+        """Tell a client that is still there why its answer ends here."""
+        if cut.args == (ENDED_BY_OPERATOR,):
+            await self._break_off(RequestCancelled(), send)
+        elif cut.args != (_CLIENT_LEFT,):
+            await self._break_off(BackendUnavailable(self._backend, _STOPPING), send)
 
     async def _break_off(self, reason: TemperError, send: Send) -> None:
         """Tell a client that is still there why its answer has no end, if it has a beginning."""

@@ -111,7 +111,7 @@ class ToolExchange(Exchange):
             hosting.source,
             owned,
             hosting.limits,
-            meta=lambda call: parts.live.call(call.id),
+            meta=lambda call: parts.live.call(call.id, call.name),
             notice=self._note_call,
         )
         self._turns: list[Turn] = []

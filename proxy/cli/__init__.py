@@ -6,5 +6,5 @@ lists flags in groups and names near misses, and `terminal` tells how far a star
 `evaluating` is `temper eval`, which only asks what `evals` found.
 
 `reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop
-runs.
+runs. `top` follows a running Temper, and `screen` is what it draws.
 """

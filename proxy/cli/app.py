@@ -9,7 +9,6 @@ It reads flags and turns errors into one sentence and an exit code; it decides n
 import os
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
@@ -54,13 +53,6 @@ def _repository(_context: click.Context, _parameter: click.Parameter, value: str
         raise click.BadParameter(str(problem)) from None
 
 
-def _version() -> str:
-    try:
-        return version("temper-proxy")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 def _keep_standard_streams() -> None:
     """Open what was closed of the first three files; sockets would take their numbers.
 
@@ -79,7 +71,7 @@ def _keep_standard_streams() -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@click.version_option(_version(), message="temper %(version)s")
+@click.version_option(commands.version(), message="temper %(version)s")
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
     _keep_standard_streams()
@@ -226,9 +218,18 @@ def doctor(
     settings = load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
     examining = commands.examine_servers(
-        settings, bundle, look_at, client=client, temper=_version(), as_json=as_json
+        settings, bundle, look_at, client=client, temper=commands.version(), as_json=as_json
     )
     run(examining, as_json=as_json, otherwise=FAILED)
+
+
+@main.command()
+@click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Where it serves.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="File that holds its key.")
+def top(url: str, key_file: Path | None) -> None:
+    """Watch a running Temper in the terminal; q ends it."""
+    configure_logging("text", "critical")  # a line in between would spoil the screen
+    run(commands.watch(url, key_file), as_json=False)
 
 
 @main.command()
@@ -321,9 +322,9 @@ main.add_command(tools)
 def show_version(*, as_json: bool) -> None:
     """Show the version."""
     if as_json:
-        commands.print_json({"temper": _version()})
+        commands.print_json({"temper": commands.version()})
     else:
-        click.echo(f"temper {_version()}")
+        click.echo(f"temper {commands.version()}")
 
 
 def _served(flags: Mapping[str, object]) -> Flags:

@@ -6,7 +6,10 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Coroutine, Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +20,7 @@ from rich.text import Text
 from proxy.api.event_loop import hurry, settle
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ def serve(
             print_json({"url": address.url, "backend": address.backend})
         else:
             terminal.serve(address, awaits_model=is_ours)
+            if settings.ui.enabled:
+                terminal.say(f"Watch it at {address.url}/ui")
         settle()
         if not is_ours:
             looking.add(asyncio.create_task(_look_at_backend(address)))
@@ -73,6 +79,27 @@ def serve(
         return True
 
     return work()
+
+
+def watch(url: str, key_file: Path | None) -> Work:
+    """Show on the terminal what a Temper does, until `q` or a signal ends it."""
+    from proxy.cli.top import watch_feed
+
+    async def work() -> bool:
+        return await watch_feed(url, read_key(key_file) if key_file is not None else "")
+
+    return work()
+
+
+def read_key(file: Path) -> str:
+    """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration("--key-file", f"{file} cannot be read: {error}") from error
+    if not re.fullmatch(r"[!-~]+", key):
+        raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
+    return key
 
 
 def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
@@ -230,6 +257,14 @@ def _show_examples(console: Console, seen: "Seen", port: int) -> None:
     for example in examples(seen.url):
         console.print(f"\n{example.title}:", style="dim")
         console.print(Text(example.command), soft_wrap=True)
+
+
+def version() -> str:
+    """Return Temper's own version."""
+    try:
+        return version_of("temper-proxy")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
 
 
 def _say(sentence: str) -> None:

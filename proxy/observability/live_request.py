@@ -1,6 +1,7 @@
 """Keeps account of one request while it is alive: moments, attempts, status; then its record.
 
-It is told of turning points only and never of tokens, so it costs nothing where speed matters.
+It is told of turning points only and never of tokens, so it costs nothing where speed matters. It
+tells a board of them, if there is one.
 """
 
 import logging
@@ -12,9 +13,10 @@ from dataclasses import dataclass, replace
 import msgspec
 from starlette.types import Message, Send
 
+from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import UsageReported
+from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.engine import Headers
 from proxy.errors import (
     BackendFailed,
@@ -27,20 +29,24 @@ from proxy.errors import (
     TemperError,
 )
 from proxy.facts import Fact, Outcome, Try, tries
+from proxy.observability.board import Board
 from proxy.observability.record import (
     CHAT,
     CHAT_DIALECT,
     CLIENT_LEFT,
+    RUNNING,
     AttemptRecord,
     Load,
     Phase,
     RequestRecord,
+    Stage,
     Tokens,
     ToolRecord,
 )
 from proxy.observability.trace_context import TraceContext, new_span_id
 
 LONGEST_SAMPLE = 2000  # bytes
+_PROGRESS_SECONDS = 1.0  # between two reports of how much of a prompt was read
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +72,18 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardLink:
+    """How a request is shown on a board: whose key the `client` had.
+
+    `leave` ends the request as if its client had left.
+    """
+
+    board: Board
+    client: str = ""
+    leave: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked for, and of whom; `service` is the configured name of the model."""
 
@@ -76,7 +94,10 @@ class Asked:
 
 
 class LiveRequest:
-    """What happened to one request so far; `record` tells it all when it is over."""
+    """What happened to one request so far; `record` tells it all when it is over.
+
+    The board of a `link` is told of each turning point.
+    """
 
     def __init__(
         self,
@@ -86,6 +107,7 @@ class LiveRequest:
         path: str = CHAT,
         dialect: str = CHAT_DIALECT,
         clock: Callable[[], float] = time.monotonic,
+        link: BoardLink | None = None,
     ) -> None:
         self.asked: Asked | None = None
         self.facts: tuple[Fact, ...] = ()
@@ -93,11 +115,11 @@ class LiveRequest:
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
         self.status = CLIENT_LEFT
+        self.prefix_broken: PrefixBroken | None = None
+        self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
         self.client: str | None = None
-        self._id = request_id
-        self._trace = trace
-        self._path = path
-        self._dialect = dialect
+        self._id, self._trace = request_id, trace
+        self._path, self._dialect = path, dialect
         self._clock = clock
         self._begun = clock()
         self._begun_at = time.time()
@@ -107,11 +129,30 @@ class LiveRequest:
         self._first_token: float | None = None
         self._attempts: list[_Attempt] = []
         self._tools: list[ToolRecord] = []
-        self._calls: dict[str, int] = {}
+        self._calls: dict[str, ToolRecord] = {}
         self._waited = 0.0
         self._load: Load | None = None
-        self._share = 0.0
-        self._waits = False
+        self._share, self._waits = 0.0, False
+        self._stage = Stage.RECEIVING
+        self._progress: float | None = None
+        self._reported = 0.0
+        self._is_cancelled = False
+        self._link = link
+        self._number = link.board.opened(self, link.client) if link is not None else 0
+
+    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+        """Return what is known so far, what it does, and how much of its prompt was read."""
+        so_far = self._record(self.facts_so_far(), None)
+        tools = (*so_far.tools, *self._calls.values())
+        return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
+
+    def cancel(self) -> bool:
+        """End it as if its client had left; False where nobody knows how."""
+        if self._link is None or self._link.leave is None:
+            return False
+        self._is_cancelled = True
+        self._link.leave()
+        return True
 
     @contextmanager
     def loading(self, load: Load | None) -> Generator[None, None, None]:
@@ -119,6 +160,7 @@ class LiveRequest:
         begun = self._clock()
         if load is not None:
             load.wait(1)
+        self._come_to(Stage.LOADING)
         try:
             yield
         finally:
@@ -138,7 +180,7 @@ class LiveRequest:
             await send(message)
             if message["type"] == "http.response.start":
                 status = int(message["status"])
-            elif not message.get("more_body", False):
+            elif not message.get("more_body", False) and not self._is_cancelled:
                 self.status = status
 
         return noted
@@ -153,6 +195,7 @@ class LiveRequest:
         self._load, self._joined, self._waits = load, self._clock(), True
         if load is not None:
             load.wait(1)
+        self._come_to(Stage.QUEUED)
 
     def admit(self, share: float) -> None:
         """Note that it has a slot, and which share of all the slots' room its prompt takes."""
@@ -160,6 +203,15 @@ class LiveRequest:
         if self._load is not None:
             self._load.wait(-1)
             self._load.run(1, share)
+        self._come_to(Stage.READING)
+
+    def read(self, progress: PromptProgress) -> None:
+        """Note how much of the prompt was read; at most once a second that is news."""
+        now = self._clock()
+        self._progress = min(1.0, progress.processed / max(1, progress.total))
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
+            self._come_to(self._stage)
 
     def release(self) -> None:
         """Note that it has given its slot back, and may wait for one again."""
@@ -169,13 +221,18 @@ class LiveRequest:
 
     def show(self) -> None:
         """Note that the client sees something of the answer."""
-        self._first_token = self._first_token or self._clock()
+        if self._first_token is None:
+            self._first_token = self._clock()
+            self._come_to(Stage.STREAMING)
 
     @contextmanager
     def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
         running = _Attempt(self._clock(), new_span_id() if self._trace is not None else 0)
         self._attempts.append(running)
+        if self._attempts[1:]:
+            self._progress = None
+            self._come_to(Stage.ASKED_AGAIN)
         if self._trace is not None:
             headers = {**headers, "traceparent": self._trace.header(running.span_id)}
         try:
@@ -189,22 +246,31 @@ class LiveRequest:
         finally:
             running.ended = self._clock()
 
-    def call(self, call_id: str) -> JsonObject:
+    def call(self, call_id: str, name: str) -> JsonObject:
         """Note that a tool is called; returns what travels beside the call."""
-        if self._trace is None:
-            return {}
-        span_id = self._calls[call_id] = new_span_id()
-        return {"traceparent": self._trace.header(span_id)}
+        begun, span_id = self._clock() - self._begun, new_span_id()
+        running = ToolRecord("", name, call_id, 0, begun, 0.0, RUNNING, span_id=span_id)
+        self._calls[call_id] = running
+        self._come_to(Stage.RUNNING_TOOL)
+        return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
     def ran(self, tool: ToolRecord) -> None:
         """Note a call that is over, `begun` at a moment of the clock."""
-        span_id = self._calls.pop(tool.call_id, 0)
+        called = self._calls.pop(tool.call_id, None)
+        span_id = 0 if called is None else called.span_id
         begun = tool.begun - self._begun
         self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
+        self._come_to(self._stage)
 
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
         self._settle()
+        record = self._record(self.facts, self.outcome)
+        if self._link is not None:
+            self._link.board.closed(self._number, record)
+        return record
+
+    def _record(self, facts: tuple[Fact, ...], outcome: Outcome | None) -> RequestRecord:
         asked, now = self.asked, self._clock()
         return RequestRecord(
             id=self._id,
@@ -221,14 +287,21 @@ class LiveRequest:
             first_token=None if self._first_token is None else self._first_token - self._begun,
             tokens=_tokens(self.usage),
             finish_reason=self.finish_reason,
-            attempts=self._tried(),
+            attempts=self._tried(facts, now),
             tools=tuple(self._tools),
-            facts=self.facts,
-            outcome=self.outcome,
+            facts=facts,
+            outcome=outcome,
             left=self._phase() if self.status == CLIENT_LEFT else None,
             trace=self._trace,
+            prefix_broken=self.prefix_broken,
+            number=self._number,
             client=self.client,
         )
+
+    def _come_to(self, stage: Stage) -> None:
+        self._stage = stage
+        if self._link is not None:
+            self._link.board.advanced(self._number, stage)
 
     def _settle(self) -> None:
         """Leave the crowd, wherever the request stood in it."""
@@ -252,15 +325,15 @@ class LiveRequest:
             return 0.0
         return (now if self._waits else self._admitted or now) - self._joined
 
-    def _tried(self) -> tuple[AttemptRecord, ...]:
+    def _tried(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
         """Join what was judged with when it ran; a turn that was restarted lost its first try."""
-        judged = tries(self.facts)[-len(self._attempts) :] if self._attempts else ()
+        judged = tries(facts)[-len(self._attempts) :] if self._attempts else ()
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             AttemptRecord(
                 one.rung,
                 ran.begun - self._begun,
-                ran.ended - ran.begun,
+                (ran.ended or now) - ran.begun,
                 one.defect,
                 ran.error,
                 ran.span_id,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
@@ -35,13 +36,15 @@ class Meter(Sink, Protocol):
 class Observers:
     """Who is told what; with `traces` requests get ids of their own that travel upstream.
 
-    A `recording` gets whole exchanges, bodies included; nobody else does.
+    A `recording` gets whole exchanges, bodies included; nobody else does. Living requests tell a
+    `board` of their turning points.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
     meter: Meter | None = None
     traces: bool = False
     recording: Recording | None = None
+    board: Board | None = None
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""

@@ -9,11 +9,13 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.context.prefix import PrefixBroken
 from proxy.facts import Fact, Outcome
 from proxy.observability.trace_context import TraceContext
 
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
+RUNNING = "running"  # the status of a call that is not over
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
@@ -24,6 +26,18 @@ class Phase(Enum):
     QUEUED = "queued"
     BEFORE_FIRST_TOKEN = "before_first_token"  # noqa: S105 - a phase
     BETWEEN_ATTEMPTS = "between_attempts"
+    STREAMING = "streaming"
+
+
+class Stage(Enum):
+    """What a living request is doing."""
+
+    RECEIVING = "receiving"
+    LOADING = "loading"
+    QUEUED = "queued"
+    READING = "reading"
+    ASKED_AGAIN = "asked_again"
+    RUNNING_TOOL = "running_tool"
     STREAMING = "streaming"
 
 
@@ -46,7 +60,8 @@ class ToolRecord(msgspec.Struct, frozen=True):
     """One call of a tool of the operator: `begun` so many seconds after the request.
 
     `status` is how it ended and `error` what went wrong, words of a closed list or a code;
-    `transport` and `protocol` are how the `server` is reached.
+    `transport` and `protocol` are how the `server` is reached. While it runs it is `RUNNING`, of no
+    server and no length.
     """
 
     server: str
@@ -77,6 +92,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     or for the model to be loaded, `first_token` came so long after the request. `dialect` is the
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
+    wait for it. `number` is the board's name for it: clients may choose the same id twice.
     wait for it. `client` is the name of the API key that was sent, where there are keys.
     """
 
@@ -95,11 +111,13 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens = Tokens()
     finish_reason: str | None = None
     attempts: tuple[AttemptRecord, ...] = ()
-    tools: tuple[ToolRecord, ...] = ()
     facts: tuple[Fact, ...] = ()
     outcome: Outcome | None = None
     left: Phase | None = None
     trace: TraceContext | None = None
+    tools: tuple[ToolRecord, ...] = ()
+    prefix_broken: PrefixBroken | None = None
+    number: int = 0
     client: str | None = None
 
     @property

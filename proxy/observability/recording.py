@@ -19,6 +19,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.loops import MOST_FAILURES
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Replay
+from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.record import CHAT_DIALECT
 from proxy.observability.redaction import Redaction
 
@@ -99,15 +100,26 @@ class RecordedExchange(_Part):
 
 
 class Recording:
-    """A file that exchanges are written to, until it holds `max_bytes`.
+    """A file that exchanges are written to, until it holds `max_bytes`; or memory, or both.
 
-    Several processes may append to it. Only its owner can read it.
+    Several processes may append to the file. Only its owner can read it. What is `kept` in memory
+    are the latest exchanges, as they would stand in the file.
     """
 
-    def __init__(self, path: Path, max_bytes: int, secrets: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        max_bytes: int,
+        secrets: tuple[str, ...],
+        kept: KeptExchanges | None = None,
+    ) -> None:
+        self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self._is_over = False
+        self._is_over = path is None
+        self._file: int | None = None
+        if path is None:
+            return
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
@@ -116,25 +128,37 @@ class Recording:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be written."""
+        """Whether nothing more will be written to a file."""
         return self._is_over
 
-    def write(self, exchange: RecordedExchange, *secrets: str) -> None:
+    def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Write an exchange without the secrets in it; `secrets` are those of this one."""
         redaction = self._redaction.knowing(*secrets)
         plain: JsonValue = exchange.model_dump(mode="json")
         line = json.dump(redaction.value(plain)) + b"\n"
-        try:
-            if os.fstat(self._file).st_size + len(line) > self._max_bytes:
-                self._end("it holds recording.max_bytes")
-            else:
-                os.write(self._file, line)  # in one piece, or workers would write between
-        except OSError as error:
-            self._end(error.strerror or "it cannot be written")
+        if self.kept is not None:
+            self.kept.keep(number, line)
+        if self._file is not None:
+            self._append(self._file, line)
+
+    def leave_out(self, number: int) -> None:
+        """Note that the exchange of a request was too large to be recorded."""
+        if self.kept is not None:
+            self.kept.leave_out(number)
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
+
+    def _append(self, file: int, line: bytes) -> None:
+        try:
+            if os.fstat(file).st_size + len(line) > self._max_bytes:
+                self._end("it holds recording.max_bytes")
+            else:
+                os.write(file, line)  # in one piece, or workers would write between
+        except OSError as error:
+            self._end(error.strerror or "it cannot be written")
 
     def _end(self, reason: str) -> None:
         if not self._is_over:

@@ -1,6 +1,7 @@
 """Judges recorded exchanges again, offline, with the guardrails and profiles of today."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from proxy.context.compaction import NoCompaction
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
+from proxy.conversation.requests import Question
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
@@ -137,6 +139,19 @@ def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Replayed:
     return Replayed(exchange.id, model, changes)
 
 
+def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[Question]:
+    """Return what the model is asked for the generations of an exchange, and what comes next.
+
+    Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
+    """
+    turn, asked = _turn(exchange, profiles), list[Question]()
+    with suppress(GuardrailsExhausted):
+        for _ in _answers(turn, _heard(exchange), asked):
+            pass
+    following = turn.next_question() if turn.state is State.ASKING else None
+    return [*asked, following] if following is not None else asked
+
+
 def _as_recorded(exchange: RecordedExchange) -> _Judged:
     verdict, answer = exchange.verdict, exchange.answer
     return _Judged(
@@ -157,7 +172,7 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
         judged.outcome = f"refused: {error}"
         return judged
     try:
-        for events in _answers(turn, _heard(exchange)):
+        for events in _answers(turn, _heard(exchange), []):
             for event in events:
                 answer.add(event)
                 if isinstance(event, ReplyFinished):
@@ -175,14 +190,21 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
     return judged
 
 
-def _answers(turn: Turn, generations: Sequence[Sequence[Piece]]) -> Iterator[Sequence[ReplyEvent]]:
-    """Put each question of a turn to the recording, as long as it knows an answer."""
+def _answers(
+    turn: Turn, generations: Sequence[Sequence[Piece]], asked: list[Question]
+) -> Iterator[Sequence[ReplyEvent]]:
+    """Put each question of a turn to the recording, as long as it knows an answer.
+
+    What was `asked` is added to the list.
+    """
     for pieces in generations:
         *before, last = pieces or (["nothing"],)
         if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
             raise ValueError(f"a generation has to end with one of {', '.join(ENDINGS)}")
-        if turn.next_question() is None:
+        question = turn.next_question()
+        if question is None:
             return
+        asked.append(question)
         for piece in before:
             yield turn.receive(event_of(piece))
         if last[0] != FAILED:

@@ -151,6 +151,12 @@ class Fleet:
                 has_failed = self._swapping.has_failed(name, _now())
                 return Condition.FAILED if has_failed else Condition.UNLOADED
 
+    def problem(self, name: str) -> str:
+        """Tell why a model could not be loaded, "" where it could or nobody has tried."""
+        failure = self._failures.get(name)
+        has_failed = failure is not None and self.condition(name) is Condition.FAILED
+        return str(failure) if has_failed else ""
+
     async def close(self) -> None:
         """Stop everything; nothing is started any more."""
         self._is_closed = True

@@ -72,6 +72,12 @@ class Managed:
         """How often the server was started again since it was wanted."""
         return self._server.status.restarts
 
+    @property
+    def problem(self) -> str:
+        """Why the server does not run, "" while it does or is only being started."""
+        status = self._server.status
+        return status.reason if status.state in (State.WAITING, State.DOWN) else ""
+
     async def close(self) -> None:
         """Close every connection; the server is somebody else's."""
         if self._connected is not None:

@@ -21,7 +21,7 @@ from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
 from proxy.context.message_sizes import MessageSizes
-from proxy.context.prefix import PromptTrace, compare, trace
+from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
 from proxy.context.rough_size import countable
 from proxy.context.sliding import Sliding
@@ -175,8 +175,8 @@ class Fitting:
         """
         return _Learning(pinned(self._backend), self._book(model), window)
 
-    def watch_prefix(self, model: str, plan: RequestPlan) -> None:
-        """Warn where a session's prompt does not go on from the one before it."""
+    def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
+        """Tell, and log, where a session's prompt does not go on from the one before it."""
         key = hash((model, _first_words(plan.messages)))
         now = trace(plan.messages, plan.prompt_format.tools)
         before = self._sessions.pop(key, None)
@@ -185,6 +185,7 @@ class Fitting:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
         _remember(self._sessions, key, now, _MOST_SESSIONS)
+        return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
         """Weigh what is so long that nobody else could be served meanwhile."""

@@ -37,6 +37,7 @@ from proxy.settings.sections import (
     Responses,
     Server,
     Tracing,
+    Ui,
 )
 from proxy.settings.sources import Given, Layer, Names
 from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
@@ -69,6 +70,7 @@ class Settings(BaseSettings):
     profile: Profile = Profile()
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
+    ui: Ui = Ui()
     tracing: Tracing = Tracing()
     recording: Recording = Recording()
     tools: Tools = Tools()

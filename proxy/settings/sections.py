@@ -348,6 +348,16 @@ class Metrics(Section):
     open: bool = Field(default=False, description="serve /metrics without the api_key as well")
 
 
+class Ui(Section):
+    """The dashboard at `/ui`, for the operator."""
+
+    enabled: bool = Field(default=True, description="serve the dashboard")
+    owners: list[str] = Field(
+        default=[], description="names in api_keys_file whose keys open it, besides api_key"
+    )
+    read_only: bool = Field(default=False, description="let nobody cancel a request there")
+
+
 class Tracing(Section):
     """Where OpenTelemetry spans go; needs the extra `otel`."""
 
@@ -364,4 +374,9 @@ class Recording(Section):
     )
     max_bytes: Count = Field(
         default=268_435_456, ge=1024, description="size at which the recording ends, in bytes"
+    )
+    keep_bytes: Count = Field(
+        default=0,
+        ge=0,
+        description="the latest requests to keep for the dashboard, in bytes; 0 keeps none",
     )

@@ -77,7 +77,6 @@ async def test_probes_need_no_key(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/",
         "/v1/chat",

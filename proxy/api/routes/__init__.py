@@ -2,5 +2,5 @@
 
 `responses` is what stands beside new responses; `relay` passes completions and embeddings on;
 `models` and `properties` tell clients what there is, `documentation` which routes, `health` and
-`metrics` tell operators.
+`metrics` tell operators, `ui` shows them the dashboard. `root` says where all of that is.
 """

@@ -141,7 +141,8 @@ class Chat:
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
         service.resize(known, self.workers)
-        service.fitting.watch_prefix(known.model, prepared.plan)
+        broken = service.fitting.watch_prefix(known.model, prepared.plan)
+        context.live.prefix_broken = broken
 
         async def shorter(overflow: ContextOverflow) -> Turn | None:
             return await preparation.shorter(prepared, may_retry, overflow)
@@ -194,12 +195,15 @@ class Chat:
         self.observers.take(record)
         recording, recorder = self.observers.recording, context.recorder
         prepared = context.prepared
-        if recording is None or recorder is None or prepared is None or not recorder.is_whole:
+        if recording is None or recorder is None or prepared is None:
+            return
+        if not recorder.is_whole:
+            recording.leave_out(record.number)
             return
         if context.owned:  # `temper replay` judges single turns, and these were several
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        recording.write(recorded, *secrets_sent(context.http))
+        recording.write(recorded, *secrets_sent(context.http), number=record.number)
 
 
 @dataclass(frozen=True, slots=True)

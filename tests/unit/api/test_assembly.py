@@ -64,6 +64,38 @@ def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
     assert "sk-1" not in repr(made)
 
 
+@pytest.mark.parametrize(
+    ("server", "owners", "operators"),
+    [
+        ({}, [], set()),
+        ({"api_key": "k"}, [], {"api_key"}),
+        ({"api_key": "k", "api_keys_file": "keys"}, ["alice"], {"api_key", "alice"}),
+        ({"api_keys_file": "keys"}, ["alice"], {"alice"}),
+        # a client who is called like the operator's key is not the operator
+        ({"api_key": "k", "api_keys_file": "sly"}, [], set()),
+        ({"api_keys_file": "sly"}, [], set()),
+    ],
+)
+def test_the_dashboard_opens_to_the_operators_key_and_to_those_who_are_named(
+    server: dict[str, object],
+    owners: list[str],
+    operators: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("keys").write_text("alice sk-1\nbob sk-2", encoding="utf-8")
+    Path("sly").write_text("api_key sk-3", encoding="utf-8")
+    made = serving_of(settings_of(server=server, ui={"owners": owners, "read_only": True}))
+    assert made.operators == operators
+    assert made.has_read_only_ui
+
+
+def test_the_dashboard_cannot_be_opened_to_somebody_without_a_key() -> None:
+    with pytest.raises(InvalidConfiguration, match="'carol' has no key"):
+        serving_of(settings_of(server={"api_key": "k"}, ui={"owners": ["carol"]}))
+
+
 @pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*"])
 def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
     with pytest.raises(InvalidConfiguration, match="origin"):

@@ -63,7 +63,7 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "InvalidConfiguration", "ContextOverflow", "UnknownModel", "RequestTooLarge",
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
         "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
-        "BackendRefused",
+        "BackendRefused", "NotTheOperator", "ForeignOrigin", "RequestCancelled",
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed",
     }  # fmt: skip

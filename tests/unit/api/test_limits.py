@@ -57,6 +57,17 @@ def test_probes_need_no_key() -> None:
     assert call(HandMadeClient(path="/healthz"), "key").status == 200
 
 
+@pytest.mark.parametrize(("host", "status"), [("ours", 200), ("theirs", 403)])
+def test_what_is_public_needs_a_name_of_ours_but_no_key(host: str, status: int) -> None:
+    client = HandMadeClient(path="/page", headers={"host": host})
+    access = Access({"us": "key"}, frozenset({"ours"}))
+    limits = Limits(echo, access, all_fronts(), public_paths=frozenset({"/page"}))
+    asyncio.run(client.call(limits))
+    assert client.status == status
+    if status == 200:
+        assert client.answer_headers["owner"] == ""
+
+
 def test_what_is_not_http_passes() -> None:
     passed: list[str] = []
 

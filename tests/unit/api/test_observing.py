@@ -5,6 +5,7 @@ import pytest
 
 from proxy.api.observing import observing, secrets_in
 from proxy.errors import InvalidConfiguration
+from proxy.observability.live_request import LiveRequest
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.recording import RecordedAnswer
@@ -22,6 +23,24 @@ def test_requests_are_logged_and_counted_unless_the_operator_wants_less() -> Non
         assert not observers.traces
     with observing(load_settings(None, {"metrics": {"enabled": False}})) as observers:
         assert observers.meter is None
+
+
+def test_requests_are_on_a_board_unless_nobody_wants_the_dashboard() -> None:
+    keeping = {"recording": {"keep_bytes": 1_000_000}}
+    with observing(load_settings(None, keeping)) as observers:
+        recording, board = observers.recording, observers.board
+        assert recording is not None
+        assert recording.kept is not None
+        assert board is not None
+        recording.write(exchange(), number=1)
+        number = board.opened(LiveRequest("r"), "")
+        board.closed(number, LiveRequest("r").record())
+        assert board.rows()[0].has_exchange
+    with observing(load_settings(None, {"ui": {"enabled": False}})) as observers:
+        assert observers.board is None
+    with observing(Settings()) as observers:
+        assert observers.board is not None
+        assert observers.recording is None
 
 
 def test_spans_are_written_for_whoever_names_a_collector() -> None:

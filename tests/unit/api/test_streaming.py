@@ -8,7 +8,14 @@ import pytest
 from starlette.types import Message
 
 from proxy.api.connections import DIRECT
-from proxy.api.streaming import Encoder, EventStream, StreamTimeouts, while_connected, within
+from proxy.api.streaming import (
+    ENDED_BY_OPERATOR,
+    Encoder,
+    EventStream,
+    StreamTimeouts,
+    while_connected,
+    within,
+)
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
@@ -278,6 +285,28 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
 
     asyncio.run(scene())
     assert client.answer == b"a!BackendUnavailable"
+
+
+def test_a_stream_that_an_operator_ends_says_so() -> None:
+    client = HandMadeClient()
+
+    async def endless() -> ReplyEvents:
+        yield [TextDelta("a")]
+        client.leaves.set()
+        await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        gone = await client.receive()
+        return {**gone, "reason": ENDED_BY_OPERATOR} if client.leaves.is_set() else gone
+
+    async def run() -> bool:
+        streaming = EventStream(
+            endless(), lambda _: Letters(), StreamTimeouts(), backend="b", headers=dict
+        )
+        return await while_connected(receive, lambda: streaming(client.scope, client.send))
+
+    assert not asyncio.run(run())
+    assert client.answer == b"a!RequestCancelled"
 
 
 def test_leaving_closes_what_is_being_streamed() -> None:

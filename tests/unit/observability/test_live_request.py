@@ -8,12 +8,21 @@ import pytest
 from starlette.types import Message
 
 from proxy import errors
-from proxy.conversation.replies import UsageReported
+from proxy.context.prefix import PrefixBroken
+from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.errors import BackendSpokeNonsense, BackendTimedOut, BackendUnavailable, TemperError
 from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
-from proxy.observability.live_request import Asked, LiveRequest, word_for
-from proxy.observability.record import CLIENT_LEFT, AttemptRecord, Phase, Tokens, ToolRecord
+from proxy.observability.board import Board
+from proxy.observability.live_request import Asked, BoardLink, LiveRequest, word_for
+from proxy.observability.record import (
+    CLIENT_LEFT,
+    AttemptRecord,
+    Phase,
+    Stage,
+    Tokens,
+    ToolRecord,
+)
 from proxy.observability.trace_context import TraceContext, trace_of
 
 ASKED = Asked("m", "default", "http://b", stream=True)
@@ -247,11 +256,97 @@ def test_whoever_leaves_while_tools_run_waits_for_nothing() -> None:
 
 def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
     live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
-    sent = live.call("1")
+    sent = live.call("1", "find")
     live.ran(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
     live.ran(ToolRecord("search", "find", "2", 1, 8.0, 0.5, "done"))
     first, second = live.record().tools
     assert (first.begun, second.begun) == (7.0, 8.0)
     assert f"-{first.span_id:016x}-" in str(sent["traceparent"])
     assert second.span_id == 0
-    assert LiveRequest("r").call("1") == {}
+    assert LiveRequest("r").call("1", "find") == {}
+
+
+def test_a_board_is_told_of_each_turning_point() -> None:
+    board = Board(clock=lambda: 0.0)
+    account = LiveRequest("r", clock=ticking().__next__, link=BoardLink(board, "anna"))
+
+    def phase() -> tuple[str, float | None]:
+        (row,) = board.rows()
+        return row.phase, row.progress
+
+    seen = [phase()]
+    account.asked = ASKED
+    with account.loading(None):
+        seen.append(phase())
+    account.wait(None)
+    seen.append(phase())
+    account.admit(0.0)
+    account.read(PromptProgress(total=8, cached=0, processed=2))
+    seen.append(phase())
+    run_attempts(account, None, None)
+    seen.append(phase())
+    account.call("1", "read")
+    seen.append(phase())
+    assert [tool.seconds for tool in board.rows()[0].tools] == [None]
+    account.ran(ToolRecord("files", "read", "1", 1, 15.0, 3.0, "done"))
+    assert board.rows()[0].tools[0].status == "done"
+    account.show()
+    seen.append(phase())
+    account.prefix_broken = PrefixBroken(1, "rewritten")
+    record = account.record()
+    assert seen == [
+        ("receiving", None),
+        ("loading", None),
+        ("queued", None),
+        ("reading", 0.25),
+        ("asked_again", None),
+        ("running_tool", None),
+        ("streaming", None),
+    ]
+    assert phase() == ("over", None)
+    assert (record.number, board.rows()[0].client) == (1, "anna")
+    assert [tool.name for tool in record.tools] == ["read"]
+    assert record.prefix_broken == PrefixBroken(1, "rewritten")
+
+
+def test_how_much_of_a_prompt_was_read_is_news_once_a_second() -> None:
+    board, now = Board(clock=lambda: 0.0), [100.0]
+    account = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
+    changes = board.number
+    for processed in range(10):
+        account.read(PromptProgress(total=10, cached=0, processed=processed))
+    assert board.number == changes + 1
+    now[0] += 1.0
+    account.read(PromptProgress(total=0, cached=0, processed=10))
+    assert board.number == changes + 2
+    assert account.snapshot()[1:] == (Stage.RECEIVING, 1.0)
+
+
+def test_what_happens_to_a_turn_is_seen_while_it_happens() -> None:
+    account = an_account()
+    account.facts_so_far = lambda: (AskedFact("as_asked"), RejectedReply("prose"))
+    with account.attempt({}):
+        record, _, _ = account.snapshot()
+    (attempt,) = record.attempts
+    assert (attempt.defect, attempt.seconds) == ("prose", 1.0)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
+    left: list[bool] = []
+    link = BoardLink(Board(), leave=(lambda: left.append(True)) if leaves else None)
+    account = LiveRequest("r", link=link)
+    assert account.cancel() is leaves
+    assert left == [True] * leaves
+
+    async def answer() -> None:
+        async def send(_: Message) -> None:
+            pass
+
+        noted = account.noting(send)
+        await noted({"type": "http.response.start", "status": 200, "headers": []})
+        await noted({"type": "http.response.body", "body": b"", "more_body": False})
+
+    asyncio.run(answer())
+    assert account.record().status == (CLIENT_LEFT if leaves else 200)
+    assert not LiveRequest("r").cancel()

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
+from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.recording import (
     RecordedAnswer,
     RecordedExchange,
@@ -116,3 +117,25 @@ def test_empty_lines_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"\n{EXCHANGE.model_dump_json()}\n\n")
     assert list(read_recording(path)) == [EXCHANGE]
+
+
+def test_the_latest_exchanges_are_kept_in_memory_as_they_stand_in_the_file(tmp_path: Path) -> None:
+    path, kept = tmp_path / "recording.jsonl", KeptExchanges(100_000)
+    recording = Recording(path, 100_000, ("canary-1",), kept)
+    recording.write(EXCHANGE, "canary-2", number=7)
+    recording.leave_out(8)
+    recording.close()
+    assert kept.line(7) == path.read_bytes()
+    assert b"canary" not in path.read_bytes()
+    assert kept.reason(8) == "too_large"
+
+
+def test_no_file_is_needed_for_it() -> None:
+    kept = KeptExchanges(100_000)
+    recording = Recording(None, 0, (), kept)
+    recording.write(EXCHANGE, number=1)
+    recording.close()
+    assert kept.has(1)
+    without = Recording(None, 0, ())
+    without.write(EXCHANGE)
+    without.leave_out(1)

@@ -89,6 +89,8 @@ def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
         with pytest.raises(LaunchFailed, match="is out of memory"):
             await hold.granted()
         assert world.fleet.condition("a") is Condition.FAILED
+        assert "is out of memory" in world.fleet.problem("a")
+        assert world.fleet.problem("b") == ""
         with pytest.raises(LaunchFailed):
             await world.lease("a", "2").granted()
         assert world.servers["a"].starts == 1

@@ -138,6 +138,14 @@ def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
     run(work)
 
 
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
+)
+def test_why_it_does_not_run_is_told_while_it_does_not(status: Status, problem: str) -> None:
+    assert Scene(status).backend.problem == problem
+
+
 @pytest.mark.parametrize("status", [READY, DOWN])
 def test_there_is_nothing_to_wait_for_where_it_is_decided(status: Status) -> None:
     assert Scene(status).backend.lease() is None

@@ -251,7 +251,9 @@ def test_a_session_whose_beginning_changes_is_named_in_the_log(
     fitting.watch_prefix("m", drafted(2))
     assert caplog.messages == []
     request = make_request(user_message("Hi"), user_message("else"), *rounds(2))
-    fitting.watch_prefix("m", plan_request(request, Policy()))
+    broken = fitting.watch_prefix("m", plan_request(request, Policy()))
+    assert broken is not None
+    assert broken.place == 1
     fitting.watch_prefix("m", plan_request(make_request(user_message("Hi"), tools=()), Policy()))
     assert "broke at message 1" in caplog.messages[0]
     assert "broke at the tools" in caplog.messages[1]

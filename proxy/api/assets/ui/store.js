@@ -1,0 +1,123 @@
+// The state of the page, and how events of the feed change it. Pure: no document, no clock.
+
+const MOST_OVER = 500;
+const MOST_POINTS = 180;
+
+export function empty() {
+  return {
+    about: null, // what does not change: version, instance, workers, ...
+    skew: 0, // seconds by which the server's clock is ahead
+    models: [],
+    totals: { hour: {}, start: {} },
+    points: [],
+    rows: new Map(), // by id
+    order: [], // ids, the newest first
+  };
+}
+
+/** Apply one event of the feed; `now` is a Unix time. */
+export function apply(store, event, data, now) {
+  switch (event) {
+    case "state":
+      return fromState(data, now);
+    case "requests":
+      return withRows(store, data.rows);
+    case "models":
+      return { ...store, models: data.models };
+    case "totals":
+      return { ...store, totals: data.totals, points: joined(store.points, data.points) };
+    default:
+      return store;
+  }
+}
+
+function fromState(state, now) {
+  const { models, totals, points, requests, ...about } = state;
+  const fresh = { ...empty(), about, skew: state.now - now, models, totals, points };
+  return withRows(fresh, requests);
+}
+
+export function withRows(store, changed) {
+  const rows = new Map(store.rows);
+  for (const row of changed) rows.set(row.id, row);
+  const order = [...rows.keys()].sort((one, other) => numberOf(other) - numberOf(one));
+  let over = 0;
+  const kept = order.filter((id) => {
+    const stays = rows.get(id).phase !== "over" || ++over <= MOST_OVER;
+    if (!stays) rows.delete(id);
+    return stays;
+  });
+  return { ...store, rows, order: kept };
+}
+
+export function numberOf(id) {
+  return Number(id.slice(id.indexOf("-") + 1));
+}
+
+function joined(points, latest) {
+  const from = latest.length ? latest[0].at : Infinity;
+  return [...points.filter((point) => point.at < from), ...latest].slice(-MOST_POINTS);
+}
+
+/** A value for each bucket of the last fifteen minutes; quiet ones are zero, or as before. */
+export function series(points, step, now) {
+  const by = new Map(points.map((point) => [point.at, point]));
+  const last = Math.floor(now / step) * step;
+  const filled = [];
+  let before = { running: 0, waiting: 0 };
+  for (let at = last - (MOST_POINTS - 1) * step; at <= last; at += step) {
+    const point = by.get(at) ?? quiet(at, before);
+    before = point;
+    filled.push(point);
+  }
+  return filled;
+}
+
+function quiet(at, before) {
+  return {
+    at,
+    clean: 0,
+    repaired: 0,
+    retried: 0,
+    exhausted: 0,
+    failed: 0,
+    left: 0,
+    prompt: 0,
+    output: 0,
+    running: before.running,
+    waiting: before.waiting,
+    median: null,
+    p95: null,
+  };
+}
+
+export const NO_FILTER = { text: "", model: "", outcome: "", repaired: false };
+
+/** The rows that a filter leaves, those that live first. */
+export function visibleRows(store, filter, kindOf) {
+  const text = filter.text.trim().toLowerCase();
+  const fits = (row) =>
+    (!filter.model || row.service === filter.model) &&
+    (!filter.outcome || (kindOf(row) ?? "live") === filter.outcome) &&
+    (!filter.repaired || row.repairs.length > 0) &&
+    (!text || textOf(row).includes(text));
+  const rows = store.order.map((id) => store.rows.get(id)).filter(fits);
+  return [
+    ...rows.filter((row) => row.phase !== "over"),
+    ...rows.filter((row) => row.phase === "over"),
+  ];
+}
+
+function textOf(row) {
+  const tools = row.tools.map((tool) => `${tool.server} ${tool.name}`);
+  const said = [row.id, row.request_id, row.model, row.client, row.trace, ...row.repairs, ...tools];
+  return said.join(" ").toLowerCase();
+}
+
+/** The id that a step up or down leads to. */
+export function neighbour(rows, selected, step) {
+  if (!rows.length) return null;
+  const at = rows.findIndex((row) => row.id === selected);
+  if (at < 0) return rows[step > 0 ? 0 : rows.length - 1].id;
+  return rows[Math.min(rows.length - 1, Math.max(0, at + step))].id;
+}

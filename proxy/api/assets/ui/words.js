@@ -1,0 +1,180 @@
+// Words for people: outcomes, phases, reasons, numbers and times. Pure.
+
+export const OUTCOMES = {
+  clean: "clean",
+  repaired: "repaired",
+  retried: "asked again",
+  exhausted: "given up",
+  failed: "failed",
+  left: "client left",
+};
+
+export const OUTCOMES_EXPLAINED = {
+  clean: "Nothing had to be done.",
+  repaired: "Mended without asking the model again.",
+  retried: "The model was asked again, and then it was right.",
+  exhausted: "No attempt was good; the client got the most faithful reply.",
+  failed: "The client got an error.",
+  left: "The client left before the end, or was cancelled.",
+};
+
+export const PHASES = {
+  receiving: "receiving the request",
+  loading: "waiting for the model to load",
+  queued: "waiting for a slot",
+  reading: "reading the prompt",
+  asked_again: "asked again",
+  running_tool: "running a tool",
+  streaming: "streaming",
+  over: "over",
+};
+
+export const LEFT = {
+  receiving: "while it was sending the request",
+  queued: "while it waited for a slot",
+  before_first_token: "before the first token",
+  between_attempts: "while the model was asked again",
+  streaming: "while the answer was streaming",
+};
+
+// why there is no before and after: a title, and what can be done about it
+export const REASONS = {
+  recording_off: [
+    "Exchanges are not kept.",
+    "Set recording.keep_bytes, for example to 50000000, and restart Temper: then the latest " +
+      "requests and replies stay in memory and are shown here.",
+  ],
+  not_over: ["The request is still being answered.", "Its replies are shown when it is over."],
+  too_large: ["This exchange was too large to be kept.", "Raise recording.keep_bytes to keep more."],
+  dropped: [
+    "This exchange was dropped to make room for later ones.",
+    "Raise recording.keep_bytes to keep more.",
+  ],
+  not_understood: [
+    "There is nothing to show.",
+    "The client left, or the request was refused, before it was understood.",
+  ],
+  before_restart: [
+    "This request is not known here.",
+    "Temper was restarted since, or another worker has it.",
+  ],
+  request_forgotten: ["This request is no longer kept.", "Only the latest 500 are."],
+};
+
+export const MODEL_STATES = {
+  loaded: "ready",
+  loading: "loading",
+  unloaded: "not loaded",
+  failed: "not reachable",
+  unknown: "looking",
+};
+
+const whole = new Intl.NumberFormat("en");
+
+/** The outcome of a row in one of the words of OUTCOMES; null while it lives. */
+export function kindOf(row) {
+  if (row.phase !== "over") return null;
+  if (row.outcome) return row.outcome;
+  return row.status === 499 ? "left" : "failed";
+}
+
+/** What a row does or how it ended, in a few words. */
+export function statusOf(row) {
+  const kind = kindOf(row);
+  if (kind === "failed") return `failed ${row.status}`;
+  return kind ? OUTCOMES[kind] : phaseOf(row);
+}
+
+export function phaseOf(row) {
+  if (row.phase === "reading" && row.progress !== null) {
+    return `reading ${Math.round(row.progress * 100)} %`;
+  }
+  if (row.phase === "asked_again") return `attempt ${row.attempts.length}`;
+  if (row.phase === "running_tool") {
+    const tool = row.tools.findLast((one) => one.seconds === null);
+    return tool ? `running ${tool.name}` : PHASES.running_tool;
+  }
+  return PHASES[row.phase] ?? row.phase;
+}
+
+/** The news of a row in one sentence, empty where there is none. */
+export function newsOf(row) {
+  if (row.repairs.length) {
+    const more = row.repairs.length - 1;
+    return more ? `${row.repairs[0]} +${more}` : row.repairs[0];
+  }
+  if (row.left) return `The client left ${LEFT[row.left] ?? ""}.`;
+  const failure = row.attempts.at(-1)?.error;
+  if (kindOf(row) === "failed" && failure) return row.attempts.at(-1).told;
+  if (row.cache) return `The prompt cache broke: ${row.cache.reason}.`;
+  return "";
+}
+
+export function count(number) {
+  return whole.format(number);
+}
+
+/** A number of tokens in at most four characters. */
+export function short(number) {
+  if (number === null || number === undefined) return "–";
+  if (number < 1000) return String(number);
+  const [by, unit] = number < 1e6 ? [1e3, "k"] : [1e6, "M"];
+  const scaled = number / by;
+  return (scaled < 9.95 ? scaled.toFixed(1) : Math.round(scaled)) + unit;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  const hours = Math.floor(seconds / 3600);
+  if (hours < 48) return `${hours} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(hours / 24)} days`;
+}
+
+export function percent(part, all) {
+  return all ? `${Math.round((100 * part) / all)} %` : "–";
+}
+
+export function clock(at) {
+  const time = new Date(at * 1000);
+  return [time.getHours(), time.getMinutes(), time.getSeconds()]
+    .map((part) => String(part).padStart(2, "0"))
+    .join(":");
+}
+
+export function utc(at) {
+  return new Date(at * 1000).toISOString().replace("T", " ").replace("Z", " UTC");
+}
+
+/** Control characters, bidi marks and lone surrogates made visible; line ends and tabs stay. */
+export function visible(text) {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(
+    /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g,
+    (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+export function plural(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+/** The line that matters: what happened, and what was done about it. */
+export function summary(counts) {
+  const help = counts.repaired + counts.retried + counts.exhausted;
+  return {
+    requests: plural(counts.requests, "request"),
+    help: help ? `${count(help)} needed help` : "none needed help",
+    parts: [
+      counts.repaired && `${count(counts.repaired)} repaired`,
+      counts.retried && `${count(counts.retried)} asked again and right`,
+      counts.exhausted && `${count(counts.exhausted)} given up`,
+      counts.failed && `${count(counts.failed)} failed`,
+      counts.left && `${count(counts.left)} left by the client`,
+    ].filter(Boolean),
+    cache: counts.measured ? `${percent(counts.cached, counts.measured)} of the prompts came from the cache` : "",
+  };
+}

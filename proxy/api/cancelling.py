@@ -1,0 +1,73 @@
+"""Ends a request for an operator as if its client had left, although the client is still there.
+
+What answers requests stops all work when its client goes; it is told so here, and the client gets
+an error where it has seen nothing yet, or the end of what it has seen.
+"""
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy.api.errors import describe, error_response
+from proxy.api.streaming import ENDED_BY_OPERATOR
+from proxy.errors import RequestCancelled
+
+DEPARTURE = "departure"  # the name under which a request's state holds its `Departure`
+_GONE: Message = {"type": "http.disconnect", "reason": ENDED_BY_OPERATOR}
+
+
+class Departure:
+    """The two ends of one connection, of which the client's may be said to be gone."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._listening: asyncio.Task[object] | None = None
+        self.has_begun = False
+        self.is_complete = False
+        self.was_told = False
+
+    def leave(self) -> None:
+        """Say that the client is gone."""
+        self.was_told = True
+        if self._listening is not None:
+            self._listening.cancel(ENDED_BY_OPERATOR)
+
+    async def receive(self) -> Message:
+        """Receive what the client sends, or that it is gone."""
+        if self.was_told:
+            return _GONE
+        self._listening = listening = asyncio.current_task()
+        try:
+            return await self._receive()
+        except asyncio.CancelledError as cut:
+            if cut.args != (ENDED_BY_OPERATOR,) or listening is None or listening.uncancel():
+                raise
+            return _GONE
+        finally:
+            self._listening = None
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, noting how far it has come."""
+        await self._send(message)
+        self.has_begun = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body")
+
+
+class Cancellable:
+    """ASGI middleware: lets an operator end what it serves; see `Departure`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        departure = Departure(receive, send)
+        scope["state"][DEPARTURE] = departure
+        await self._app(scope, departure.receive, departure.send)
+        if not departure.was_told or departure.is_complete:
+            return
+        if departure.has_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await error_response(describe(RequestCancelled()), scope)(scope, receive, send)

@@ -1,0 +1,215 @@
+"""`/ui`: the dashboard's page, its files, and what they ask for.
+
+The page holds no data and needs no key; everything else is the operator's. Nothing here is kept by
+a browser, nothing is given to other pages, and what was not vendored is not loaded.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from fastapi import APIRouter, Depends, Path, Query
+from sse_starlette import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy.api.errors import dashboard_problem, error_response
+from proxy.api.limits import BodyLimits, read_body
+from proxy.api.watching import Watching
+from proxy.errors import ForeignOrigin, NotTheOperator
+from proxy.observability.before_after import before_after
+from proxy.observability.recording import Recording
+from proxy.observability.rows import OVER, Row
+from proxy.profiles.profile import Profile
+
+_PAGE = "/ui"
+_ASSETS = "/ui/assets/"
+_PING_SECONDS = 15
+_MOST_ROWS = 500
+_SMALL = BodyLimits(size=1024, seconds=10.0)
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+}
+_PLAIN = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+_DATA = {**_PLAIN, "cache-control": "no-store"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types lit-html"
+)
+
+Name: TypeAlias = Annotated[str, Path()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    body: bytes
+    media_type: str
+    etag: str
+
+
+def _read_assets(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, _Asset]]:
+    """Read the page's files from the package, by their names below a folder."""
+    for file in folder.iterdir():
+        kind = file.name.rpartition(".")[2]
+        if file.is_dir():
+            yield from _read_assets(file, f"{prefix}{file.name}/")
+        elif kind in _TYPES:
+            body = file.read_bytes()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+            yield prefix + file.name, _Asset(body, _TYPES[kind], etag)
+
+
+_FILES = dict(_read_assets(files("proxy.api") / "assets" / "ui"))
+UI_PATHS = (_PAGE, *(f"{_ASSETS}{name}" for name in _FILES))
+
+
+def ui_router(dashboard: "Dashboard") -> APIRouter:
+    """Make the routes of the page and of what it asks for."""
+    router = APIRouter(include_in_schema=False)
+    router.add_api_route(_PAGE, _page, methods=["GET"])
+    router.add_api_route(_ASSETS + "{name:path}", _asset, methods=["GET"])
+    api = APIRouter(dependencies=[Depends(dashboard.check)])
+    api.add_api_route("/state", dashboard.state, methods=["GET"])
+    api.add_api_route("/events", dashboard.events, methods=["GET"])
+    api.add_api_route("/requests", dashboard.requests, methods=["GET"])
+    api.add_api_route("/requests/{name}", dashboard.request, methods=["GET"])
+    api.add_api_route("/requests/{name}/exchange", dashboard.exchange, methods=["GET"])
+    api.add_api_route("/requests/{name}/cancel", dashboard.cancel, methods=["POST"])
+    router.include_router(api, prefix="/ui/api")
+    return router
+
+
+async def _page(request: Request) -> Response:
+    return _file(request, _FILES["index.html"])
+
+
+async def _asset(request: Request, name: Name) -> Response:
+    asset = _FILES.get(name)
+    if asset is None:
+        return Response(status_code=404, headers=_DATA)
+    return _file(request, asset)
+
+
+def _file(request: Request, asset: _Asset) -> Response:
+    headers = {
+        **_PLAIN,
+        "content-security-policy": _POLICY,
+        "cache-control": "no-cache",
+        "etag": asset.etag,
+    }
+    if asset.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(asset.body, headers={**headers, "content-type": asset.media_type})
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """What the page asks for; with `operators`, only the owners of their keys get it."""
+
+    watching: Watching
+    recording: Recording | None = None
+    profiles: tuple[Profile, ...] = ()
+    operators: frozenset[str] | None = None
+
+    async def check(self, request: Request) -> None:
+        """Turn away whom the dashboard is not for, and other pages; raises `InvalidRequest`."""
+        if _is_foreign(request):
+            raise ForeignOrigin
+        owner = request.scope["state"].get("owner", "")
+        if self.operators is not None and owner not in self.operators:
+            raise NotTheOperator(owner)
+
+    async def state(self) -> Response:
+        """Return everything that the page needs at its start."""
+        await self.watching.look()
+        return _document(self.watching.state())
+
+    async def events(self, request: Request) -> Response:
+        """Stream the state, and then what changes."""
+        if self.watching.is_full:
+            return _refusal(request, "too_many_watchers")
+        return EventSourceResponse(
+            self.watching.feed(), headers=_DATA, sep="\n", ping=_PING_SECONDS
+        )
+
+    async def requests(
+        self,
+        request: Request,
+        before: Annotated[str, Query()] = "",
+        limit: Annotated[str, Query()] = "",
+    ) -> Response:
+        """Return older rows."""
+        board = self.watching.board
+        number = board.number_of(before)
+        if before and number is None:
+            return _refusal(request, "before_restart")
+        most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
+        return _document({"requests": board.rows(most, number)})
+
+    async def request(self, request: Request, name: Name) -> Response:
+        """Return one row."""
+        found = self._find(name)
+        return _refusal(request, found) if isinstance(found, str) else _document(found)
+
+    async def exchange(self, request: Request, name: Name) -> Response:
+        """Return what was recorded of a request."""
+        found = self._find(name)
+        if isinstance(found, str):
+            return _refusal(request, found)
+        kept = self.recording.kept if self.recording is not None else None
+        if kept is None:
+            return _refusal(request, "recording_off")
+        number = self.watching.board.number_of(name) or 0
+        line = kept.line(number)
+        if line is None:
+            is_over = found.phase == OVER
+            return _refusal(request, kept.reason(number) if is_over else "not_over")
+        return _document(before_after(line, self.profiles))
+
+    async def cancel(self, request: Request, name: Name) -> Response:
+        """End a living request."""
+        await read_body(request, _SMALL)
+        if self.watching.about.read_only:
+            return _refusal(request, "ui_read_only")
+        found = self._find(name)
+        if isinstance(found, str):
+            return _refusal(request, found)
+        number = self.watching.board.number_of(name) or 0
+        if not self.watching.board.cancel(number):
+            return _refusal(request, "request_over")
+        return _document({"cancelled": name})
+
+    def _find(self, name: str) -> Row | str:
+        """Return a row, or why there is none."""
+        number = self.watching.board.number_of(name)
+        if number is None:
+            return "before_restart"
+        return self.watching.board.row(number) or "request_forgotten"
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether a page of another origin asks, be it one that may use the API."""
+    origin = request.headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
+
+
+def _document(value: object) -> Response:
+    return Response(msgspec.json.encode(value), headers=_DATA, media_type="application/json")
+
+
+def _refusal(request: Request, code: str) -> Response:
+    response = error_response(dashboard_problem(code), request.scope)
+    response.headers.update(_DATA)
+    return response

@@ -1,0 +1,284 @@
+"""The dashboard's feed: the whole state first, and then what changes, a few times a second.
+
+Nobody is told anything: whoever watches asks the board what has changed since it looked last. So a
+request costs the same with one watcher as with none, and a slow one gets the state anew.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from proxy.errors import BackendFailed, InvalidRequest
+from proxy.observability.board import Board
+from proxy.observability.history import BUCKETS, STEP, CountsBySpan, Point
+from proxy.observability.rows import OVER, Row
+from proxy.observability.sentences import cut
+from proxy.processes.fleet import Condition
+from proxy.processes.managed import Managed
+from proxy.serving.services import Service, Services
+
+MOST_WATCHERS = 16
+PAUSE = 0.25  # seconds between two batches
+_TOTALS_SECONDS = 1.0
+_LOOK_SECONDS = 5.0  # between two looks at the models
+_PATIENCE = 2.0  # seconds for a backend's word
+_FIRST_ROWS = 200
+_MOST_CHANGED = 400  # rows of one batch; whoever has missed more gets the state anew
+_LATEST = 3  # buckets that may have changed since they were told last
+_OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change: of whom the page is, and what may be done on it."""
+
+    version: str
+    workers: int = 1
+    read_only: bool = False
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """One model: its state, and who uses it; None where nobody knows."""
+
+    name: str
+    title: str
+    backend: str
+    state: str
+    problem: str
+    restarts: int
+    busy: int
+    waiting: int
+    slots: int | None
+    window: int | None
+    share: float | None
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """What a look at a model found."""
+
+    state: str = "unknown"
+    name: str = ""
+    slots: int | None = None
+    window: int | None = None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page needs at its start."""
+
+    version: str
+    instance: str
+    workers: int
+    read_only: bool
+    keeps_exchanges: bool
+    started: float
+    now: float
+    number: int
+    step: int
+    models: tuple[ModelCard, ...]
+    totals: CountsBySpan
+    points: tuple[Point, ...]
+    requests: tuple[Row, ...]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows that are new or have changed."""
+
+    number: int
+    rows: tuple[Row, ...]
+
+
+class Cards(msgspec.Struct, frozen=True):
+    """The models, as they are now."""
+
+    number: int
+    models: tuple[ModelCard, ...]
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """What requests came to, and the buckets that may have changed."""
+
+    number: int
+    now: float
+    totals: CountsBySpan
+    points: tuple[Point, ...]
+
+
+class Watching:
+    """What pages are told of a board and of the models behind it; `pause` is in seconds."""
+
+    def __init__(
+        self,
+        board: Board,
+        services: Services,
+        about: About,
+        *,
+        keeps_exchanges: bool = False,
+        pause: float = PAUSE,
+    ) -> None:
+        self.board = board
+        self.about = about
+        self._services = services
+        self._keeps_exchanges = keeps_exchanges
+        self._pause = pause
+        self._watchers = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._seen: dict[str, _Look] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may watch."""
+        return self._watchers >= MOST_WATCHERS
+
+    async def look(self) -> None:
+        """Look at every model once."""
+        await asyncio.gather(*map(self._look_at, self._services))
+
+    def state(self) -> State:
+        """Return everything that a page needs at its start."""
+        board, about = self.board, self.about
+        return State(
+            version=about.version,
+            instance=board.instance,
+            workers=about.workers,
+            read_only=about.read_only,
+            keeps_exchanges=self._keeps_exchanges,
+            started=board.started,
+            now=time.time(),
+            number=board.number,
+            step=STEP,
+            models=self.cards(),
+            totals=board.totals(),
+            points=board.points(BUCKETS),
+            requests=board.rows(_FIRST_ROWS),
+        )
+
+    async def feed(self) -> AsyncGenerator[bytes, None]:
+        """Stream events until whoever watches has gone."""
+        with self._watched():
+            state = self.state()
+            yield _event("state", state)
+            watcher = _Watcher(self, state)
+            while True:
+                await asyncio.sleep(self._pause)
+                if events := watcher.news():
+                    yield events
+
+    @contextmanager
+    def _watched(self) -> Generator[None, None, None]:
+        """Look at the models from time to time while anybody watches."""
+        self._watchers += 1
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_on())
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _look_on(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look_at(self, service: Service) -> None:
+        before = self._seen.get(service.title, _Look())
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                state = await service.condition()
+                found = msgspec.structs.replace(before, state=state.value)
+                if state is Condition.LOADED:
+                    known = await service.look_up("")
+                    name = service.name or known.identity or known.model
+                    found = _Look(state.value, name, service.parallel or known.slots, known.window)
+        except (TimeoutError, BackendFailed, InvalidRequest):
+            found = msgspec.structs.replace(before, state=Condition.FAILED.value)
+        self._seen[service.title] = found
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """Return a card for each model."""
+        return tuple(map(self._card, self._services))
+
+    def _card(self, service: Service) -> ModelCard:
+        look, backend = self._seen.get(service.title, _Look()), service.backend
+        line = service.admission.line
+        managed = backend if isinstance(backend, Managed) else None
+        return ModelCard(
+            name=look.name or service.name or backend.name,
+            title=service.title,
+            backend=backend.name,
+            state=look.state,
+            problem=_problem(service, managed),
+            restarts=managed.restarts if managed is not None else 0,
+            busy=line.served,
+            waiting=line.waiting,
+            slots=look.slots,
+            window=look.window,
+            share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
+        )
+
+    def _share(self, service: str, room: int) -> float | None:
+        """Estimate which share of all the slots' room the prompts of running requests take."""
+        if not room:
+            return None
+        running = (row for row in self.board.living() if row.phase not in _OUTSIDE)
+        sent = sum(
+            row.context.sent
+            for row in running
+            if row.context is not None and row.service == service
+        )
+        return round(min(1.0, sent / room), 4)
+
+
+def _problem(service: Service, managed: Managed | None) -> str:
+    if service.fleet is not None:
+        return cut(service.fleet.problem(service.name))
+    return cut(managed.problem) if managed is not None else ""
+
+
+class _Watcher:
+    """What one page was told last."""
+
+    def __init__(self, watching: Watching, state: State) -> None:
+        self._watching = watching
+        self._number = state.number
+        self._cards = state.models
+        self._summed = state.number
+        self._due = time.monotonic() + _TOTALS_SECONDS
+
+    def news(self) -> bytes:
+        """Return the events since the last call, b"" where there are none."""
+        changes = self._watching.board.changes(self._number)
+        self._number = changes.number
+        if changes.is_lost or len(changes.rows) > _MOST_CHANGED:
+            state = self._watching.state()
+            self._cards, self._summed = state.models, state.number
+            return _event("state", state)
+        events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
+        return b"".join((*events, *self._sums()))
+
+    def _sums(self) -> Generator[bytes, None, None]:
+        """Return what is told once a second, if it has changed."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _TOTALS_SECONDS
+        board = self._watching.board
+        cards = self._watching.cards()
+        if cards != self._cards:
+            self._cards = cards
+            yield _event("models", Cards(board.number, cards))
+        if board.number != self._summed:
+            self._summed = board.number
+            sums = Sums(board.number, time.time(), board.totals(), board.points(_LATEST))
+            yield _event("totals", sums)
+
+
+def _event(name: str, value: msgspec.Struct) -> bytes:
+    """Write an event; JSON has no line ends of its own."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

@@ -1,0 +1,172 @@
+"""What `temper top` shows: the state that the dashboard's feed tells, drawn for a terminal. Pure.
+
+Whatever others wrote was made visible by the server; it is drawn as text, never as markup.
+"""
+
+from datetime import datetime
+
+from msgspec import structs
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proxy.api.watching import Batch, Cards, ModelCard, State, Sums
+from proxy.observability.history import Counts
+from proxy.observability.rows import OVER, Row
+
+PHASES = {
+    "receiving": "receiving",
+    "loading": "waits for the model",
+    "queued": "waits for a slot",
+    "reading": "reading",
+    "asked_again": "asked again",
+    "running_tool": "running a tool",
+    "streaming": "streaming",
+}
+_OUTCOMES = {
+    "repaired": ("repaired", "blue"),
+    "retried": ("asked again", "yellow"),
+    "exhausted": ("given up", "red"),
+}
+_STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
+_MOST_REPAIRS = 10
+_MOST_ROWS = 500
+_NARROW = 64  # columns; below that only what matters most is shown
+
+
+class Screen:
+    """What is known of a Temper, as told by its feed."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._rows = {row.id: row for row in state.requests}
+
+    def apply(self, change: State | Batch | Cards | Sums) -> None:
+        """Take over an event of the feed."""
+        match change:
+            case State():
+                self._take(change)
+            case Batch():
+                self._rows |= {row.id: row for row in change.rows}
+                self._forget()
+            case Cards():
+                self._state = structs.replace(self._state, models=change.models)
+            case Sums():
+                self._state = structs.replace(self._state, totals=change.totals)
+
+    def draw(self, width: int, now: float, *, is_live: bool = True) -> RenderableType:
+        """Draw it for a terminal of so many columns; `now` is a Unix time."""
+        living = [row for row in self._rows.values() if row.phase != OVER]
+        over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
+        latest = sorted(over, key=lambda row: row.at, reverse=True)[:_MOST_REPAIRS]
+        is_narrow = width < _NARROW
+        parts: list[RenderableType] = [
+            self._head(now, is_live=is_live),
+            _line(self._state.totals.hour.get("", Counts())),
+            Text(),
+            _models(self._state.models, is_narrow=is_narrow),
+            Text(),
+            _living(living, now, is_narrow=is_narrow),
+            Text(),
+            _repairs(latest, is_narrow=is_narrow),
+        ]
+        return Group(*parts)
+
+    def _take(self, state: State) -> None:
+        self._state = state
+        self._rows = {row.id: row for row in state.requests}
+
+    def _forget(self) -> None:
+        """Forget the oldest; what lives has changed last and stays."""
+        while len(self._rows) > _MOST_ROWS:
+            del self._rows[next(iter(self._rows))]
+
+    def _head(self, now: float, *, is_live: bool) -> Text:
+        state = self._state
+        head = Text("Temper ", style="bold", overflow="ellipsis", no_wrap=True)
+        head.append(f"{state.version}  ", style="dim")
+        head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
+        return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
+
+
+def _line(counts: Counts) -> Text:
+    """Draw the line that matters, of the last hour."""
+    helped = counts.repaired + counts.retried + counts.exhausted
+    many = "request" if counts.requests == 1 else "requests"
+    line = Text(f"{counts.requests} {many}", style="bold").append(
+        f" in the last hour, {helped} needed help", style="not bold"
+    )
+    told = [
+        (counts.repaired, "repaired", "blue"),
+        (counts.retried, "asked again", "yellow"),
+        (counts.exhausted, "given up", "red"),
+        (counts.failed, "failed", "red"),
+    ]
+    for number, word, style in told:
+        if number:
+            line.append("  ").append(f"{number} {word}", style=f"not bold {style}")
+    if counts.measured:
+        share = f"{round(100 * counts.cached / counts.measured)} % from the cache"
+        line.append(f"  {share}", style="not bold dim")
+    return line
+
+
+def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
+    table = _table("Model", "State", "Slots", "Waiting", *(() if is_narrow else ("Window",)))
+    for one in models:
+        state = Text(one.state, style=_STATES.get(one.state, "dim"))
+        slots = f"{one.busy}/{one.slots}" if one.slots is not None else str(one.busy)
+        window = () if is_narrow else (Text(str(one.window or "-")),)
+        table.add_row(Text(one.name), state, Text(slots), Text(str(one.waiting)), *window)
+    return table
+
+
+def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
+    if not rows:
+        return Text("Nothing is being answered.", style="dim")
+    table = _table("Since", "Does", *(() if is_narrow else ("Model", "Client")))
+    for row in sorted(rows, key=lambda one: one.at):
+        more = () if is_narrow else (Text(row.model or "-"), Text(row.client or "-"))
+        table.add_row(Text(duration(max(0.0, now - row.at))), Text(_phase(row)), *more)
+    return table
+
+
+def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
+    if not rows:
+        return Text("Nothing had to be repaired yet.", style="dim")
+    table = _table("Time", "Outcome", "What was done")
+    if is_narrow:
+        table = _table("Outcome", "What was done")
+    for row in rows:
+        word, style = _OUTCOMES.get(row.outcome or "", ("failed", "red"))
+        told = Text(row.repairs[0])
+        if row.repairs[1:]:
+            told.append(f" +{len(row.repairs) - 1}", style="dim")
+        moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
+        when = () if is_narrow else (Text(moment, style="dim"),)
+        table.add_row(*when, Text(word, style=style), told)
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+    for name in names:
+        wide = name in ("What was done", "Model")
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if wide else None)
+    return table
+
+
+def _phase(row: Row) -> str:
+    word = PHASES.get(row.phase, row.phase)
+    if row.phase == "reading" and row.progress is not None:
+        return f"{word} {round(row.progress * 100)} %"
+    return f"attempt {len(row.attempts)}" if row.phase == "asked_again" else word
+
+
+def duration(seconds: float) -> str:
+    """Tell a duration for people."""
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds // 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"

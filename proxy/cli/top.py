@@ -1,0 +1,145 @@
+"""`temper top`: follows the feed of a running Temper and draws it until `q` or a signal ends it."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+
+import httpx
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from proxy.api.watching import Batch, Cards, State, Sums
+from proxy.cli.screen import Screen
+from proxy.dialects.sse import EventDecoder
+from proxy.errors import InvalidConfiguration
+
+_AGAIN_SECONDS = 1.0  # until a Temper that has gone is looked for again
+_SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
+_KINDS: dict[str, type[State | Batch | Cards | Sums]] = {
+    "state": State,
+    "requests": Batch,
+    "models": Cards,
+    "totals": Sums,
+}
+
+
+async def watch_feed(url: str, key: str) -> bool:
+    """Draw what happens until somebody has seen enough; raises `InvalidConfiguration`.
+
+    Where there is no terminal, what is there now is printed once.
+    """
+    console = Console(highlight=False)
+    async with contextlib.aclosing(_changes(url, key)) as changes:
+        first = await anext(changes)
+        assert isinstance(first, State)  # noqa: S101 - a feed begins with it
+        screen = Screen(first)
+        if not console.is_terminal:
+            console.print(screen.draw(console.width, time.time()))
+            return True
+        enough = asyncio.Event()
+        with _keys(enough.set), Live(console=console, screen=True, auto_refresh=False) as live:
+            drawing = asyncio.create_task(_draw(changes, screen, live))
+            waiting = asyncio.create_task(enough.wait())
+            try:
+                await asyncio.wait((drawing, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if drawing.done():
+                    drawing.result()
+            finally:
+                for task in (drawing, waiting):
+                    task.cancel()
+                await asyncio.wait((drawing, waiting))
+    return True
+
+
+async def _draw(
+    changes: AsyncGenerator[State | Batch | Cards | Sums | None, None], screen: Screen, live: Live
+) -> None:
+    """Draw each change, and each second that passes."""
+    is_live = True
+    coming = asyncio.ensure_future(anext(changes))
+    try:
+        while True:
+            picture = screen.draw(live.console.width, time.time(), is_live=is_live)
+            live.update(picture, refresh=True)
+            await asyncio.wait((coming,), timeout=1.0)
+            if coming.done():
+                change = coming.result()
+                is_live = change is not None
+                if change is not None:
+                    screen.apply(change)
+                coming = asyncio.ensure_future(anext(changes))
+    finally:
+        coming.cancel()
+        await asyncio.wait((coming,))
+
+
+async def _changes(url: str, key: str) -> AsyncGenerator[State | Batch | Cards | Sums | None, None]:
+    """Stream what the feed tells, and None whenever it has broken off; it is looked for again."""
+    has_begun = False
+    while True:
+        try:
+            async with contextlib.aclosing(_feed(url, key)) as feed:
+                async for change in feed:
+                    has_begun = True
+                    yield change
+        except httpx.HTTPError as error:
+            if not has_begun:
+                problem = f"no Temper answers at {url} ({type(error).__name__})"
+                raise InvalidConfiguration("--url", problem) from error
+        yield None
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _feed(url: str, key: str) -> AsyncGenerator[State | Batch | Cards | Sums, None]:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    timeouts = httpx.Timeout(5.0, read=_SILENCE_SECONDS)
+    async with (
+        httpx.AsyncClient(timeout=timeouts, trust_env=False, headers=headers) as client,
+        client.stream("GET", f"{url.rstrip('/')}/ui/api/events") as response,
+    ):
+        if response.status_code != 200:
+            raise _refusal(url, response.status_code, await response.aread())
+        decoder = EventDecoder(limit=64_000_000)
+        async for piece in response.aiter_bytes():
+            for event in decoder.feed(piece):
+                if (kind := _KINDS.get(event.event)) is not None:
+                    yield msgspec.json.decode(event.data, type=kind)
+
+
+def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
+    """Say why there is no feed, in the server's own words where it has some."""
+    try:
+        said = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"]["message"]
+    except (msgspec.MsgspecError, KeyError):
+        said = f"it answers with status {status}"
+    setting = "--key-file" if status in (401, 403) else "--url"
+    return InvalidConfiguration(setting, f"{url} gives no feed: {said}")
+
+
+@contextlib.contextmanager
+def _keys(end: Callable[[], None]) -> Generator[None, None, None]:
+    """Call `end` when somebody presses q while the block runs, where there is a keyboard."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios  # where there is no such module there are no such terminals
+    import tty
+
+    keyboard, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(keyboard)
+
+    def hear() -> None:
+        if os.read(keyboard, 64).lower().startswith(b"q"):
+            end()
+
+    tty.setcbreak(keyboard)
+    loop.add_reader(keyboard, hear)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

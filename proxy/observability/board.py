@@ -1,0 +1,211 @@
+"""The board: living requests, the latest records, and what they come to, for whoever watches.
+
+Pure and bounded. Requests tell it their turning points, which costs a number each; what a row looks
+like is asked of a living request only when somebody looks. Changes are numbered, and whoever knows
+the number of the last one that it saw gets every row that has changed since.
+"""
+
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from proxy.facts import Asked, Compacted
+from proxy.observability.history import CountsBySpan, History, Point
+from proxy.observability.record import RequestRecord, Stage
+from proxy.observability.rows import Row, row_of
+
+MOST_ROWS = 500
+_PLAIN = (Asked, Compacted)  # facts that hold nothing that a client or a model wrote
+_LONGEST = 64
+
+
+class LiveSource(Protocol):
+    """A living request, as the board asks for it."""
+
+    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+        """Return what is known so far, what it does, and how much of its prompt was read."""
+
+    def cancel(self) -> bool:
+        """End it as if its client had left; False where that is not possible."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One request: alive while it has a `source`, then a record, and a row once it was shown."""
+
+    client: str
+    source: LiveSource | None
+    stage: Stage | None = Stage.RECEIVING
+    record: RequestRecord | None = None
+    row: Row | None = None
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """The rows that have changed up to a `number`; with `is_lost` some of them are gone."""
+
+    number: int
+    rows: tuple[Row, ...]
+    is_lost: bool = False
+
+
+class Board:
+    """Keeps `most` requests that are over, and all that live; `clock` gives Unix times."""
+
+    def __init__(
+        self,
+        most: int = MOST_ROWS,
+        *,
+        clock: Callable[[], float] = time.time,
+        has_exchange: Callable[[int], bool] = lambda _number: False,
+    ) -> None:
+        self.instance = secrets.token_hex(3)
+        self.started = clock()
+        self.number = 0
+        self._most = most
+        self._clock = clock
+        self._has_exchange = has_exchange
+        self._entries: dict[int, _Entry] = {}
+        self._over: deque[int] = deque()
+        self._latest: OrderedDict[int, int] = OrderedDict()  # when each has changed last
+        self._lost = 0  # the latest change of what was forgotten
+        self._opened = 0
+        self._running = 0
+        self._waiting = 0
+        self._history = History()
+
+    def opened(self, source: LiveSource, client: str) -> int:
+        """Take a new request and return its number."""
+        self._opened += 1
+        self._entries[self._opened] = _Entry(client, source)
+        self._change(self._opened)
+        return self._opened
+
+    def advanced(self, number: int, stage: Stage) -> None:
+        """Note that a living request has come to a turning point."""
+        entry = self._entries[number]
+        if entry.stage is not stage:
+            self._stand(entry, stage)
+        self._change(number)
+
+    def closed(self, number: int, record: RequestRecord) -> None:
+        """Note that a request is over."""
+        entry = self._entries[number]
+        entry.source = None
+        if _is_small(record):  # most are, and nobody may ever look at them
+            entry.record = record
+        else:
+            entry.row = row_of(record, self.name_of(number), entry.client)
+        self._stand(entry, None)
+        self._history.take(record, self._clock())
+        self._change(number)
+        self._over.append(number)
+        if len(self._over) > self._most:
+            self._forget(self._over.popleft())
+
+    def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
+        """Return the newest rows, the latest first; older ones than `before` where it is given."""
+        numbers = sorted(self._entries, reverse=True)
+        older = [one for one in numbers if before is None or one < before]
+        return tuple(self._row(number) for number in older[:most])
+
+    def living(self) -> tuple[Row, ...]:
+        """Return the rows of the requests that live."""
+        return tuple(
+            self._row(number) for number, entry in self._entries.items() if entry.source is not None
+        )
+
+    def row(self, number: int) -> Row | None:
+        """Return one row, None where it was forgotten."""
+        return self._row(number) if number in self._entries else None
+
+    def changes(self, since: int) -> Changes:
+        """Return the rows that have changed after the change `since`."""
+        changed: list[int] = []
+        for number in reversed(self._latest):
+            if self._latest[number] <= since:
+                break
+            changed.append(number)
+        rows = tuple(self._row(number) for number in reversed(changed))
+        return Changes(self.number, rows, is_lost=self._lost > since)
+
+    def cancel(self, number: int) -> bool | None:
+        """End a living request; None where it is unknown, False where it cannot be ended."""
+        entry = self._entries.get(number)
+        if entry is None:
+            return None
+        return entry.source is not None and entry.source.cancel()
+
+    def name_of(self, number: int) -> str:
+        """Return what the page calls a request; no other process gives the same name."""
+        return f"{self.instance}-{number}"
+
+    def number_of(self, name: str) -> int | None:
+        """Read a request's name; None where another process gave it."""
+        instance, _, number = name.partition("-")
+        is_own = instance == self.instance and number.isascii() and number.isdecimal()
+        return int(number) if is_own and len(number) < 16 else None
+
+    def totals(self) -> CountsBySpan:
+        """Return what requests came to, in the last hour and since the start."""
+        return self._history.totals(self._clock())
+
+    def points(self, most: int) -> tuple[Point, ...]:
+        """Return the last buckets of the series."""
+        return self._history.points(self._clock(), most)
+
+    def _change(self, number: int) -> None:
+        self.number += 1
+        self._latest[number] = self.number
+        self._latest.move_to_end(number)
+
+    def _stand(self, entry: _Entry, stage: Stage | None) -> None:
+        """Count who runs and who waits."""
+        running = _is_running(stage) - _is_running(entry.stage)
+        waiting = _is_waiting(stage) - _is_waiting(entry.stage)
+        entry.stage = stage
+        if not (running or waiting):
+            return
+        self._running += running
+        self._waiting += waiting
+        self._history.crowd(self._running, self._waiting, self._clock())
+
+    def _forget(self, number: int) -> None:
+        del self._entries[number]
+        self._lost = max(self._lost, self._latest.pop(number))
+
+    def _row(self, number: int) -> Row:
+        entry = self._entries[number]
+        if entry.record is not None:
+            entry.row = row_of(entry.record, self.name_of(number), entry.client)
+            entry.record = None
+        if entry.row is not None:
+            has = self._has_exchange(number)
+            return msgspec.structs.replace(entry.row, has_exchange=True) if has else entry.row
+        assert entry.source is not None  # noqa: S101 - what is not over lives
+        record, stage, progress = entry.source.snapshot()
+        return row_of(
+            record, self.name_of(number), entry.client, phase=stage.value, progress=progress
+        )
+
+
+# an Enum has to be asked for its hash by a function call, so no set holds these
+def _is_waiting(stage: Stage | None) -> bool:
+    return stage is Stage.QUEUED or stage is Stage.LOADING
+
+
+def _is_running(stage: Stage | None) -> bool:
+    return not (stage is None or stage is Stage.RECEIVING or _is_waiting(stage))
+
+
+def _is_small(record: RequestRecord) -> bool:
+    """Whether a record may be kept as it is: nothing in it is longer than a name."""
+    if record.tools or record.prefix_broken is not None:
+        return False
+    if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:
+        return False
+    return all(isinstance(fact, _PLAIN) for fact in record.facts)

@@ -1,0 +1,215 @@
+"""What many requests come to: counts since the start and over the last hour, and short series.
+
+Pure and bounded: the clock is passed in, and what is older than the last slot is forgotten.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from statistics import median
+
+import msgspec
+
+from proxy.observability.record import CLIENT_LEFT, RequestRecord
+
+ALL = ""  # stands for every service together
+STEP = 5  # seconds of a bucket
+BUCKETS = 180  # fifteen minutes
+_MINUTE = 60
+_MINUTES = 60
+_MOST_SERVICES = 64
+_MOST_SAMPLES = 200  # of a bucket; more would not move its percentiles
+_MOMENT = 0.01  # seconds that somebody has to wait to count: in the line are all, for no time
+OTHER = "other"
+
+
+class Counts(msgspec.Struct):
+    """How many requests ended in which way, and what they cost in tokens.
+
+    `measured` are the prompt's tokens of those whose backend told of its cache.
+    """
+
+    requests: int = 0
+    clean: int = 0
+    repaired: int = 0
+    retried: int = 0
+    exhausted: int = 0
+    failed: int = 0
+    left: int = 0
+    prompt: int = 0
+    output: int = 0
+    measured: int = 0
+    cached: int = 0
+
+    def take(self, record: RequestRecord) -> None:
+        """Count a request that is over."""
+        kind, tokens = kind_of(record), record.tokens
+        self.requests += 1
+        setattr(self, kind, getattr(self, kind) + 1)
+        prompt = max(0, tokens.prompt or 0)
+        self.prompt += prompt
+        self.output += max(0, tokens.output or 0)
+        if tokens.cached is not None:
+            self.measured += prompt
+            self.cached += max(0, tokens.cached)
+
+    def add(self, other: "Counts") -> None:
+        """Count what somebody else has counted."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def kind_of(record: RequestRecord) -> str:
+    """Tell how a request ended, in the name of what counts it."""
+    if record.outcome is not None:
+        return record.outcome.value
+    return "left" if record.status == CLIENT_LEFT else "failed"
+
+
+class Bucket(msgspec.Struct):
+    """A few seconds: what ended in them, and the most that ran and waited at once."""
+
+    at: int
+    counts: Counts
+    running: int
+    waiting: int
+    first_tokens: list[float]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A bucket as it is drawn; `at` is a Unix time, the times to the first token are in seconds."""
+
+    at: int
+    clean: int
+    repaired: int
+    retried: int
+    exhausted: int
+    failed: int
+    left: int
+    prompt: int
+    output: int
+    running: int
+    waiting: int
+    median: float | None
+    p95: float | None
+
+
+class CountsBySpan(msgspec.Struct, frozen=True):
+    """What requests came to, by service; all of them together stand under ""."""
+
+    hour: dict[str, Counts]
+    start: dict[str, Counts]
+
+
+class History:
+    """The counts and the series."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, None] = {}
+        self._start: dict[str, Counts] = {}  # up to the current minute
+        self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
+        self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
+        self._running = 0
+        self._waiting = 0
+        self._since = 0.0
+
+    def take(self, record: RequestRecord, now: float) -> None:
+        """Count a request that ended `now`, a Unix time."""
+        service, minute = self._known(record.service), self._minute(now)
+        if service not in minute:
+            minute[service] = Counts()
+        minute[service].take(record)
+        bucket = self._bucket(now)
+        bucket.counts.take(record)
+        if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
+            bucket.first_tokens.append(record.first_token)
+
+    def crowd(self, running: int, waiting: int, now: float) -> None:
+        """Note how many run and wait from now on."""
+        if now - self._since >= _MOMENT:
+            self._count_crowd(now)
+        self._running, self._waiting, self._since = running, waiting, now
+
+    def totals(self, now: float) -> CountsBySpan:
+        """Return the counts of the last hour and since the start."""
+        hour: dict[str, Counts] = {}
+        for minute, counts in self._minutes:
+            if minute > now // _MINUTE - _MINUTES:
+                _add(counts, hour)
+        start: dict[str, Counts] = {}
+        _add(self._start, start)
+        if self._minutes:
+            _add(self._minutes[-1][1], start)
+        return CountsBySpan(_with_all(hour), _with_all(start))
+
+    def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
+        """Return the last buckets in which anything happened, the oldest first."""
+        oldest = int(now // STEP) * STEP - (most - 1) * STEP
+        self._count_crowd(now)  # in a quiet bucket, too
+        return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
+
+    def _count_crowd(self, now: float) -> None:
+        """Take those who run and wait into the most of the bucket."""
+        bucket = self._bucket(now)
+        bucket.running = max(bucket.running, self._running)
+        bucket.waiting = max(bucket.waiting, self._waiting)
+
+    def _known(self, service: str | None) -> str:
+        if service is not None and service in self._services:
+            return service
+        if service is None or len(self._services) >= _MOST_SERVICES:
+            return OTHER
+        self._services[service] = None
+        return service
+
+    def _minute(self, now: float) -> dict[str, Counts]:
+        minute = int(now // _MINUTE)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            if self._minutes:  # which is over
+                _add(self._minutes[-1][1], self._start)
+            self._minutes.append((minute, {}))
+        return self._minutes[-1][1]
+
+    def _bucket(self, now: float) -> Bucket:
+        at = int(now // STEP) * STEP
+        if not self._buckets or self._buckets[-1].at != at:
+            self._buckets.append(Bucket(at, Counts(), self._running, self._waiting, []))
+        return self._buckets[-1]
+
+
+def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
+    for name, one in counts.items():
+        to.setdefault(name, Counts()).add(one)
+
+
+def _with_all(counts: dict[str, Counts]) -> dict[str, Counts]:
+    """Put what all services have come to before them."""
+    everything = Counts()
+    for one in counts.values():
+        everything.add(one)
+    return {ALL: everything, **counts}
+
+
+def _point(bucket: Bucket) -> Point:
+    counts, firsts = bucket.counts, bucket.first_tokens
+    return Point(
+        bucket.at,
+        counts.clean,
+        counts.repaired,
+        counts.retried,
+        counts.exhausted,
+        counts.failed,
+        counts.left,
+        counts.prompt,
+        counts.output,
+        bucket.running,
+        bucket.waiting,
+        round(median(firsts), 4) if firsts else None,
+        round(percentile(firsts, 0.95), 4) if firsts else None,
+    )
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value that this share of them does not exceed (nearest rank)."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]

@@ -1,0 +1,177 @@
+"""Rows: what the dashboard shows of a request, made of its record.
+
+A row is whole and small: whatever a client, a model or a tool wrote in it is cut and visible.
+"""
+
+import msgspec
+
+from proxy.context.prefix import PrefixBroken
+from proxy.facts import Compacted, Fact
+from proxy.observability.record import RUNNING, AttemptRecord, RequestRecord, Tokens, ToolRecord
+from proxy.observability.sentences import cut, problem_sentence, rung_sentence, sentences
+
+_MOST_TOOLS = 100
+_MOST_ATTEMPTS = 12
+OVER = "over"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One generation; times in seconds from the request's arrival.
+
+    For people, `how` tells what it was and `told` what was wrong with it, "" if nothing was.
+    """
+
+    rung: str
+    begun: float
+    seconds: float
+    defect: str | None
+    error: str | None
+    how: str
+    told: str
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """One call of a tool that Temper ran; `seconds` is None while it runs."""
+
+    server: str
+    name: str
+    begun: float
+    seconds: float | None
+    status: str
+
+
+class Context(msgspec.Struct, frozen=True):
+    """How the conversation went into the window, in tokens; see `facts.Compacted`."""
+
+    n_ctx: int
+    sent: int
+    client: int
+    tier: int
+    cleared: int
+    folded: int
+    epoch: int
+    is_new: bool
+    answer: int | None
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """Where the prompt differs from the one before it: the message's number, None for tools."""
+
+    place: int | None
+    reason: str
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One request; `phase` is a word of `Stage`, or `over`, and `progress` a share of 1."""
+
+    id: str
+    request_id: str
+    at: float
+    path: str
+    dialect: str
+    model: str | None
+    service: str | None
+    client: str
+    stream: bool | None
+    phase: str
+    progress: float | None = None
+    seconds: float
+    status: int | None
+    outcome: str | None
+    left: str | None
+    repairs: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+    tools: tuple[Tool, ...]
+    first_token: float | None
+    queued: float | None
+    tokens: Tokens
+    context: Context | None
+    cache: Cache | None
+    finish_reason: str | None
+    backend: str | None
+    trace: str | None
+    has_exchange: bool = False
+
+
+def row_of(
+    record: RequestRecord,
+    name: str,
+    client: str = "",
+    *,
+    phase: str = OVER,
+    progress: float | None = None,
+) -> Row:
+    """Make the row called `name` of a request that is over, or in an earlier `phase`."""
+    return Row(
+        id=name,
+        request_id=cut(record.id),
+        at=record.begun_at,
+        path=cut(record.path),
+        dialect=record.dialect,
+        model=_cut(record.model),
+        service=record.service,
+        client=cut(client),
+        stream=record.stream,
+        phase=phase,
+        progress=progress,
+        seconds=_rounded(record.seconds),
+        status=record.status if phase == OVER else None,
+        outcome=record.outcome.value if record.outcome is not None else None,
+        left=record.left.value if phase == OVER and record.left is not None else None,
+        repairs=sentences(record.facts),
+        attempts=tuple(map(_attempt, record.attempts[:_MOST_ATTEMPTS])),
+        tools=tuple(map(_tool, record.tools[:_MOST_TOOLS])),
+        first_token=_or_none(record.first_token),
+        queued=_or_none(record.queued),
+        tokens=record.tokens,
+        context=_context(record.facts),
+        cache=_cache(record.prefix_broken),
+        finish_reason=_cut(record.finish_reason),
+        backend=_cut(record.backend),
+        trace=f"{record.trace.trace_id:032x}" if record.trace is not None else None,
+    )
+
+
+def _attempt(attempt: AttemptRecord) -> Attempt:
+    how, told = rung_sentence(attempt.rung), problem_sentence(attempt.defect, attempt.error)
+    begun, seconds = _rounded(attempt.begun), _rounded(attempt.seconds)
+    rung, defect, error = cut(attempt.rung), _cut(attempt.defect), _cut(attempt.error)
+    return Attempt(rung, begun, seconds, defect, error, how, told)
+
+
+def _tool(tool: ToolRecord) -> Tool:
+    seconds = None if tool.status == RUNNING else _rounded(tool.seconds)
+    return Tool(cut(tool.server), cut(tool.name), _rounded(tool.begun), seconds, cut(tool.status))
+
+
+def _context(happened: tuple[Fact, ...]) -> Context | None:
+    for fact in happened:
+        if isinstance(fact, Compacted):
+            return Context(
+                n_ctx=fact.window,
+                sent=fact.sent,
+                client=fact.client,
+                tier=fact.tier,
+                cleared=fact.cleared,
+                folded=fact.folded,
+                epoch=fact.epoch,
+                is_new=fact.is_new,
+                answer=fact.answer,
+            )
+    return None
+
+
+def _cache(broken: PrefixBroken | None) -> Cache | None:
+    return None if broken is None else Cache(broken.place, cut(broken.reason, 400))
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else cut(text)
+
+
+def _or_none(seconds: float | None) -> float | None:
+    return None if seconds is None else _rounded(seconds)
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 4)

@@ -1,0 +1,204 @@
+"""The dashboard in a real browser, before a real llama-server with the demonstration's model."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.conversation.json import JsonObject
+from proxy.demo.scenarios import SCENARIOS, request_for
+from tests.browser.conftest import FOREVER, Open
+from tests.fakes.command import running_temper
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.browser
+
+CHAT = "/v1/chat/completions"
+LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (one.prompt for one in SCENARIOS)
+
+
+@pytest.fixture(scope="module")
+def temper(llama_server: tuple[str, str]) -> Iterator[str]:
+    """The URL of a Temper without keys that keeps exchanges."""
+    url, key = llama_server
+    environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_RECORDING__KEEP_BYTES": "50000000"}
+    with running_temper("--backend-url", url, environment=environment) as own:
+        yield own
+
+
+def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
+    return httpx.post(
+        f"{url}{CHAT}", json=body, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+    )
+
+
+@contextlib.contextmanager
+def stuck(url: str) -> Iterator[list[str]]:
+    """Ask for what never ends, in a thread; what its client got is in the list at the end."""
+    got: list[str] = []
+
+    def read() -> None:
+        body = {**request_for(FOREVER, stream=True), "max_tokens": 1_000_000}
+        asking = httpx.stream("POST", f"{url}{CHAT}", json=body, timeout=None, trust_env=False)  # noqa: S113
+        with contextlib.suppress(httpx.HTTPError), asking as response:
+            got.append("".join(response.iter_text())[-500:])
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        yield got
+    finally:
+        reading.join(PATIENCE_SECONDS)
+        assert not reading.is_alive()
+
+
+def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
+    temper: str, open_page: Open
+) -> None:
+    seen = open_page(temper)
+    seen.page.wait_for_selector("text=Nothing asked yet")
+    seen.picture("empty")
+    assert ask(temper, request_for(WRONG_TYPE)).status_code == 200
+    row = seen.page.locator("tbody tr", has_text="repaired").first
+    row.wait_for()
+    assert "A call written as text (hermes) became a call of get_weather." in row.inner_text()
+    row.click()
+    detail = seen.page.locator(".detail")
+    detail.locator(".said.got mark").first.wait_for()
+    text = detail.inner_text()
+    assert "/days of get_weather was converted to the right type." in text
+    assert '<tool_call>{"name": "get_weather"' in text
+    assert 'get_weather({"city":"Cork","days":3})' in text.replace("\n", "")
+    seen.page.locator(".facts").scroll_into_view_if_needed()
+    with seen.page.expect_download() as download:
+        seen.page.click("text=Download for temper replay")
+    line = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert line["verdict"]["outcome"] == "repaired"
+
+
+def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page: Open) -> None:
+    assert ask(temper, request_for(NOT_ALLOWED)).status_code == 200
+    seen = open_page(temper)
+    seen.page.locator("tbody tr", has_text="asked again").first.click()
+    nudge = seen.page.locator(".said.nudge").first
+    nudge.wait_for()
+    assert "Invalid arguments" in nudge.inner_text()
+    assert seen.page.locator(".timeline li", has_text="Attempt").count() == 2
+    assert "grammar" not in seen.page.locator(".timeline").inner_text()
+
+
+def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open) -> None:
+    seen = open_page(temper)
+    with stuck(temper) as got:
+        row = seen.page.locator("tbody tr.live")
+        row.locator("text=streaming").wait_for()
+        busy = seen.page.locator(".slots i.busy")
+        busy.first.wait_for()
+        row.click()
+        seen.page.click("text=End this request")
+        seen.page.click("text=Click again to end it")
+        seen.page.locator(".detail h2", has_text="client left").wait_for()
+    assert "An operator of this server has ended the request." in "".join(got)
+    busy.first.wait_for(state="detached")
+
+
+def test_a_window_that_is_filled_is_seen(temper: str, open_page: Open) -> None:
+    rounds: list[JsonObject] = []
+    for number in range(16):
+        call: JsonObject = {
+            "id": f"call_{number}",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Lyon"}'},
+        }
+        rounds += [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": "rain, wind. " * 120},
+        ]
+    body = request_for(LEAKED)
+    question: JsonObject = {"role": "user", "content": LEAKED}
+    answer = ask(temper, {**body, "messages": [question, *rounds, question]})
+    assert answer.status_code == 200, answer.text
+    seen = open_page(temper)
+    seen.page.locator("tbody tr").first.click()
+    seen.page.locator(".detail", has_text="were left out").wait_for()
+    seen.page.locator(".window-bar").scroll_into_view_if_needed()
+    seen.picture("window")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "scheme"),
+    [("wide", 1440, 900, "light"), ("dark", 1440, 900, "dark"), ("narrow", 360, 740, "light")],
+)
+def test_every_view_fits_its_screen(
+    *, name: str, width: int, height: int, scheme: str, temper: str, open_page: Open
+) -> None:
+    for prompt in (LEAKED, FENCED, UNKNOWN, NARRATED, "Hello."):
+        ask(temper, request_for(prompt))
+    seen = open_page(temper, width=width, height=height, scheme=scheme)
+    with stuck(temper):
+        seen.page.locator("tr.live", has_text="streaming").wait_for()
+        seen.page.wait_for_selector("canvas")
+        fits = "document.documentElement.scrollWidth <= innerWidth"
+        assert seen.page.evaluate(fits)
+        seen.picture(name)
+        seen.page.locator("tbody tr", has_text="asked again").first.click()
+        seen.page.locator(".said.got").wait_for()
+        assert seen.page.evaluate(fits)
+        seen.picture(f"{name}-request")
+        seen.page.keyboard.press("Escape")
+        seen.page.locator("tr.live").click()
+        seen.page.click("text=End this request")
+        seen.page.click("text=Click again to end it")
+        seen.page.locator(".detail h2", has_text="client left").wait_for()
+
+
+def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
+    llama_server: tuple[str, str], open_page: Open, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("anna annas-key\nbob bobs-key\n", encoding="utf-8")
+    url, key = llama_server
+    environment = {
+        "TEMPER_BACKEND__API_KEY": key,
+        "TEMPER_SERVER__API_KEY": "operators-key",
+        "TEMPER_SERVER__API_KEYS_FILE": str(keys),
+        "TEMPER_UI__OWNERS": '["anna"]',
+    }
+    with running_temper("--backend-url", url, environment=environment) as own:
+        ask(own, request_for(LEAKED), authorization="Bearer bobs-key")
+        seen = open_page(own)
+        for wrong, problem in (("wrong", "API key"), ("bobs-key", "not for the key of bob")):
+            seen.page.fill("#key", wrong)
+            seen.page.keyboard.press("Enter")
+            seen.page.locator(".problem", has_text=problem).wait_for()
+        seen.picture("key")
+        seen.page.fill("#key", "annas-key")
+        seen.page.keyboard.press("Enter")
+        row = seen.page.locator("tbody tr", has_text="repaired")
+        row.wait_for()
+        assert row.locator("td.client").inner_text() == "bob"
+        seen.page.reload()
+        row.wait_for()
+        # what a browser keeps of it goes with the tab
+        assert seen.page.evaluate("localStorage.length + document.cookie.length") == 0
+
+
+def test_a_server_that_is_gone_and_back_is_followed_again(
+    llama_server: tuple[str, str], open_page: Open
+) -> None:
+    url, key = llama_server
+    # an open page must not use up the time that requests are given to finish
+    environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_SERVER__GRACE_SECONDS": "600"}
+    with running_temper("--backend-url", url, environment=environment) as own:
+        ask(own, request_for(LEAKED))
+        seen = open_page(own)
+        seen.page.locator("tbody tr", has_text="repaired").wait_for()
+    seen.page.locator(".link.lost").wait_for()
+    command = ("--backend-url", url, "--port", own.rpartition(":")[2])
+    with running_temper(*command, environment=environment):
+        seen.page.locator(".link.live").wait_for()
+        seen.page.wait_for_selector("text=Nothing asked yet")

@@ -1,0 +1,379 @@
+"""The page in a real browser over a board that a test fills by hand: whatever may be on it."""
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from proxy import facts
+from proxy.api.errors import DASHBOARD_PROBLEMS
+from proxy.backends.client import Health
+from proxy.context.prefix import PrefixBroken
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.facts import Outcome
+from proxy.observability.record import (
+    CLIENT_LEFT,
+    RUNNING,
+    AttemptRecord,
+    Phase,
+    RequestRecord,
+    Stage,
+    Tokens,
+    ToolRecord,
+)
+from proxy.observability.recording import Piece, RecordedAnswer, RecordedCall
+from proxy.processes.fleet import Condition
+from tests.browser.conftest import Open
+from tests.browser.conftest import Stage as Served
+from tests.fakes.recorded import exchange
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "{{constructor.constructor('alert(1)')()}} ${alert(1)}",
+    "\u202egnihton si siht\u202c \u2066\u200b\ufeff",
+    "\x1b[2J\x1b]0;owned\x07",
+    "nothing\0behind",
+    "\ud800 alone",
+    "x" * 1_000_000,
+)
+RECORD = RequestRecord(
+    id="r",
+    begun_at=1_700_000_000.0,
+    seconds=1.25,
+    status=200,
+    model="m",
+    service="default",
+    backend="b",
+    stream=True,
+    queued=0.2,
+    first_token=0.6,
+    tokens=Tokens(100, 60, 7),
+    attempts=(AttemptRecord("as_asked", 0.2, 0.4, "prose"), AttemptRecord("nudged", 0.6, 0.6)),
+    facts=(facts.Asked("as_asked"), facts.Rescued("hermes", "look")),
+    outcome=Outcome.RETRIED,
+)
+
+
+@pytest.fixture
+def open_page(stage: Served, open_page: Open) -> Open:
+    """Have the pages closed before the stage is: a server waits for those who watch it."""
+    del stage
+    return open_page
+
+
+@dataclass
+class Living:
+    """A living request that does not end by itself."""
+
+    record: RequestRecord = RECORD
+    stage: Stage = Stage.STREAMING
+
+    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+        return self.record, self.stage, 0.38
+
+    def cancel(self) -> bool:
+        return False
+
+
+def answered(served: Served, record: RequestRecord = RECORD) -> int:
+    """Have a request on the board that is over."""
+
+    def run() -> int:
+        number = served.board.opened(Living(record), "anna")
+        served.board.closed(number, record)
+        return number
+
+    return served.portal.call(run)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
+    text: str, open_page: Open, stage: Served
+) -> None:
+    show(stage, text)
+    for width in (1440, 360):
+        seen = open_page(stage.url, width=width, height=740)
+        seen.page.locator("tbody tr").first.click()
+        seen.page.locator(".said.got").wait_for()
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        detail = seen.page.locator(".detail")
+        assert detail.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+        shown = detail.inner_text() + seen.page.locator("tbody").inner_text()
+        assert not {*shown} & {*"\u202e\u2066\u200b\ufeff\x1b\x07\0"}
+        assert seen.page.locator("img, script[src=x], iframe").count() == 0
+
+
+def show(stage: Served, text: str) -> None:
+    """Put a text into every field of a request, and of its exchange."""
+    written = text.encode("utf-8", "replace").decode()
+    record = replace(
+        RECORD,
+        id=text,
+        model=text,
+        backend=text,
+        finish_reason=text,
+        path=text,
+        service="default",
+        facts=(facts.Renamed(text, text), facts.Coerced(text, text), facts.Dropped(text)),
+        attempts=(AttemptRecord(text, 0.0, 1.0, text, text),),
+        tools=(ToolRecord(text, text, text, 1, 0.1, 0.2, "done"),),
+        prefix_broken=PrefixBroken(1, text),
+    )
+    request: JsonObject = {
+        "model": written,
+        "messages": [{"role": written, "content": written}],
+        "tools": [{"type": "function", "function": {"name": written}}],
+    }
+    answer = RecordedAnswer(
+        text=written,
+        calls=(RecordedCall(name=written, arguments=written),),
+        finish_reason="stop",
+    )
+    generation: tuple[Piece, ...] = (
+        ["text", written],
+        ["reasoning", written],
+        ["finished", "stop"],
+    )
+    number = answered(stage, record)
+    recorded: JsonObject = exchange(generation, request=request, answer=answer).model_dump(
+        mode="json"
+    )
+    stage.kept.keep(number, json.dump(recorded) + b"\n")
+
+
+def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> None:
+    for number in range(3):
+        answered(
+            stage, replace(RECORD, model=f"m{number}", facts=() if number == 1 else RECORD.facts)
+        )
+    page = open_page(stage.url).page
+    rows = page.locator("tbody tr")
+    rows.nth(2).wait_for()
+    press = page.keyboard.press
+    press("j")
+    press("j")
+    page.locator("tr[aria-selected=true]", has_text="m1").wait_for()
+    press("k")
+    page.locator("tr[aria-selected=true]:focus", has_text="m2").wait_for()
+    press("Enter")
+    page.locator(".detail").wait_for()
+    press("j")
+    page.locator(".facts", has_text="m1").wait_for()
+    press("Escape")
+    page.locator(".detail").wait_for(state="detached")
+    press("r")
+    rows.nth(2).wait_for(state="detached")
+    assert rows.count() == 2
+    press("r")
+    rows.nth(2).wait_for()
+
+
+def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) -> None:
+    for number in range(3):
+        answered(stage, replace(RECORD, model=f"m{number}"))
+    page = open_page(stage.url).page
+    rows = page.locator("tbody tr")
+    rows.nth(2).wait_for()
+    press = page.keyboard.press
+    press("/")
+    page.keyboard.type("m0")
+    rows.nth(1).wait_for(state="detached")
+    assert rows.count() == 1
+    press("Escape")
+    rows.nth(2).wait_for()
+    press("?")
+    page.locator("[role=dialog]", has_text="with help only").wait_for()
+    press("Escape")
+    page.locator("[role=dialog]").wait_for(state="detached")
+
+
+def selected(page: "Page") -> str:
+    return str(page.locator("tr[aria-selected=true] td.model").inner_text())
+
+
+def test_a_row_keeps_its_focus_while_others_come(open_page: Open, stage: Served) -> None:
+    answered(stage, replace(RECORD, model="first"))
+    page = open_page(stage.url).page
+    page.locator("tbody tr").first.wait_for()
+    page.keyboard.press("j")
+    for number in range(20):
+        answered(stage, replace(RECORD, model=f"m{number}"))
+    page.locator("tbody tr").nth(20).wait_for()
+    assert page.evaluate("document.activeElement.innerText").split()[-1] != ""
+    assert selected(page) == "first"
+
+
+def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
+    open_page: Open, stage: Served
+) -> None:
+    stage.kept.leave_out(answered(stage))
+    page = open_page(stage.url).page
+    page.locator("tbody tr").first.click()
+    page.locator(".note", has_text="too large to be kept").wait_for()
+    page.goto(f"{stage.url}/ui#request/{stage.board.instance}-99")
+    page.locator(".link.live").wait_for()
+
+
+def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
+    open_page: Open, stage: Served
+) -> None:
+    """Compared with itself: what the page takes and keeps must not grow with what it has seen."""
+    page = open_page(stage.url).page
+    page.locator(".link.live").wait_for()
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    is_over = threading.Event()
+
+    def flood() -> None:
+        while not is_over.wait(0.06):
+            for _ in range(10):
+                answered(stage)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        measured = [measure(page, session) for _ in range(4)]
+    finally:
+        is_over.set()
+        flooding.join()
+    (busy, heap, answer), (busy_later, heap_later, answer_later) = measured[1], measured[-1]
+    told = (
+        f"busy {busy:.0%} and {busy_later:.0%}, heap {heap} and {heap_later} bytes, "
+        f"answers after {answer:.0f} and {answer_later:.0f} ms"
+    )
+    logging.getLogger(__name__).info(told)
+    assert busy_later < 0.9, told
+    assert heap_later < 2 * heap, told
+    assert page.locator("tbody tr").count() <= 100
+
+
+def measure(page: "Page", session: object) -> tuple[float, int, float]:
+    """Return the share of its time that the page works, its heap, and how soon it answers."""
+    before = metrics(session)
+    page.wait_for_timeout(4000)
+    after = metrics(session)
+    session.send("HeapProfiler.collectGarbage")  # type: ignore[attr-defined]
+    busy = after["TaskDuration"] - before["TaskDuration"]
+    wall = after["Timestamp"] - before["Timestamp"]
+    answer = page.evaluate(
+        """() => new Promise((resolve) => {
+          const begun = performance.now();
+          document.getElementById("repaired").click();
+          requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - begun)));
+        })"""
+    )
+    return busy / wall, int(metrics(session)["JSHeapUsedSize"]), float(answer)
+
+
+def metrics(session: object) -> dict[str, float]:
+    told = session.send("Performance.getMetrics")  # type: ignore[attr-defined]
+    return {one["name"]: one["value"] for one in told["metrics"]}
+
+
+def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, stage: Served) -> None:
+    page = open_page(stage.url).page
+    words = page.evaluate(
+        """async () => {
+          const words = await import("./ui/assets/words.js");
+          return Object.fromEntries(["OUTCOMES", "OUTCOMES_EXPLAINED", "PHASES", "LEFT", "REASONS",
+            "MODEL_STATES"].map((name) => [name, Object.keys(words[name])]));
+        }"""
+    )
+    assert {*words["OUTCOMES"]} == {*(one.value for one in Outcome), "failed", "left"}
+    assert words["OUTCOMES_EXPLAINED"] == words["OUTCOMES"]
+    assert {*words["PHASES"]} == {*(one.value for one in Stage), "over"}
+    assert {*words["LEFT"]} == {one.value for one in Phase}
+    assert {*words["MODEL_STATES"]} == {*(one.value for one in Condition), "unknown"}
+    missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
+    assert {*words["REASONS"]} == missing
+    assert len(Health) == 3
+
+
+def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
+    page = open_page(stage.url).page
+    told = page.evaluate(
+        """async () => {
+          const words = await import("./ui/assets/words.js");
+          const { duration, short, percent, visible, statusOf } = words;
+          const failed = { phase: "over", outcome: null, status: 502, attempts: [] };
+          return [
+            [0.0004, 0.05, 0.5, 12.34, 75, 3700, 200000].map(duration),
+            [7, 999, 1000, 12345, 1234567, null].map(short),
+            [percent(1, 3), percent(1, 0)],
+            visible("a\\u202eb\\u0000\\nc\\ud800"),
+            [statusOf(failed), statusOf({ ...failed, status: 499 })],
+          ];
+        }"""
+    )
+    assert told == [
+        ["1 ms", "50 ms", "0.5 s", "12 s", "75 s", "61 min 40 s", "2 days"],
+        ["7", "999", "1.0k", "12k", "1.2M", "\N{EN DASH}"],
+        ["33 %", "\N{EN DASH}"],
+        "a\\u202eb\\u0000\nc\\ud800",
+        ["failed 502", "client left"],
+    ]
+
+
+def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served) -> None:
+    page = open_page(stage.url).page
+    told = page.evaluate(
+        """async () => {
+          const s = await import("./ui/assets/store.js");
+          const row = (n, phase = "over") => ({ id: `abc-${n}`, phase, repairs: [], tools: [],
+            service: n % 2 ? "odd" : "even", outcome: "clean" });
+          let store = s.withRows(s.empty(), Array.from({ length: 900 }, (_, n) => row(n)));
+          store = s.withRows(store, [row(3, "queued"), row(899, "streaming")]);
+          const rows = s.visibleRows(store, s.NO_FILTER, (one) => one.outcome);
+          const odd = s.visibleRows(store, { ...s.NO_FILTER, model: "odd" }, (one) => one.outcome);
+          const quiet = s.series([{ at: 995, running: 2, waiting: 1 }], 5, 1003);
+          return [store.order.length, rows[0].id, rows[1].id, rows[2].id, odd.length,
+            s.neighbour(rows, "abc-899", 1), s.neighbour(rows, null, -1), s.neighbour([], null, 1),
+            quiet.length, quiet.at(-1).at, quiet.at(-1).running];
+        }"""
+    )
+    # 400 to 898 are over; 899 has come back to life, and 3, which had been forgotten
+    assert told[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
+    assert told[5:8] == ["abc-3", "abc-400", None]
+    assert told[8:] == [180, 1000, 2]
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Stage.RECEIVING, "receiving the request"),
+        (Stage.LOADING, "waiting for the model to load"),
+        (Stage.QUEUED, "waiting for a slot"),
+        (Stage.READING, "reading 38 %"),
+        (Stage.ASKED_AGAIN, "attempt 2"),
+        (Stage.RUNNING_TOOL, "running t"),
+        (Stage.STREAMING, "streaming"),
+    ],
+)
+def test_a_living_request_says_what_it_does(
+    phase: Stage, told: str, open_page: Open, stage: Served
+) -> None:
+    record = replace(
+        RECORD,
+        outcome=None,
+        status=CLIENT_LEFT,
+        tools=(ToolRecord("s", "t", "1", 1, 0.0, 0.0, RUNNING),),
+    )
+
+    def begin() -> None:
+        stage.board.opened(Living(record, phase), "")
+
+    stage.portal.call(begin)
+    page = open_page(stage.url).page
+    row = page.locator("tr.live")
+    row.wait_for()
+    assert row.locator("td.status").inner_text().strip() == told

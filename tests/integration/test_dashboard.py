@@ -1,0 +1,324 @@
+"""The dashboard's data over HTTP: every row, the feed, who may look, and ending a request."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.api.limits import Access
+from proxy.api.watching import MOST_WATCHERS
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.sse import EventDecoder
+from proxy.observability.board import Board
+from proxy.observability.kept_exchanges import KeptExchanges
+from proxy.observability.logs import RequestLog
+from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord
+from proxy.observability.recording import Recording
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.scripted_backend import Ending, Script, refuses
+from tests.fakes.spoken import calls, says
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+GOOD = calls("get_weather", '{"city": "Paris"}')
+BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
+RESCUED = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
+SILENT = Script((Ending.NEVER,))
+TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+RESPOND = {"x-temper-text-policy": "respond"}
+
+
+class Records:
+    """Keeps every record, as the log does."""
+
+    def __init__(self) -> None:
+        self.taken: list[RequestRecord] = []
+
+    def take(self, record: RequestRecord) -> None:
+        self.taken.append(record)
+
+
+def watched(*, keep: int = 0) -> Observers:
+    if not keep:
+        return Observers(board=Board())
+    kept = KeptExchanges(keep)
+    board = Board(has_exchange=kept.has)
+    return Observers((RequestLog(),), recording=Recording(None, 0, (), kept), board=board)
+
+
+async def asked(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
+    response = await front.client.get(f"/ui/api/{path}", headers=headers)
+    body = json.parse(response.content)
+    assert isinstance(body, dict)
+    return response.status_code, body
+
+
+async def rows_of(front: Front) -> list[JsonObject]:
+    _, state = await asked(front, "state")
+    return objects(state["requests"])
+
+
+def objects(value: JsonValue) -> list[JsonObject]:
+    assert isinstance(value, list)
+    return [one for one in value if isinstance(one, dict)]
+
+
+def code_of(body: JsonObject) -> JsonValue:
+    error = body["error"]
+    assert isinstance(error, dict)
+    return error["code"]
+
+
+@asynccontextmanager
+async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, JsonObject]], None]:
+    """Follow the feed."""
+
+    async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, JsonObject], None]:
+        decoder = EventDecoder()
+        async for piece in pieces:
+            for event in decoder.feed(piece):
+                value = json.parse(event.data)
+                assert isinstance(value, dict)
+                yield event.event, value
+
+    async with front.client.stream("GET", "/ui/api/events") as response:
+        assert response.status_code == 200
+        async with (
+            asyncio.timeout(PATIENCE_SECONDS),
+            aclosing(events(response.aiter_bytes())) as told,
+        ):
+            yield told
+
+
+async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None:
+    records, board = Records(), Board()
+    scripts = (GOOD, RESCUED, says("Prose."), RESCUED, BROKEN, BROKEN, BROKEN)
+    observers = Observers((records,), board=board)
+    async with temper(*scripts, refuses(500, {"message": "no"}), observers=observers) as front:
+        for _ in range(5):
+            await front.ask(request(), headers=RESPOND)
+        await front.send(b"{")
+        rows = (await rows_of(front))[::-1]
+        _, state = await asked(front, "state")
+    assert [(row["status"], row["outcome"]) for row in rows] == [
+        (record.status, record.outcome.value if record.outcome else None)
+        for record in records.taken
+    ]
+    assert [row["outcome"] for row in rows] == [
+        "clean",
+        "repaired",
+        "retried",
+        "exhausted",
+        None,
+        None,
+    ]
+    for row, record in zip(rows, records.taken, strict=True):
+        assert (row["request_id"], row["model"]) == (record.id, record.model)
+        assert row["seconds"] == pytest.approx(record.seconds, abs=0.001)
+        assert row["tokens"] == {
+            "prompt": record.tokens.prompt,
+            "cached": record.tokens.cached,
+            "output": record.tokens.output,
+        }
+        assert len(objects(row["attempts"])) == len(record.attempts)
+    totals = state["totals"]
+    assert isinstance(totals, dict)
+    assert isinstance(totals["start"], dict)
+    everything = totals["start"][""]
+    assert isinstance(everything, dict)
+    told = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
+    assert told == [1, 1, 1, 1, 2]
+
+
+async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: bool) -> None:
+    rows: dict[JsonValue, JsonObject] = {}
+    async with temper(GOOD, RESCUED, GOOD, observers=watched()) as front:
+        await front.ask(request(), stream=stream)
+        async with following(front) as events:
+            name, state = await anext(events)
+            assert name == "state"
+            rows |= {row["id"]: row for row in objects(state["requests"])}
+            for _ in range(2):
+                await front.ask(request(), stream=stream)
+            while len([row for row in rows.values() if row["phase"] == "over"]) < 3:
+                name, changed = await anext(events)
+                if name == "requests":
+                    rows |= {row["id"]: row for row in objects(changed["rows"])}
+        later = await rows_of(front)
+    assert {*rows} == {row["id"] for row in later}
+    assert all(rows[row["id"]] == row for row in later)
+
+
+async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -> None:
+    async with temper(observers=watched()) as front, AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(PATIENCE_SECONDS))
+        leaving = await stack.enter_async_context(AsyncExitStack())
+        for number in range(MOST_WATCHERS):
+            where = leaving if number == 0 else stack
+            events = await where.enter_async_context(following(front))
+            assert (await anext(events))[0] == "state"
+        status, body = await asked(front, "events")
+        assert (status, code_of(body)) == (503, "too_many_watchers")
+        await leaving.aclose()
+        status = 503
+        while status == 503:
+            async with front.client.stream("GET", "/ui/api/events") as again:
+                status = again.status_code
+        assert status == 200
+
+
+@pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
+async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream: bool) -> None:
+    serving = ServerOptions(parallel=1)
+    async with temper(script, GOOD, serving=serving, observers=watched()) as front:
+        body = request(tools=None, stream=stream)
+        stuck = asyncio.create_task(front.client.post(CHAT, json=body))
+        question = await front.backend.asked()
+        (row,) = await rows_of(front)
+        if script is TALKING and stream:
+            while row["phase"] != "streaming":
+                (row,) = await rows_of(front)
+        path = f"/ui/api/requests/{row['id']}/cancel"
+        assert (await front.client.post(path, json={})).status_code == 200
+        answer = await stuck
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await question.left.wait()
+        assert b"An operator of this server has ended the request" in answer.content
+        assert answer.status_code == (200 if script is TALKING and stream else 503)
+        assert (await front.ask(request())).status == 200
+        again = await front.client.post(path, json={})
+        assert (again.status_code, code_of(again.json())) == (409, "request_over")
+        ended = (await rows_of(front))[1]
+    assert (ended["status"], ended["outcome"]) == (499, None)
+
+
+async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
+    async with temper(GOOD, SILENT, observers=watched(keep=5000)) as front:
+        await front.ask(request())
+        await front.send(b"{")
+        waiting = asyncio.create_task(front.client.post(CHAT, json=request()))
+        await front.backend.asked()
+        await front.backend.asked()
+        living, refused, good = [str(row["id"]) for row in await rows_of(front)]
+        status, exchange = await asked(front, f"requests/{good}/exchange")
+        assert status == 200
+        assert objects(exchange["calls"])[0]["name"] == "get_weather"
+        reasons = {
+            living: "not_over",
+            refused: "not_understood",
+            "abcdef-1": "before_restart",
+            f"{good.partition('-')[0]}-99": "request_forgotten",
+        }
+        for name, reason in reasons.items():
+            status, body = await asked(front, f"requests/{name}/exchange")
+            assert (status, code_of(body)) == (404, reason)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await front.server.settle()
+
+
+@pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
+async def test_an_exchange_that_is_not_kept_has_its_reason(keep: int, reason: str) -> None:
+    async with temper(GOOD, observers=watched(keep=keep)) as front:
+        await front.ask(request())
+        (row,) = await rows_of(front)
+        assert row["has_exchange"] is False
+        status, body = await asked(front, f"requests/{row['id']}/exchange")
+        assert (status, code_of(body)) == (404, reason)
+        status, alone = await asked(front, f"requests/{row['id']}")
+        assert (status, alone) == (200, row)
+
+
+async def test_older_rows_are_read_page_by_page() -> None:
+    async with temper(*[GOOD] * 3, observers=watched()) as front:
+        for _ in range(3):
+            await front.ask(request())
+        newest, middle, oldest = [row["id"] for row in await rows_of(front)]
+        _, page = await asked(front, f"requests?before={newest}&limit=1")
+        assert [row["id"] for row in objects(page["requests"])] == [middle]
+        _, page = await asked(front, f"requests?before={middle}&limit=x")
+        assert [row["id"] for row in objects(page["requests"])] == [oldest]
+        status, body = await asked(front, "requests?before=none")
+    assert (status, code_of(body)) == (404, "before_restart")
+
+
+PATHS = ("state", "events", "requests", "requests/x-1", "requests/x-1/exchange")
+KEYS = {"api_key": "operators", "anna": "annas", "bob": "bobs"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("headers", "refusal"),
+    [
+        ({}, (401, "invalid_api_key")),
+        ({"authorization": "Bearer wrong"}, (401, "invalid_api_key")),
+        ({"authorization": "Bearer bobs"}, (403, "ui_not_allowed")),
+        ({"authorization": "Bearer operators"}, None),
+        ({"x-api-key": "annas"}, None),
+        ({"authorization": "Bearer operators", "host": "evil.example"}, (403, "host_not_allowed")),
+        (
+            {"authorization": "Bearer operators", "origin": "http://evil.example"},
+            (403, "foreign_origin"),
+        ),
+    ],
+)
+async def test_the_data_is_for_the_operator_and_for_the_page(
+    path: str, headers: dict[str, str], refusal: tuple[int, str] | None
+) -> None:
+    access = Access(KEYS, frozenset({"127.0.0.1"}))
+    serving = ServerOptions(access=access, operators=frozenset({"api_key", "anna"}))
+    async with temper(serving=serving, observers=watched()) as front:
+        url = f"/ui/api/{path}"
+        if refusal is None:
+            async with front.client.stream("GET", url, headers=headers) as response:
+                assert response.status_code == (404 if "x-1" in path else 200)
+                assert response.headers["cache-control"] == "no-store"
+                assert response.headers["x-content-type-options"] == "nosniff"
+                assert response.headers["cross-origin-resource-policy"] == "same-origin"
+                first = await anext(response.aiter_text())
+            assert not any(key in first for key in KEYS.values())
+        else:
+            response = await front.client.get(url, headers=headers)
+            assert (response.status_code, code_of(response.json())) == refusal
+        for public in ("/ui", "/ui/assets/app.js", "/"):
+            assert (await front.client.get(public)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        ({"content": b"{}", "headers": {"content-type": "text/plain"}}, 415),
+        ({"json": {}, "headers": {"origin": "http://evil.example"}}, 403),
+        ({"json": {}, "headers": {"authorization": "Bearer bobs"}}, 403),
+        ({"json": {}, "headers": {"authorization": "Bearer operators"}}, 404),
+    ],
+)
+async def test_no_other_page_and_no_client_can_end_a_request(
+    sent: dict[str, object], refusal: int
+) -> None:
+    serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
+    async with temper(serving=serving, observers=watched()) as front:
+        front.client.headers["authorization"] = "Bearer operators"
+        path = "/ui/api/requests/x-1/cancel"
+        response = await front.client.request("POST", path, **sent)  # type: ignore[arg-type]
+    assert response.status_code == refusal
+
+
+async def test_where_it_is_for_reading_only_nobody_ends_a_request() -> None:
+    serving = ServerOptions(has_read_only_ui=True)
+    async with temper(serving=serving, observers=watched()) as front:
+        response = await front.client.post("/ui/api/requests/x-1/cancel", json={})
+    assert (response.status_code, code_of(response.json())) == (403, "ui_read_only")
+
+
+async def test_without_a_board_there_is_no_dashboard() -> None:
+    async with temper() as front:
+        for path in ("/ui", "/ui/api/state", "/ui/assets/app.js"):
+            assert (await front.client.get(path)).status_code == 404
+        assert "/ui" not in (await front.client.get("/")).text

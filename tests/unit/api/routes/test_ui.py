@@ -1,0 +1,86 @@
+"""The page and its files; what they ask for is tested over HTTP in tests/integration."""
+
+import asyncio
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+import proxy.api
+from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
+from proxy.api.watching import About, Watching
+from proxy.observability.board import Board
+from proxy.serving.services import Services
+from tests.fakes.asgi import HandMadeClient
+
+FOLDER = Path(proxy.api.__path__[0]) / "assets" / "ui"
+OWN = [*FOLDER.glob("*.*")]
+VENDORED = tomllib.loads((FOLDER / "vendor" / "vendored.toml").read_text(encoding="utf-8"))
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types lit-html"
+    ),
+}
+
+
+def asked(path: str, **headers: str) -> HandMadeClient:
+    app = FastAPI()
+    app.include_router(ui_router(Dashboard(Watching(Board(), Services([]), About("1")))))
+    client = HandMadeClient(path=path, headers={n.replace("_", "-"): v for n, v in headers.items()})
+    asyncio.run(client.call(app))
+    return client
+
+
+@pytest.mark.parametrize("path", UI_PATHS)
+def test_the_page_and_its_files_come_with_all_headers_and_without_data(path: str) -> None:
+    client = asked(path)
+    assert client.status == 200
+    assert client.answer_headers.items() >= HEADERS.items()
+    again = asked(path, if_none_match=client.answer_headers["etag"])
+    assert (again.status, again.answer) == (304, b"")
+    assert again.answer_headers.items() >= HEADERS.items()
+
+
+def test_there_is_nothing_else_to_be_read() -> None:
+    for name in ("vendor/vendored.toml", "../ui/index.html", "none.js", "%2e%2e/app.py"):
+        assert asked(f"/ui/assets/{name}").status == 404
+
+
+def test_what_is_vendored_is_as_it_came_and_says_under_which_licence() -> None:
+    named = {name: sum_ for library in VENDORED.values() for name, sum_ in library["files"].items()}
+    there = {path for path in (FOLDER / "vendor").rglob("*") if path.is_file()}
+    there = {path for path in there if path.name != "vendored.toml"}
+    assert {path.relative_to(FOLDER / "vendor").as_posix() for path in there} == named.keys()
+    for path in there:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert found == named[path.relative_to(FOLDER / "vendor").as_posix()], path
+    for name, library in VENDORED.items():
+        assert library["license"] in {"MIT", "BSD-3-Clause"}
+        assert f"{name}/LICENSE" in library["files"]
+        assert re.fullmatch(r"\d+\.\d+\.\d+", library["version"])
+
+
+@pytest.mark.parametrize("path", OWN, ids=[path.name for path in OWN])
+def test_nothing_on_the_page_can_become_markup_or_come_from_elsewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"unsafeHTML|innerHTML|outerHTML|insertAdjacent|document\.write", text)
+    assert not re.search(r"\beval\(|new Function|style=\$|localStorage|cookie", text)
+    assert not re.search(r"(src|href|from|import)\W{1,3}(https?:)?//", text)
+    assert len(text.splitlines()) <= 400
+
+
+def test_every_import_of_the_page_is_there() -> None:
+    for path in OWN:
+        for name in re.findall(r'from "(\.[^"]+)"', path.read_text(encoding="utf-8")):
+            assert (path.parent / name).is_file(), f"{path.name}: {name}"
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    assert {f"/{name}" for name in re.findall(r'"(ui/assets/[^"]+)"', page)} <= {*UI_PATHS}

@@ -1,0 +1,157 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.api.watching import MOST_WATCHERS, About, Watching
+from proxy.backends.client import Description, Health
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.facts import Asked, Compacted, Outcome
+from proxy.observability.board import Board
+from proxy.observability.live_request import Asked as AskedFor
+from proxy.observability.live_request import BoardLink, LiveRequest
+from tests.fakes.backend import ScriptedBackend
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def watching(board: Board, backend: ScriptedBackend | None = None) -> Watching:
+    services = ServerOptions().alone(backend or ScriptedBackend())
+    return Watching(board, services, About("1.2", workers=4), pause=0.001)
+
+
+def asking(board: Board) -> LiveRequest:
+    live = LiveRequest("r", link=BoardLink(board))
+    live.asked = AskedFor("m", "default", "b", stream=False)
+    return live
+
+
+def finish(live: LiveRequest) -> None:
+    live.status, live.outcome = 200, Outcome.CLEAN
+    live.record()
+
+
+async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject]]:
+    """Read the next batch of events."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        batch = await anext(feed)
+    events: list[tuple[str, JsonObject]] = []
+    for event in batch.decode().split("\n\n")[:-1]:
+        name, data = event.removeprefix("event: ").split("\ndata: ")
+        value = json.parse(data)
+        assert isinstance(value, dict)
+        events.append((name, value))
+    return events
+
+
+async def until(feed: AsyncGenerator[bytes, None], wanted: str) -> JsonObject:
+    """Read events until one has this name."""
+    while True:
+        for name, value in await heard(feed):
+            if name == wanted:
+                return value
+
+
+def phases(rows: JsonValue) -> list[JsonValue]:
+    assert isinstance(rows, list)
+    return [row["phase"] for row in rows if isinstance(row, dict)]
+
+
+async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() -> None:
+    board = Board()
+    async with aclosing(watching(board).feed()) as feed:
+        ((name, state),) = await heard(feed)
+        assert (name, state["version"], state["workers"], state["requests"]) == (
+            "state",
+            "1.2",
+            4,
+            [],
+        )
+        live = asking(board)
+        changed = await until(feed, "requests")
+        assert phases(changed["rows"]) == ["receiving"]
+        live.wait(None)
+        live.admit(0.0)
+        changed = await until(feed, "requests")
+        assert phases(changed["rows"]) == ["reading"]
+        finish(live)
+        changed = await until(feed, "requests")
+        assert phases(changed["rows"]) == ["over"]
+        sums = await until(feed, "totals")
+        totals = sums["totals"]
+        assert isinstance(totals, dict)
+        assert isinstance(totals["start"], dict)
+        assert totals["start"].keys() == {"", "default"}
+
+
+async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
+    board = Board(2)
+    async with aclosing(watching(board).feed()) as feed:
+        await heard(feed)
+        for _ in range(5):
+            finish(asking(board))
+        state = await until(feed, "state")
+    assert len(phases(state["requests"])) == 2
+    assert state["number"] == board.number
+
+
+async def test_models_are_looked_at_only_while_somebody_watches() -> None:
+    backend = ScriptedBackend(description=Description(("tiny",), slots=2, window=1000))
+    watched = watching(Board(), backend)
+    async with aclosing(watched.feed()) as feed:
+        state = (await heard(feed))[0][1]
+        (card,) = state["models"] if isinstance(state["models"], list) else []
+        assert isinstance(card, dict)
+        assert card["state"] == "unknown"
+        models = (await until(feed, "models"))["models"]
+    assert isinstance(models, list)
+    assert isinstance(models[0], dict)
+    told = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
+    assert told == ["tiny", "loaded", 2, 1000, 0]
+    await asyncio.sleep(0)
+    assert [task for task in asyncio.all_tasks() if "_look_on" in repr(task)] == []
+
+
+async def test_a_backend_that_cannot_be_reached_is_said_so() -> None:
+    watched = watching(Board(), ScriptedBackend(state=Health.UNREACHABLE))
+    await watched.look()
+    (card,) = watched.cards()
+    assert (card.state, card.problem, card.share) == ("failed", "", None)
+
+
+async def test_the_share_of_the_room_is_that_of_running_requests() -> None:
+    board = Board()
+    description = Description(("tiny",), slots=2, window=1000)
+    watched = watching(board, ScriptedBackend(description=description))
+    await watched.look()
+    live = asking(board)
+    live.facts = (Asked("as_asked"), Compacted(0, 0, 0, 0, 500, 500, 1000))
+    assert watched.cards()[0].share == 0
+    live.admit(0.25)
+    assert watched.cards()[0].share == 0.25
+    finish(live)
+    assert watched.cards()[0].share == 0
+
+
+async def test_no_more_than_so_many_may_watch() -> None:
+    watched = watching(Board())
+    seen: list[bool] = []
+    feeds = [watched.feed() for _ in range(MOST_WATCHERS)]
+    for feed in feeds:
+        seen.append(watched.is_full)
+        await anext(feed)
+    seen.append(watched.is_full)
+    await feeds[0].aclose()
+    seen.append(watched.is_full)
+    assert seen == [False] * MOST_WATCHERS + [True, False]
+    for feed in feeds[1:]:
+        await feed.aclose()

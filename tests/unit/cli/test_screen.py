@@ -1,0 +1,115 @@
+import io
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from proxy import facts
+from proxy.api.watching import Batch, Cards, ModelCard, State, Sums
+from proxy.cli.screen import PHASES, Screen, duration
+from proxy.facts import Outcome
+from proxy.observability.history import Counts, CountsBySpan
+from proxy.observability.record import AttemptRecord, RequestRecord, Stage
+from proxy.observability.rows import Row, row_of
+
+RECORD = RequestRecord(
+    id="r",
+    begun_at=1000.0,
+    seconds=1.0,
+    status=200,
+    model="qwen",
+    facts=(facts.Rescued("hermes", "look"), facts.Repaired("look")),
+    outcome=Outcome.REPAIRED,
+    attempts=(AttemptRecord("as_asked", 0.0, 1.0), AttemptRecord("nudged", 1.0, 1.0)),
+)
+CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, 0.5)
+COUNTS = Counts(412, 381, 22, 7, 2, 0, 0, 100, 10, 100, 88)
+STATE = State(
+    version="1.2",
+    instance="abc",
+    workers=1,
+    read_only=False,
+    keeps_exchanges=False,
+    started=0.0,
+    now=1010.0,
+    number=1,
+    step=5,
+    models=(CARD,),
+    totals=CountsBySpan({"": COUNTS}, {}),
+    points=(),
+    requests=(),
+)
+
+
+def drawn(screen: Screen, width: int, *, is_live: bool = True) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(screen.draw(width, 1010.0, is_live=is_live))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(len(line) <= width for line in text.splitlines())
+    return text
+
+
+def living(phase: Stage, progress: float | None = None) -> Row:
+    return row_of(RECORD, f"abc-{phase.value}", "anna", phase=phase.value, progress=progress)
+
+
+def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
+    screen = Screen(STATE)
+    screen.apply(Batch(2, (living(Stage.READING, 0.38), living(Stage.ASKED_AGAIN))))
+    text = " ".join(drawn(screen, 100).split())
+    assert "412 requests in the last hour, 31 needed help" in text
+    assert "22 repaired 7 asked again 2 given up 88 % from the cache" in text
+    assert "qwen loaded 1/4 2 8192" in text
+    assert "10 s reading 38 % qwen anna" in text
+    assert "10 s attempt 2 qwen anna" in text
+    assert "Nothing had to be repaired yet." in text
+    assert "live" in text
+    assert "reconnecting" in drawn(screen, 100, is_live=False)
+
+
+def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
+    rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
+    screen = Screen(replace(STATE, requests=rows))
+    text = drawn(screen, 100)
+    assert text.count("A call written as text (hermes) became a call of look. +1") == 10
+    assert "Nothing is being answered." in text
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_it_fits_narrow_terminals(width: int) -> None:
+    screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(Stage.QUEUED))))
+    text = drawn(screen, width)
+    assert "waits for a slot" in text
+    assert "A call written" in text
+
+
+def test_a_later_event_replaces_what_was_known() -> None:
+    screen = Screen(STATE)
+    screen.apply(Cards(2, (replace(CARD, state="failed", slots=None, window=None),)))
+    screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(1, failed=1)}, {}), ()))
+    text = " ".join(drawn(screen, 80).split())
+    assert "failed 1 2 -" in text
+    assert "1 request in the last hour, 0 needed help 1 failed" in text
+    screen.apply(STATE)
+    assert "412 requests" in drawn(screen, 80)
+    many = tuple(row_of(RECORD, f"abc-{number}") for number in range(2000))
+    screen.apply(Batch(4, many))
+    assert drawn(screen, 80).count("A call written") == 10
+
+
+def test_foreign_words_are_no_markup() -> None:
+    row = row_of(replace(RECORD, model="[red]x[/red]"), "abc-1", phase=Stage.QUEUED.value)
+    assert "[red]x[/red]" in drawn(Screen(replace(STATE, requests=(row,))), 100)
+
+
+def test_every_stage_has_its_words() -> None:
+    assert PHASES.keys() == {stage.value for stage in Stage}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")],
+)
+def test_a_duration_is_short(seconds: float, told: str) -> None:
+    assert duration(seconds) == told

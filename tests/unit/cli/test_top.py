@@ -1,0 +1,141 @@
+"""`temper top` before a real Temper, on pseudo terminals and without one."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.fakes.command import running_temper
+from tests.patience import PATIENCE_SECONDS
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A Temper with a key whose backend is not there; one request has failed."""
+    environment = {"TEMPER_SERVER__API_KEY": "operators-key"}
+    with running_temper("--backend-url", NOWHERE, environment=environment) as url:
+        asked = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+        httpx.post(
+            f"{url}/v1/chat/completions",
+            json=asked,
+            headers={"authorization": "Bearer operators-key"},
+            timeout=PATIENCE_SECONDS,
+            trust_env=False,
+        )
+        yield url
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_text("operators-key\n", encoding="utf-8")
+    return path
+
+
+def command(url: str, *others: str) -> list[str]:
+    return [sys.executable, "-m", "proxy", "top", "--url", url, *others]
+
+
+@contextlib.contextmanager
+def terminal(columns: int) -> Iterator[tuple[int, int]]:
+    """Make a pseudo terminal: the side of the person, and that of the program."""
+    person, program = pty.openpty()
+    fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    try:
+        yield person, program
+    finally:
+        os.close(person)
+        os.close(program)
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
+    with terminal(columns) as (person, program):
+        before = termios.tcgetattr(program)
+        running = subprocess.Popen(
+            command(server, "--key-file", str(key)),
+            stdin=program,
+            stdout=program,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""},
+        )
+        watchdog = threading.Timer(PATIENCE_SECONDS, running.kill)
+        watchdog.start()
+        try:
+            seen = b""
+            while b"1 failed" not in seen:
+                seen += os.read(person, 65536)
+            os.write(person, b"q")
+            drain = threading.Thread(target=read_all, args=(person, running), daemon=True)
+            drain.start()
+            _, said = running.communicate()
+        finally:
+            watchdog.cancel()
+        assert running.returncode == 0, said
+        assert b"Traceback" not in said
+        assert termios.tcgetattr(program) == before
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert all(len(line) <= columns for line in plain.replace("\r", "").split("\n"))
+    assert "1 request" in plain
+
+
+def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
+    """Take what a program still writes, or it would wait for somebody who reads."""
+    with contextlib.suppress(OSError):
+        while running.poll() is None:
+            os.read(person, 65536)
+
+
+def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: Path) -> None:
+    done = run(command(server, "--key-file", str(key)))
+    assert done.returncode == 0
+    assert "1 request in the last hour" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("wrong-key", "Send the server's API key"),
+        ("two keys", "has to hold one key and nothing else"),
+        ("", "has to hold one key and nothing else"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_key_file_that_is_wrong_is_said_so(
+    content: str | None, problem: str, server: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    done = run(command(server, "--key-file", str(path)))
+    assert done.returncode == 1
+    assert "--key-file" in done.stderr
+    assert problem in done.stderr
+    assert content is None or not content or content not in done.stderr
+
+
+@pytest.mark.parametrize("url", [NOWHERE, "nonsense"])
+def test_where_no_temper_is_it_says_so(url: str) -> None:
+    done = run(command(url))
+    assert done.returncode == 1
+    assert f"no Temper answers at {url}" in done.stderr
+
+
+def run(line: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        line, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )

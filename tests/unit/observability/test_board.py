@@ -1,0 +1,138 @@
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from proxy.facts import Outcome
+from proxy.observability.board import Board
+from proxy.observability.record import CLIENT_LEFT, RequestRecord, Stage
+
+RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, outcome=Outcome.CLEAN)
+STAGES = [*Stage]
+
+
+@dataclass
+class Living:
+    """A living request, as a board asks for it."""
+
+    stage: Stage = Stage.RECEIVING
+    cancelled: list[bool] = field(default_factory=list)
+    can_be_cancelled: bool = True
+
+    def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
+        return replace(RECORD, outcome=None, status=CLIENT_LEFT), self.stage, None
+
+    def cancel(self) -> bool:
+        self.cancelled.append(True)
+        return self.can_be_cancelled
+
+
+def a_board(most: int = 3) -> Board:
+    return Board(most, clock=lambda: 0.0)
+
+
+def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
+    board, living = a_board(), Living()
+    number = board.opened(living, "anna")
+    living.stage = Stage.QUEUED
+    board.advanced(number, Stage.QUEUED)
+    (row,) = board.rows()
+    assert (row.phase, row.client, row.id) == ("queued", "anna", f"{board.instance}-1")
+    assert board.living() == (row,)
+    board.closed(number, RECORD)
+    (row,) = board.rows()
+    assert (row.phase, row.outcome) == ("over", "clean")
+    assert board.living() == ()
+
+
+def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
+    board = a_board()
+    first, second = (board.opened(Living(), "") for _ in range(2))
+    seen = board.changes(0)
+    assert [row.id for row in seen.rows] == [board.name_of(first), board.name_of(second)]
+    assert board.changes(seen.number).rows == ()
+    board.advanced(first, Stage.READING)
+    board.advanced(first, Stage.STREAMING)
+    (row,) = board.changes(seen.number).rows
+    assert row.id == board.name_of(first)
+
+
+def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
+    board = a_board(most=1)
+    seen = board.number
+    for _ in range(2):
+        board.closed(board.opened(Living(), ""), RECORD)
+    assert board.changes(seen).is_lost
+    assert not board.changes(board.number).is_lost
+    assert board.row(1) is None
+    assert board.cancel(1) is None
+
+
+def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
+    board = a_board(most=9)
+    for _ in range(5):
+        board.closed(board.opened(Living(), ""), RECORD)
+    assert [row.id for row in board.rows(2)] == [board.name_of(5), board.name_of(4)]
+    assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
+
+
+def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
+    board, living = a_board(), Living()
+    number = board.opened(living, "")
+    assert board.cancel(number) is True
+    living.can_be_cancelled = False
+    assert board.cancel(number) is False
+    board.closed(number, RECORD)
+    assert board.cancel(number) is False
+    assert len(living.cancelled) == 2
+
+
+def test_a_row_says_whether_its_exchange_is_kept() -> None:
+    kept = set[int]()
+    board = Board(has_exchange=kept.__contains__)
+    number = board.opened(Living(), "")
+    board.closed(number, RECORD)
+    assert not board.rows()[0].has_exchange
+    kept.add(number)
+    assert board.rows()[0].has_exchange
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1", "zzz-1", "{own}-", "{own}-x", "{own}-²", "{own}-" + "9" * 40]
+)
+def test_a_name_of_somebody_else_is_none(name: str) -> None:
+    board = a_board()
+    assert board.number_of(name.format(own=board.instance)) is None
+    assert board.number_of(board.name_of(12)) == 12
+
+
+@given(st.lists(st.integers(min_value=0, max_value=99), max_size=80), st.randoms())
+def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
+    steps: list[int], chance: random.Random
+) -> None:
+    board, alive, over = a_board(most=4), dict[int, Living](), 0
+    for step in steps:
+        if step < 40 or not alive:
+            living = Living()
+            alive[board.opened(living, "")] = living
+        else:
+            number = chance.choice([*alive])
+            if step < 80:
+                alive[number].stage = STAGES[step % len(STAGES)]
+                board.advanced(number, alive[number].stage)
+            else:
+                del alive[number]
+                board.closed(number, RECORD)
+                over += 1
+    rows = board.rows()
+    numbers = [board.number_of(row.id) or 0 for row in rows]
+    assert numbers == sorted(set(numbers), reverse=True)
+    assert len(rows) == len(alive) + min(over, 4)
+    assert board.totals().start[""].requests == over
+    running = [one for one in alive.values() if one.stage not in STAGES[:3]]
+    waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
+    (point,) = board.points(1)
+    assert (point.running, point.waiting) == (len(running), len(waiting))

@@ -1,0 +1,109 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from proxy.facts import Outcome
+from proxy.observability.history import BUCKETS, STEP, Counts, History, kind_of, percentile
+from proxy.observability.metrics import Metrics
+from proxy.observability.record import CLIENT_LEFT, RequestRecord, Tokens
+from tests.fakes.exposition import Exposition
+
+RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, service="one")
+
+records = st.builds(
+    RequestRecord,
+    id=st.just("r"),
+    begun_at=st.just(0.0),
+    seconds=st.just(1.0),
+    status=st.sampled_from([200, 400, CLIENT_LEFT, 502]),
+    service=st.sampled_from([None, "one", "two"]),
+    outcome=st.sampled_from([None, *Outcome]),
+    tokens=st.builds(
+        Tokens, *[st.one_of(st.none(), st.integers(min_value=-1, max_value=9)) for _ in range(3)]
+    ),
+    first_token=st.one_of(st.none(), st.floats(min_value=0, max_value=9)),
+)
+
+
+@given(st.lists(st.tuples(records, st.floats(min_value=0, max_value=40)), max_size=30))
+def test_counts_and_buckets_equal_what_the_metrics_count(
+    taken: list[tuple[RequestRecord, float]],
+) -> None:
+    history, metrics, now = History(), Metrics(), 10_000.0
+    metrics.follow(["one", "two"])
+    for record, pause in taken:
+        now += pause
+        history.take(record, now)
+        metrics.take(record)
+    seen = Exposition.read(metrics.exposition("")[0].decode())
+    told = history.totals(now)
+    for name in ("one", "two", "other"):
+        counts = told.start.get(name, Counts())
+        for outcome in Outcome:
+            counted = seen.value("temper_requests_total", model=name, outcome=outcome.value)
+            assert getattr(counts, outcome.value) == counted
+        assert counts.prompt == seen.value("temper_tokens_total", model=name, type="input")
+        assert counts.output == seen.value("temper_tokens_total", model=name, type="output")
+    assert told.start[""].requests == told.hour[""].requests == len(taken)
+    if now < 10_000 + STEP * (BUCKETS - 1):
+        points = history.points(now)
+        assert sum(point.clean for point in points) == told.start[""].clean
+        assert sum(point.output for point in points) == told.start[""].output
+
+
+def test_an_answer_an_error_and_a_client_that_left_are_told_apart() -> None:
+    assert kind_of(replace(RECORD, outcome=Outcome.CLEAN)) == "clean"
+    assert kind_of(replace(RECORD, status=502)) == "failed"
+    assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
+
+
+def test_the_share_of_the_cache_is_of_those_whose_backend_told() -> None:
+    history = History()
+    history.take(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
+    history.take(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
+    counts = history.totals(0.0).start["one"]
+    assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
+
+
+def test_what_is_older_than_an_hour_counts_since_the_start_only() -> None:
+    history = History()
+    history.take(RECORD, 0.0)
+    history.take(RECORD, 3000.0)
+    told = history.totals(3700.0)
+    assert (told.hour[""].requests, told.start[""].requests) == (1, 2)
+
+
+def test_there_are_never_more_services_and_buckets_than_that() -> None:
+    history = History()
+    for number in range(500):
+        history.take(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
+    assert len(history.totals(2500.0).start) <= 66
+    assert history.totals(2500.0).start["other"].requests > 400
+    assert len(history.points(2500.0)) <= BUCKETS
+    for _ in range(1000):
+        history.take(replace(RECORD, first_token=9.0), 2500.0)
+    assert history.points(2500.0)[-1].median == 9.0
+
+
+def test_a_quiet_bucket_knows_who_was_still_running() -> None:
+    history = History()
+    history.crowd(2, 1, 1.0)
+    history.crowd(1, 0, 2.0)
+    before, now = history.points(60.0)
+    assert (before.running, before.waiting) == (2, 1)
+    assert (now.at, now.running, now.waiting) == (60, 1, 0)
+    assert history.points(60.0, most=1) == (now,)
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
+def test_a_percentile_is_a_value_that_was_there(share: float, value: float) -> None:
+    assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
+
+
+def test_whoever_is_served_at_once_has_not_waited() -> None:
+    history = History()
+    history.crowd(0, 1, 1.0)
+    history.crowd(1, 0, 1.001)
+    (point,) = history.points(2.0)
+    assert (point.running, point.waiting) == (1, 0)

@@ -1,0 +1,97 @@
+from msgspec.structs import replace
+
+from proxy import facts
+from proxy.context.prefix import PrefixBroken
+from proxy.facts import Outcome
+from proxy.observability.record import (
+    RUNNING,
+    AttemptRecord,
+    Phase,
+    RequestRecord,
+    Stage,
+    Tokens,
+    ToolRecord,
+)
+from proxy.observability.rows import Attempt, Cache, Context, Tool, row_of
+from proxy.observability.trace_context import TraceContext
+
+RECORD = RequestRecord(
+    id="r",
+    begun_at=1000.0,
+    seconds=3.00004,
+    status=200,
+    model="m",
+    service="default",
+    backend="http://b",
+    stream=True,
+    queued=0.5,
+    first_token=1.5,
+    tokens=Tokens(100, 60, 7),
+    attempts=(AttemptRecord("as_asked", 0.5, 1.0, "prose"),),
+    facts=(facts.Rescued("hermes", "look"), facts.Compacted(0, 0, 0, 0, 100, 100, 512)),
+    outcome=Outcome.REPAIRED,
+    tools=(
+        ToolRecord("files", "read", "1", 1, 1.0, 0.25, "done"),
+        ToolRecord("files", "write", "2", 1, 2.0, 0.0, RUNNING),
+    ),
+    prefix_broken=PrefixBroken(3, "the user prompt changed"),
+    trace=TraceContext(7, 1),
+)
+
+
+def test_a_row_tells_what_the_record_knows() -> None:
+    row = row_of(RECORD, "abc-1", "anna")
+    assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
+    assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
+    assert row.repairs == ("A call written as text (hermes) became a call of look.",)
+    (attempt,) = row.attempts
+    assert attempt == Attempt(
+        "as_asked",
+        0.5,
+        1.0,
+        "prose",
+        None,
+        "Asked as the client did.",
+        "The model answered in prose although tools were on offer.",
+    )
+    assert row.tools == (
+        Tool("files", "read", 1.0, 0.25, "done"),
+        Tool("files", "write", 2.0, None, "running"),
+    )
+    assert row.context == Context(512, 100, 100, 0, 0, 0, 0, is_new=False, answer=None)
+    assert row.cache == Cache(3, "the user prompt changed")
+    assert row.trace == f"{7:032x}"
+
+
+def test_a_living_request_has_neither_a_status_nor_an_end() -> None:
+    record = replace(RECORD, outcome=None, status=499, left=Phase.QUEUED, facts=(), trace=None)
+    row = row_of(record, "abc-1", phase=Stage.READING.value, progress=0.25)
+    assert (row.phase, row.progress, row.status, row.left) == ("reading", 0.25, None, None)
+    assert (row.context, row.trace) == (None, None)
+    assert row_of(record, "abc-1").left == "queued"
+
+
+def test_a_row_is_small_whatever_others_wrote_into_it() -> None:
+    long = "\u202ex" * 500_000
+    tools = (ToolRecord(long, long, long, 1, 0.0, 0.0, long),) * 1000
+    attempts = (AttemptRecord("as_asked", 0.0, 0.0, long),) * 1000
+    happened = tuple(facts.Coerced(long, f"{number}{long}") for number in range(200))
+    broken = PrefixBroken(0, long)
+    row = row_of(
+        replace(
+            RECORD,
+            id=long,
+            model=long,
+            finish_reason=long,
+            path=long,
+            backend=long,
+            tools=tools,
+            attempts=attempts,
+            facts=happened,
+            prefix_broken=broken,
+        ),
+        "abc-1",
+        long,
+    )
+    assert len(repr(row)) < 500_000
+    assert "\u202e" not in repr(row.repairs) + row.request_id + (row.model or "")
