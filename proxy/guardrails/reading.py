@@ -19,12 +19,13 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
+from proxy.guardrails.announcement import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding
-from proxy.guardrails.rescue.provenance import is_quoted
+from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 from proxy.guardrails.rescue.syntaxes.tool_names import named_after
@@ -33,6 +34,7 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
+_ACCOUNT_WORDS = 4  # fewer are no account of anything
 _TOO_MANY = Dropped("too_many_calls")
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
@@ -231,9 +233,11 @@ class ReplyReader:
     def _promote(self, found: findings.Found) -> list[Heard]:
         message, self._message = self._message, None
         forced = self._offer.choice is not ToolUse.AUTO
-        if not forced and is_quoted(found.source, self._offer.quotable):
+        if not forced and self._is_copied(found):
             self._facts.append(Refused("quoted_from_history"))
-            return self._say(found.source)
+            # the white space before it went with the call
+            is_apart = not self._text or self._text[-1][-1:].isspace()
+            return self._say(found.source if is_apart else _LINE + found.source)
         self._is_behind_call = True
         heard: list[Heard] = []
         for call in found.calls:
@@ -244,6 +248,20 @@ class ReplyReader:
             else:
                 self._calls.append(call)
         return heard
+
+    def _is_copied(self, found: findings.Found) -> bool:
+        """Return whether a call was given to the model to read, and it was not about to act.
+
+        One that it writes in another syntax than it has read is its own wish behind an
+        announcement, or where it says next to nothing; behind an account it is part of that.
+        """
+        quotable = self._offer.quotable
+        if is_quoted(found.source, quotable):
+            return True
+        if not quotable or not are_repeated(found.calls, quotable):
+            return False
+        said = "".join(self._text)
+        return len(said.split()) >= _ACCOUNT_WORDS and not announces(said, self._names)
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
         """Begin a call; white space before it was said, unless a message comes of it."""

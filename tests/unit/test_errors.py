@@ -94,6 +94,13 @@ def test_the_facts_can_be_asked_for() -> None:
     assert (failed.program, failed.log) == ("llama-server", ("last", "lines"))
 
 
+def test_who_is_away_or_has_stopped_is_told() -> None:
+    stopped = errors.RoundsExhausted({"rounds": 9}, "There were nine rounds")
+    assert (stopped.result, str(stopped)) == ({"rounds": 9}, "There were nine rounds")
+    assert errors.ToolServerUnavailable("search").server == "search"
+    assert "operator" in str(errors.RequestCancelled())
+
+
 def drawn() -> dict[str, str]:
     """Read the tree in the module's docstring: each error's name and its parent's."""
     parents: dict[str, str] = {}

@@ -196,6 +196,35 @@ def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
     assert reply.facts == (Refused("quoted_from_history"),)
 
 
+PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+OTHERWISE = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
+ACCOUNT = "The example of the page shows how to ask for the weather.\n\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_call"),
+    [
+        (ACCOUNT, False),
+        ("", True),
+        ("Sure.\n", True),
+        ("Let me check the weather in Paris.\n", True),
+    ],
+)
+def test_a_call_that_was_read_in_another_syntax_is_no_call_behind_an_account_of_it(
+    said: str, is_call: bool
+) -> None:
+    offer = replace(OFFER, quotable=(f"An agent wrote this by mistake:\n{OTHERWISE}\nEnd",))
+    _, reply = read(TextDelta(said + PARIS), offer=offer)
+    assert bool(reply.calls) is is_call
+    assert (Refused("quoted_from_history") in reply.facts) is not is_call
+    assert is_call or reply.text == said.strip() + "\n" + PARIS
+
+
+def test_another_call_than_was_read_is_a_call_whatever_is_said() -> None:
+    offer = replace(OFFER, quotable=(OTHERWISE.replace("Paris", "Oslo"),))
+    assert read(TextDelta(ACCOUNT + PARIS), offer=offer)[1].calls
+
+
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
     offer = replace(OFFER, quotable=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)

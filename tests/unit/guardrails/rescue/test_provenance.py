@@ -11,7 +11,7 @@ from proxy.guardrails.rescue.findings import (
     Refused,
     Thought,
 )
-from proxy.guardrails.rescue.provenance import is_quoted
+from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
@@ -33,6 +33,42 @@ def test_white_space_makes_no_difference() -> None:
 def test_another_call_is_not_quoted() -> None:
     assert not is_quoted(CALL, ["", "<tool_call>", CALL.replace("rm", "ls")])
     assert not is_quoted(CALL, [])
+
+
+CANCEL = WrittenCall("cancel", {"order": "O-13", "lines": [2, {"name": "the name"}]})
+SPELLINGS = {
+    "json": '{"name": "cancel", "arguments": '
+    '{"order": "O-13", "lines": [2, {"name": "the name"}]}}',
+    "python": "cancel(order='O-13', lines=[2, {'name': 'the name'}])",
+    "tags": "<function=cancel><parameter=order>\nO-13</parameter>"
+    '<parameter name="lines">[2, {"name": "the name"}]</parameter>',
+    "pairs": "cancel<arg_key>order</arg_key><arg_value>O-13</arg_value><arg_key>lines</arg_key>"
+    '<arg_value>[2, {"name": "the name"}]</arg_value>',
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_call_is_repeated_in_whatever_syntax_it_was_read(spelling: str) -> None:
+    assert are_repeated([CANCEL], ["nothing", f"To cancel is bad.\n{spelling}\nEnd."])
+    assert not are_repeated([CANCEL], [spelling.replace("13", "14")])
+    assert not are_repeated([CANCEL, WrittenCall("other", {"a": 1})], [spelling])
+
+
+@pytest.mark.parametrize(
+    "text", ["cancel order O-13 of line 2", "cancel", "cancel(order=", "cancel " + "name " * 100]
+)
+def test_words_in_a_sentence_are_no_call(text: str) -> None:
+    assert not are_repeated([CANCEL], [text])
+
+
+def test_calls_without_arguments_are_repeated_by_nobody() -> None:
+    assert not are_repeated([WrittenCall("now", {})], ["now"])
+    assert not are_repeated([], ["now"])
+
+
+def test_looking_for_a_repeated_call_is_linear() -> None:
+    call = WrittenCall("name", {"name": "name " * 100 + "x"})
+    assert is_linear(lambda text: are_repeated([call], [text]), lambda size: "name " * size, 10_000)
 
 
 def test_no_text_is_no_quotation() -> None:
