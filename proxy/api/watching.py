@@ -147,7 +147,7 @@ class Watching:
             read_only=about.read_only,
             keeps_exchanges=self._keeps_exchanges,
             started=board.started,
-            now=time.time(),
+            now=board.clock(),
             number=board.number,
             step=STEP,
             models=self.cards(),
@@ -275,7 +275,7 @@ class _Watcher:
             yield _event("models", Cards(board.number, cards))
         if board.number != self._summed:
             self._summed = board.number
-            sums = Sums(board.number, time.time(), board.totals(), board.points(_LATEST))
+            sums = Sums(board.number, board.clock(), board.totals(), board.points(_LATEST))
             yield _event("totals", sums)
 
 

@@ -53,21 +53,30 @@ class Changes(msgspec.Struct, frozen=True):
     is_lost: bool = False
 
 
+def steady_time() -> Callable[[], float]:
+    """Return a clock of Unix times that goes on evenly, whoever sets the one on the wall."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
 class Board:
-    """Keeps `most` requests that are over, and all that live; `clock` gives Unix times."""
+    """Keeps `most` requests that are over, and all that live.
+
+    `clock` gives Unix times: `steady_time`, where nobody says otherwise.
+    """
 
     def __init__(
         self,
         most: int = MOST_ROWS,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
         self.instance = secrets.token_hex(3)
-        self.started = clock()
+        self.clock = clock or steady_time()
+        self.started = self.clock()
         self.number = 0
         self._most = most
-        self._clock = clock
         self._has_exchange = has_exchange
         self._entries: dict[int, _Entry] = {}
         self._over: deque[int] = deque()
@@ -101,7 +110,7 @@ class Board:
         else:
             entry.row = row_of(record, self.name_of(number), entry.client)
         self._stand(entry, None)
-        self._history.take(record, self._clock())
+        self._history.take(record, self.clock())
         self._change(number)
         self._over.append(number)
         if len(self._over) > self._most:
@@ -152,11 +161,11 @@ class Board:
 
     def totals(self) -> CountsBySpan:
         """Return what requests came to, in the last hour and since the start."""
-        return self._history.totals(self._clock())
+        return self._history.totals(self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
         """Return the last buckets of the series."""
-        return self._history.points(self._clock(), most)
+        return self._history.points(self.clock(), most)
 
     def _change(self, number: int) -> None:
         self.number += 1
@@ -172,7 +181,7 @@ class Board:
             return
         self._running += running
         self._waiting += waiting
-        self._history.crowd(self._running, self._waiting, self._clock())
+        self._history.crowd(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
         del self._entries[number]

@@ -20,6 +20,8 @@ HOUR = 3600.0
 DATED = {
     "agents/model.py": "the moment at which an answer was created",
     "api/fronts.py": "the moment at which an answer was created",
+    "cli/top.py": "how long ago something was, for people",
+    "observability/board.py": "the moment at which the board began; from then on time is steady",
     "observability/live_request.py": "the moment at which a request began, for its record",
     "observability/logs.py": "the moment in a log line",
     "observability/tracing.py": "the moments of a span",

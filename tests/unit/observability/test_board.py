@@ -1,4 +1,5 @@
 import random
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.facts import Outcome
-from proxy.observability.board import Board
+from proxy.observability.board import Board, steady_time
 from proxy.observability.record import CLIENT_LEFT, RequestRecord, Stage
 
 RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, outcome=Outcome.CLEAN)
@@ -136,3 +137,10 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
     (point,) = board.points(1)
     assert (point.running, point.waiting) == (len(running), len(waiting))
+
+
+def test_time_goes_on_evenly_from_now() -> None:
+    clock = steady_time()
+    first, second = clock(), clock()
+    assert first <= second
+    assert abs(first - time.time()) < 3600
