@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -346,6 +347,15 @@ def test_an_agent_can_be_run_without_async() -> None:
     assert ran != [threading.current_thread().name]
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Ctrl-C is ignored by what a shell has started in the background, this run perhaps."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
     def interrupt() -> str:
         main = threading.main_thread().ident
