@@ -99,6 +99,9 @@ def test_who_is_away_or_has_stopped_is_told() -> None:
     assert (stopped.result, str(stopped)) == ({"rounds": 9}, "There were nine rounds")
     assert errors.ToolServerUnavailable("search").server == "search"
     assert "operator" in str(errors.RequestCancelled())
+    assert "key of anna" in str(errors.NotTheOperator("anna"))
+    refused = (errors.ForeignOrigin(), errors.ToolsNotAllowed("tools.0"))
+    assert [error.param for error in refused] == ["origin", "tools.0"]
 
 
 def drawn() -> dict[str, str]:
