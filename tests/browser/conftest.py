@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PICTURES = Path(os.environ.get("TEMPER_PICTURES", "build/dashboard"))
 FOREVER = "[[forever]]"
+_LONG = 65_536
 
 # what the page reports about itself: nothing of it may ever happen
 _WITNESS = """
@@ -159,7 +160,8 @@ def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     """A real llama-server with the demonstration's model: its address, and its key."""
     path = tmp_path_factory.mktemp("model") / "demo.gguf"
     scripts = {**scenarios.SCRIPTS, FOREVER: ("and so on", " and on\0")}
-    build_scripted_model(path, scripts, context_tokens=4096)
-    plan = replace(plan_for(path, context_tokens=4096), alias="demo")
+    # what never ends is cut off at the end of the window, and must not get there meanwhile
+    build_scripted_model(path, scripts, context_tokens=_LONG)
+    plan = replace(plan_for(path, context_tokens=_LONG), alias="demo")
     with serving(plan) as server:
         yield server.base_url, server.api_key

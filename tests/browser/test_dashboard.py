@@ -25,7 +25,11 @@ LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (one.prompt for one
 def temper(llama_server: tuple[str, str]) -> Iterator[str]:
     """The URL of a Temper without keys that keeps exchanges."""
     url, key = llama_server
-    environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_RECORDING__KEEP_BYTES": "50000000"}
+    environment = {
+        "TEMPER_BACKEND__API_KEY": key,
+        "TEMPER_RECORDING__KEEP_BYTES": "50000000",
+        "TEMPER_CONTEXT__WINDOW_TOKENS": "4096",
+    }
     with running_temper("--backend-url", url, environment=environment) as own:
         yield own
 
