@@ -18,9 +18,13 @@ from proxy.facts import Fact, RejectedReply
 from proxy.inference.budget import Ticket
 from proxy.inference.turn import Turn
 from proxy.rounds.steps import Ask
-from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.request_preparation import (
+    MOST_SHORTENINGS,
+    ParsedRequest,
+    PreparedRequest,
+    RequestPreparation,
+)
 
-_MOST_SHORTENINGS = 8  # each gives up much more than the one before
 _TEXT_POLICY = "x-temper-text-policy"
 
 
@@ -80,7 +84,7 @@ class ModelTurns:
 
         It is too late once something of the answer was shown.
         """
-        if self._is_seen or self._shortenings == _MOST_SHORTENINGS or self._prepared is None:
+        if self._is_seen or self._shortenings == MOST_SHORTENINGS or self._prepared is None:
             return None
         self._shortenings += 1
         turn = await self.preparation.shorter(

@@ -31,10 +31,9 @@ from proxy.inference.turn import State, Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
+from proxy.serving.request_preparation import MOST_SHORTENINGS
 
 _SEEN = (TextDelta, ToolCallStarted, ToolCalled)
-
-MOST_SHORTENINGS = 8  # each gives up much more than the one before
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 

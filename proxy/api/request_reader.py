@@ -103,7 +103,7 @@ def begin_live_request(
     link: BoardLink | None = None
     if observers.board is not None:
         leave = departure.leave if departure is not None else None
-        link = BoardLink(observers.board, state.get("owner", ""), leave)
+        link = BoardLink(observers.board, leave)
     path = http.scope["path"]
     live = LiveRequest(request_id(http), trace, path=path, dialect=dialect, link=link)
     live.client = state.get("owner") or None

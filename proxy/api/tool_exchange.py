@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from proxy.api.exchange import MOST_SHORTENINGS, Exchange, ExchangeParts
+from proxy.api.exchange import Exchange, ExchangeParts
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -31,7 +31,12 @@ from proxy.rounds.run import Run
 from proxy.rounds.steps import Ask
 from proxy.rounds.terms import Stop, Terms
 from proxy.runner import carry_out
-from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.request_preparation import (
+    MOST_SHORTENINGS,
+    ParsedRequest,
+    PreparedRequest,
+    RequestPreparation,
+)
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.calling import Called
 from proxy.toolservers.definitions import ServedTool

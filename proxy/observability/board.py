@@ -38,7 +38,6 @@ class LiveSource(Protocol):
 class _Entry:
     """One request: alive while it has a `source`, then a record, and a row once it was shown."""
 
-    client: str
     source: LiveSource | None
     stage: Stage | None = Stage.RECEIVING
     record: RequestRecord | None = None
@@ -87,10 +86,10 @@ class Board:
         self._waiting = 0
         self._history = History()
 
-    def opened(self, source: LiveSource, client: str) -> int:
+    def opened(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
         self._opened += 1
-        self._entries[self._opened] = _Entry(client, source)
+        self._entries[self._opened] = _Entry(source)
         self._change(self._opened)
         return self._opened
 
@@ -108,7 +107,7 @@ class Board:
         if _is_small(record):  # most are, and nobody may ever look at them
             entry.record = record
         else:
-            entry.row = row_of(record, self.name_of(number), entry.client)
+            entry.row = row_of(record, self.name_of(number))
         self._stand(entry, None)
         self._history.take(record, self.clock())
         self._change(number)
@@ -190,16 +189,14 @@ class Board:
     def _row(self, number: int) -> Row:
         entry = self._entries[number]
         if entry.record is not None:
-            entry.row = row_of(entry.record, self.name_of(number), entry.client)
+            entry.row = row_of(entry.record, self.name_of(number))
             entry.record = None
         if entry.row is not None:
             has = self._has_exchange(number)
             return msgspec.structs.replace(entry.row, has_exchange=True) if has else entry.row
         assert entry.source is not None  # noqa: S101 - what is not over lives
         record, stage, progress = entry.source.snapshot()
-        return row_of(
-            record, self.name_of(number), entry.client, phase=stage.value, progress=progress
-        )
+        return row_of(record, self.name_of(number), phase=stage.value, progress=progress)
 
 
 # an Enum has to be asked for its hash by a function call, so no set holds these

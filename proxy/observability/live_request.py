@@ -73,13 +73,9 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class BoardLink:
-    """How a request is shown on a board: whose key the `client` had.
-
-    `leave` ends the request as if its client had left.
-    """
+    """How a request is shown on a board; `leave` ends it as if its client had left."""
 
     board: Board
-    client: str = ""
     leave: Callable[[], None] | None = None
 
 
@@ -138,7 +134,7 @@ class LiveRequest:
         self._reported = 0.0
         self._is_cancelled = False
         self._link = link
-        self._number = link.board.opened(self, link.client) if link is not None else 0
+        self._number = link.board.opened(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
         """Return what is known so far, what it does, and how much of its prompt was read."""

@@ -96,7 +96,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def row_of(
     record: RequestRecord,
     name: str,
-    client: str = "",
     *,
     phase: str = OVER,
     progress: float | None = None,
@@ -110,7 +109,7 @@ def row_of(
         dialect=record.dialect,
         model=_cut(record.model),
         service=record.service,
-        client=cut(client),
+        client=cut(record.client or ""),
         stream=record.stream,
         phase=phase,
         progress=progress,

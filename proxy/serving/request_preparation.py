@@ -28,6 +28,8 @@ _COMPACTION = "x-temper-compaction"
 
 Choice = TypeVar("Choice", bound=Enum)
 
+MOST_SHORTENINGS = 8  # of one prompt; each gives up much more than the one before
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:

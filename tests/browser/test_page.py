@@ -48,6 +48,7 @@ HOSTILE = (
 )
 RECORD = RequestRecord(
     id="r",
+    client="anna",
     begun_at=1_700_000_000.0,
     seconds=1.25,
     status=200,
@@ -89,7 +90,7 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
     """Have a request on the board that is over."""
 
     def run() -> int:
-        number = served.board.opened(Living(record), "anna")
+        number = served.board.opened(Living(record))
         served.board.closed(number, record)
         return number
 
@@ -370,7 +371,7 @@ def test_a_living_request_says_what_it_does(
     )
 
     def begin() -> None:
-        stage.board.opened(Living(record, phase), "")
+        stage.board.opened(Living(record, phase))
 
     stage.portal.call(begin)
     page = open_page(stage.url).page

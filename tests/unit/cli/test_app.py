@@ -1,49 +1,20 @@
-import logging
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
 from proxy.state.tried_models import TriedModel, TriedModels, cache_folder
+from tests.fakes.invoked import config, document, temper
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange
 
 URL = "http://127.0.0.1:9"
-
-
-@pytest.fixture(autouse=True)
-def untouched_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Run in an empty folder, and undo what a command does to the logging of its process."""
-    monkeypatch.chdir(tmp_path)
-    root, ours = logging.getLogger(), logging.getLogger("proxy")
-    before = (root.handlers, root.level, ours.level)
-    yield
-    root.handlers = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
-
-
-def temper(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-
-
-def config(text: str) -> str:
-    Path("some.toml").write_text(text, encoding="utf-8")
-    return "some.toml"
-
-
-def document(result: Result) -> json.JsonObject:
-    value = json.parse(result.stdout)
-    assert isinstance(value, dict)
-    return value
 
 
 def test_the_version_is_told_in_words_and_as_json() -> None:

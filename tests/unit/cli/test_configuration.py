@@ -4,12 +4,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from proxy.cli.app import main
 from proxy.cli.configuration import HIDDEN, example_file
-from proxy.conversation import json
 from proxy.settings import Settings, load_settings
+from tests.fakes.invoked import config, document, temper
 
 REPOSITORY = Path(__file__).parents[3]
 FILE = """
@@ -29,26 +27,6 @@ required_steps = ["read"]
 """
 
 
-@pytest.fixture(autouse=True)
-def _an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def temper(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-
-
-def written(text: str) -> str:
-    Path("some.toml").write_text(text, encoding="utf-8")
-    return "some.toml"
-
-
-def document(result: Result) -> json.JsonObject:
-    value = json.parse(result.stdout)
-    assert isinstance(value, dict)
-    return value
-
-
 def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -62,7 +40,7 @@ def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
 
 
 def test_check_looks_for_the_files_of_models() -> None:
-    file = written(FILE)
+    file = config(FILE)
     result = temper("check", "--config", file)
     assert result.exit_code == 1
     assert "2 problems" in result.stderr
@@ -83,13 +61,13 @@ def test_check_looks_for_the_files_of_models() -> None:
     ],
 )
 def test_check_looks_for_every_file_that_is_named(text: str, problem: str) -> None:
-    result = temper("check", "--config", written(text))
+    result = temper("check", "--config", config(text))
     assert result.exit_code == 1
     assert problem in result.stderr
 
 
 def test_programs_get_a_list_of_problems() -> None:
-    file = written('[server]\nprt = 1\nport = "x"\n')
+    file = config('[server]\nprt = 1\nport = "x"\n')
     found = document(temper("check", "--config", file, "--json"))
     assert found["ok"] is False
     problems = found["problems"]
@@ -105,7 +83,7 @@ def test_what_counts_is_shown_with_its_origin_and_without_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_LOGGING__LEVEL", "debug")
-    result = temper("config", "--config", written(FILE))
+    result = temper("config", "--config", config(FILE))
     lines = result.stdout.splitlines()
     assert "port = 1234  # some.toml" in lines
     assert f'api_key = "{HIDDEN}"  # some.toml' in lines
@@ -120,20 +98,20 @@ def test_what_counts_is_shown_with_its_origin_and_without_secrets(
 def test_what_counts_can_be_read_again() -> None:
     plain = FILE.replace('api_key = "sesame"\n', "").replace('headers = {"x-key" = "hush"}\n', "")
     plain = plain.replace('extra_arguments = ["--key", "hush"]\n', "")
-    settings = load_settings(Path(written(plain)))
+    settings = load_settings(Path(config(plain)))
     shown = temper("config", "--config", "some.toml").stdout
     assert tomllib.loads(shown)["server"]["port"] == 1234
-    assert load_settings(Path(written(shown))).model_dump() == settings.model_dump()
+    assert load_settings(Path(config(shown))).model_dump() == settings.model_dump()
 
 
 def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_NAME", "hush")
-    file = written('[model]\nalias = "${MY_NAME}"\n')
+    file = config('[model]\nalias = "${MY_NAME}"\n')
     assert "hush" not in temper("config", "--config", file).stdout
 
 
 def test_programs_get_values_with_their_origins() -> None:
-    found = document(temper("config", "--config", written(FILE), "--json"))
+    found = document(temper("config", "--config", config(FILE), "--json"))
     assert found["server.port"] == {"value": 1234, "origin": "some.toml"}
     assert found["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
@@ -147,7 +125,7 @@ def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
 
 
 def test_a_wrong_configuration_is_not_shown() -> None:
-    result = temper("config", "--config", written("[server]\nprt = 1\n"))
+    result = temper("config", "--config", config("[server]\nprt = 1\n"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "did you mean server.port?" in result.stderr
 

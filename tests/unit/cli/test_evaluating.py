@@ -1,26 +1,16 @@
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from proxy.cli.app import main
 from proxy.conversation import json
+from tests.fakes.invoked import temper
 
 SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceiling", "--pace", "0")
 
 
-@pytest.fixture(autouse=True)
-def untouched_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    before = logging.getLogger().handlers
-    yield
-    logging.getLogger().handlers = before
-
-
 def evaluate(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["eval", *arguments], catch_exceptions=False)
+    return temper("eval", *arguments)
 
 
 def test_a_table_comes_of_it_with_help_harm_cost_and_ceiling() -> None:

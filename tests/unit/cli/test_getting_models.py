@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from proxy.cli.app import main
 from proxy.conversation import json
+from tests.fakes.invoked import temper
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +17,6 @@ def _an_empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-
-
-def temper(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
 
 
 def model_at(name: str, content: bytes = b"GGUF") -> Path:

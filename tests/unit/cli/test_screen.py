@@ -14,6 +14,7 @@ from proxy.observability.rows import Row, row_of
 
 RECORD = RequestRecord(
     id="r",
+    client="anna",
     begun_at=1000.0,
     seconds=1.0,
     status=200,
@@ -51,7 +52,7 @@ def drawn(screen: Screen, width: int, *, is_live: bool = True) -> str:
 
 
 def living(phase: Stage, progress: float | None = None) -> Row:
-    return row_of(RECORD, f"abc-{phase.value}", "anna", phase=phase.value, progress=progress)
+    return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
 def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:

@@ -1,41 +1,10 @@
-import logging
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from proxy.cli.app import main
 from proxy.conversation import json
+from tests.fakes.invoked import config, document, temper
 from tests.fakes.tool_servers import PROGRAM
-
-
-@pytest.fixture(autouse=True)
-def untouched_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Run in an empty folder, and undo what a command does to the logging of its process."""
-    monkeypatch.chdir(tmp_path)
-    root, ours = logging.getLogger(), logging.getLogger("proxy")
-    before = (root.handlers, root.level, ours.level)
-    yield
-    root.handlers = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
-
-
-def temper(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-
-
-def config(text: str) -> str:
-    Path("some.toml").write_text(text, encoding="utf-8")
-    return "some.toml"
-
-
-def document(result: Result) -> json.JsonObject:
-    value = json.parse(result.stdout)
-    assert isinstance(value, dict)
-    return value
 
 
 def tool_server(*options: str, tools: str = '["echo"]') -> str:

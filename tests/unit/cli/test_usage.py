@@ -6,10 +6,11 @@ from click.testing import CliRunner
 
 from proxy.cli.app import main
 from proxy.cli.usage import ServeCommand
+from tests.fakes.invoked import temper
 
 
 def told(*arguments: str) -> str:
-    return CliRunner().invoke(main, list(arguments), catch_exceptions=False).output
+    return temper(*arguments).output
 
 
 def test_the_flags_of_serve_stand_in_groups_and_none_is_lost() -> None:

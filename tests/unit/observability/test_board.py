@@ -11,7 +11,9 @@ from proxy.facts import Outcome
 from proxy.observability.board import Board, steady_time
 from proxy.observability.record import CLIENT_LEFT, RequestRecord, Stage
 
-RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, outcome=Outcome.CLEAN)
+RECORD = RequestRecord(
+    id="r", begun_at=0.0, seconds=1.0, status=200, outcome=Outcome.CLEAN, client="anna"
+)
 STAGES = [*Stage]
 
 
@@ -37,7 +39,7 @@ def a_board(most: int = 3) -> Board:
 
 def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
     board, living = a_board(), Living()
-    number = board.opened(living, "anna")
+    number = board.opened(living)
     living.stage = Stage.QUEUED
     board.advanced(number, Stage.QUEUED)
     (row,) = board.rows()
@@ -51,7 +53,7 @@ def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
 
 def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
     board = a_board()
-    first, second = (board.opened(Living(), "") for _ in range(2))
+    first, second = (board.opened(Living()) for _ in range(2))
     seen = board.changes(0)
     assert [row.id for row in seen.rows] == [board.name_of(first), board.name_of(second)]
     assert board.changes(seen.number).rows == ()
@@ -65,7 +67,7 @@ def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
     board = a_board(most=1)
     seen = board.number
     for _ in range(2):
-        board.closed(board.opened(Living(), ""), RECORD)
+        board.closed(board.opened(Living()), RECORD)
     assert board.changes(seen).is_lost
     assert not board.changes(board.number).is_lost
     assert board.row(1) is None
@@ -75,14 +77,14 @@ def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
 def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
     board = a_board(most=9)
     for _ in range(5):
-        board.closed(board.opened(Living(), ""), RECORD)
+        board.closed(board.opened(Living()), RECORD)
     assert [row.id for row in board.rows(2)] == [board.name_of(5), board.name_of(4)]
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
 def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
     board, living = a_board(), Living()
-    number = board.opened(living, "")
+    number = board.opened(living)
     assert board.cancel(number) is True
     living.can_be_cancelled = False
     assert board.cancel(number) is False
@@ -94,7 +96,7 @@ def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
 def test_a_row_says_whether_its_exchange_is_kept() -> None:
     kept = set[int]()
     board = Board(has_exchange=kept.__contains__)
-    number = board.opened(Living(), "")
+    number = board.opened(Living())
     board.closed(number, RECORD)
     assert not board.rows()[0].has_exchange
     kept.add(number)
@@ -114,11 +116,12 @@ def test_a_name_of_somebody_else_is_none(name: str) -> None:
 def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     steps: list[int], chance: random.Random
 ) -> None:
-    board, alive, over = a_board(most=4), dict[int, Living](), 0
+    now = [0.0]
+    board, alive, over = Board(4, clock=lambda: now[0]), dict[int, Living](), 0
     for step in steps:
         if step < 40 or not alive:
             living = Living()
-            alive[board.opened(living, "")] = living
+            alive[board.opened(living)] = living
         else:
             number = chance.choice([*alive])
             if step < 80:
@@ -135,6 +138,7 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     assert board.totals().start[""].requests == over
     running = [one for one in alive.values() if one.stage not in STAGES[:3]]
     waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
+    now[0] = 60.0  # a bucket in which nothing but the current state stood
     (point,) = board.points(1)
     assert (point.running, point.waiting) == (len(running), len(waiting))
 

@@ -268,7 +268,8 @@ def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
 
 def test_a_board_is_told_of_each_turning_point() -> None:
     board = Board(clock=lambda: 0.0)
-    account = LiveRequest("r", clock=ticking().__next__, link=BoardLink(board, "anna"))
+    account = LiveRequest("r", clock=ticking().__next__, link=BoardLink(board))
+    account.client = "anna"
 
     def phase() -> tuple[str, float | None]:
         (row,) = board.rows()

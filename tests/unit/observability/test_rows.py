@@ -17,6 +17,7 @@ from proxy.observability.trace_context import TraceContext
 
 RECORD = RequestRecord(
     id="r",
+    client="anna",
     begun_at=1000.0,
     seconds=3.00004,
     status=200,
@@ -40,7 +41,7 @@ RECORD = RequestRecord(
 
 
 def test_a_row_tells_what_the_record_knows() -> None:
-    row = row_of(RECORD, "abc-1", "anna")
+    row = row_of(RECORD, "abc-1")
     assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
     assert row.repairs == ("A call written as text (hermes) became a call of look.",)
@@ -89,9 +90,9 @@ def test_a_row_is_small_whatever_others_wrote_into_it() -> None:
             attempts=attempts,
             facts=happened,
             prefix_broken=broken,
+            client=long,
         ),
         "abc-1",
-        long,
     )
     assert len(repr(row)) < 500_000
     assert "\u202e" not in repr(row.repairs) + row.request_id + (row.model or "")

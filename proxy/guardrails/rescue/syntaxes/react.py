@@ -28,8 +28,13 @@ class ReAct:
     def read(self, cursor: Cursor, opening: str) -> Reading:
         """Read action after action, and the white space behind each."""
         return (
-            yield from read_row(cursor, lambda: _action(cursor), lambda: cursor.literal(opening))
+            yield from read_row(
+                cursor, lambda: self._action(cursor), lambda: cursor.literal(opening)
+            )
         )
+
+    def _action(self, cursor: Cursor) -> Reading:
+        return _action(cursor)
 
 
 def _action(cursor: Cursor) -> Reading:
@@ -43,22 +48,17 @@ def _action(cursor: Cursor) -> Reading:
     return (yield from read_arguments(cursor, name))
 
 
-class ReActContract:
+class ReActContract(ReAct):
     """The same of a model that was asked for it: a broken action is one that has to be mended.
 
     An action without an input has no arguments; the input may stand in a fence.
     """
 
     name = "react_contract"
-    openings = ("Action:",)
-    place = Place.LINE_START
     is_marked = True
 
-    def read(self, cursor: Cursor, opening: str) -> Reading:
-        """Read action after action, and the white space behind each."""
-        return (
-            yield from read_row(cursor, lambda: _demanded(cursor), lambda: cursor.literal(opening))
-        )
+    def _action(self, cursor: Cursor) -> Reading:
+        return _demanded(cursor)
 
 
 def _demanded(cursor: Cursor) -> Reading:

@@ -1,0 +1,26 @@
+"""The command `temper` within the process of a test, and the files and documents around it."""
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from proxy.cli.app import main
+from proxy.conversation import json
+
+
+def temper(*arguments: str) -> Result:
+    """Run the command to its end."""
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def config(text: str) -> str:
+    """Write a settings file into this folder, and return its name."""
+    Path("some.toml").write_text(text, encoding="utf-8")
+    return "some.toml"
+
+
+def document(result: Result) -> json.JsonObject:
+    """Read what the command printed for programs."""
+    value = json.parse(result.stdout)
+    assert isinstance(value, dict)
+    return value
