@@ -53,8 +53,8 @@ class StateAddress:
 def address_of(url: str) -> StateAddress:
     """Read an address; what is for us alone in its query is taken out."""
     parts = urlsplit(url)
-    query = [(key, value) for key, value in parse_qsl(parts.query) if key != "namespace"]
-    plain = parts._replace(query=urlencode(query)).geturl()
+    query = urlencode([one for one in parse_qsl(parts.query) if one[0] != "namespace"])
+    plain = url.partition("?")[0] + (query and f"?{query}")
     where = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
     return StateAddress(plain, where)
 

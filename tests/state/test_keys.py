@@ -1,11 +1,13 @@
 """Keyed requests before two replicas: one generation, whatever moment they come at."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.fakes import spoken
 from tests.fakes.scripted_backend import Script, refuses
+from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
 
@@ -52,6 +54,17 @@ async def test_an_answer_is_there_for_the_other_replica_afterwards(
         assert second.headers.get_list(REPLAYED) == third.headers.get_list(REPLAYED) == ["true"]
         assert second.headers["content-type"] == first.headers["content-type"]
         assert len(backend.questions) == 1
+
+
+async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    options = ("--unixsocket", str(place))
+    with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
+        url = f"unix://{place}?db=1&namespace=mine"
+        async with replicas(url, spoken.says(SAID)) as (backend, one, other):
+            first = await one.ask("How warm is it?", key="k")
+            assert (await other.ask("How warm is it?", key="k")).content == first.content
+            assert len(backend.questions) == 1
 
 
 async def test_another_request_under_the_same_key_is_refused_by_every_replica(
