@@ -1,7 +1,7 @@
 """Helm as a library and the schemas of Kubernetes: the extra `deploying`, or tests are skipped."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import jsonschema
 import pytest
@@ -18,8 +18,16 @@ _MISSING = "{} is missing: the extra `deploying` brings it"
 def render() -> Iterator[Renders]:
     """Render the chart as `helm template` does."""
     helm = pytest.importorskip("helm_python", reason=_MISSING.format("helm-python-sdk"))
+    made: dict[str, Mapping[str, str]] = {}
     with helm.Chart.load(CHART) as chart:
-        yield chart.render
+
+        def once(values: JsonObject, *, name: str, namespace: str) -> Mapping[str, str]:
+            asked = json.dumps([values, name, namespace])
+            if asked not in made:
+                made[asked] = chart.render(values, name=name, namespace=namespace)
+            return made[asked]
+
+        yield once
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.deploying
 
 DEFAULTS: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 KEYS = "/run/secrets/temper"
+SOUND: set[tuple[str, str, str]] = set()  # most values change no setting
 
 
 def leaves(values: JsonObject, path: str = "") -> Iterator[tuple[str, JsonValue]]:
@@ -43,7 +44,10 @@ def switched(switch: Switch) -> JsonObject:
 def check_settings(
     found: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
 ) -> None:
-    """Run `temper check` with the file and the variables of the container."""
+    """Run `temper check` with the file and the variables of the container, unless it was so."""
+    told = (found.toml(), str(found.environment()), str(more))
+    if told in SOUND:
+        return
     file = folder / "temper.toml"
     file.write_text(found.toml(), encoding="utf-8")
     for name in ("api-key", "backend-key"):
@@ -52,6 +56,7 @@ def check_settings(
         monkeypatch.setenv(name, value.replace(KEYS, str(folder)))
     checked = temper("check", "--config", str(file))
     assert checked.exit_code == 0, checked.output
+    SOUND.add(told)
 
 
 def test_every_value_is_switched_to_another_one() -> None:
