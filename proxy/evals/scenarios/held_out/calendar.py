@@ -11,8 +11,8 @@ from proxy.evals.scenarios.task import Task
 from proxy.evals.scenarios.worlds import Outcome
 
 _TIMES = tuple(f"{hour:02}:{minute:02}" for hour in range(8, 18) for minute in (0, 30))
-_PEOPLE: JsonObject = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-_REMINDER: JsonObject = {"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}]}
+_PEOPLE: JsonObject = {"type": "array", "items": {"type": "string"}}
+_REMINDER: JsonObject = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 _INVITATION: JsonObject = {
     "title": "string",
     "day": "string",
@@ -112,6 +112,6 @@ def _wish(wanted: JsonObject, people: Sequence[str]) -> str:
         f"{', '.join(people)} have to meet on {wanted['day']} in {wanted['room']} for 30 minutes. "
         "Look up all their free times, and send the invitation for the first start that suits "
         "everybody; if the room is taken then, for the next one that suits everybody and the room. "
-        f'Title: "{wanted["title"]}", attendees in the order in which I named them, {reminded}, no '
-        "note. Tell me the reference of the invitation."
+        f'Title: "{wanted["title"]}", attendees in the order in which I named them, {reminded}; '
+        "leave the note out. Tell me the reference of the invitation."
     )

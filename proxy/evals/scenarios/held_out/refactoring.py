@@ -13,13 +13,12 @@ _EDIT: JsonObject = {
     "required": ["old_line", "new_line"],
     "additionalProperties": False,
 }
-_EDITS: JsonObject = {"type": "array", "items": _EDIT, "minItems": 1}
-_SUITES: list[JsonValue] = ["unit", "integration"]
+_EDITS: JsonObject = {"type": "array", "items": _EDIT}
 _TOOLS = (
     describe_tool("read_file", "Return the text of a file.", path="string"),
     describe_tool("list_folder", "Return the names of files.", folder="string"),
     describe_tool("search_code", "Find a text in all files.", text="string", exact="boolean"),
-    describe_tool("run_tests", "Run tests; returns a run.", suite=_SUITES, verbose="boolean"),
+    describe_tool("run_tests", "Run tests; returns a run.", suite="string", verbose="boolean"),
     describe_tool("edit_file", "Replace whole lines of a file.", path="string", edits=_EDITS),
     describe_tool("rename_file", "Rename a file.", old_path="string", new_path="string"),
     describe_tool("delete_file", "Delete a file.", path="string"),
@@ -102,7 +101,7 @@ def _changed_meanwhile(
 
 def _tested(builder: TaskBuilder, values: Values, names: tuple[str, str], paths: list[str]) -> Task:
     """Run the tests in the end; the answer tells the run."""
-    suite, run = values.choice(["unit", "integration"]), values.code("RUN")
+    suite, run = f"tests-{values.sku()}", values.code("RUN")
     result: JsonObject = {"run": run, "failed": 0}
     builder.step(builder.returns("run_tests", {"suite": suite, "verbose": False}, result))
     old, new = names
@@ -110,6 +109,6 @@ def _tested(builder: TaskBuilder, values: Values, names: tuple[str, str], paths:
         f"Rename {old} to {new} in {paths[0]} and {paths[1]}: read both files, then edit each with "
         "one call that replaces every line with the old name, whole and in order, without its line "
         "end, and no other line. If a file has changed meanwhile, read it again. Then run the "
-        f"{suite} tests, not verbose. Tell me the references of the edits and the run of the tests."
+        f"suite {suite}, not verbose. Tell me the references of the edits and the run of the tests."
     )
     return builder.done(said, Expected((run,)))

@@ -13,7 +13,7 @@ from proxy.evals.scenarios.task import Expected, Task
 _TEAMS: list[JsonValue] = ["network", "billing", "mobile"]
 _URGENCIES: list[JsonValue] = ["today", "this_week", "whenever"]
 _REASONS: list[JsonValue] = ["solved", "duplicate", "spam"]
-_LABELS: JsonObject = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+_LABELS: JsonObject = {"type": "array", "items": {"type": "string"}}
 _ESCALATION: JsonObject = {
     "ticket": "string",
     "team": _TEAMS,
@@ -130,8 +130,8 @@ def _rule(names: Sequence[str], escalated: JsonObject) -> str:
     tells = "tell the customer" if escalated["tell_customer"] else "do not tell the customer"
     return (
         f"Open the tickets {', '.join(names)}, all at once, and deal with them by our rule. An "
-        f"outage: escalate it to {escalated['team']}, urgency {escalated['urgency']}, {tells}, no "
-        "comment. Says the same as another ticket: merge it into that. Works again: close it as "
-        "solved. Anything else: leave it alone. Tell me the references of what you did, and the "
-        "notes of the tickets that you left alone."
+        f"outage: escalate it to {escalated['team']}, urgency {escalated['urgency']}, {tells}, and "
+        "leave the comment out. Says the same as another ticket: merge it into that. Works again: "
+        "close it as solved. Anything else: leave it alone. Tell me the references of what you "
+        "did, and the notes of the tickets that you left alone."
     )

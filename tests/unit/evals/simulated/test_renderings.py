@@ -54,6 +54,9 @@ def test_what_the_second_author_breaks_is_no_valid_call_either(task: Task) -> No
             assert objection(tools, name, call.arguments) is not None
             spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=True)
             assert objection(tools, call.name, spoiled) is not None
+            other = renderings.wrong_value(call, schema, draw)
+            assert objection(tools, call.name, other) is None
+            assert other != call.arguments
 
 
 @pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
