@@ -62,7 +62,8 @@ class Rendered:
         """Return the variables that Temper's container is given as they are."""
         given = self.pod("containers", 0, "env")
         assert isinstance(given, list)
-        return {str(one["name"]): str(one.get("value")) for one in given if isinstance(one, dict)}
+        plain = [one for one in given if isinstance(one, dict) and "value" in one]
+        return {str(one["name"]): str(one["value"]) for one in plain}
 
 
 def rendered(render: Renders, values: JsonObject) -> Rendered:

@@ -70,6 +70,10 @@
 {{- end }}
 - name: XDG_CACHE_HOME
   value: /tmp/cache
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
