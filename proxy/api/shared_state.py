@@ -109,5 +109,7 @@ async def _opened_state(
     async with open_valkey(url, own.timeout_ms / 1000, observers) as store:
         background = BackgroundTasks()
         claims = Claims(store, sealing, replica)
-        yield SharedState(store, sealing, claims, background, observers)
-        await background.finished()
+        try:
+            yield SharedState(store, sealing, claims, background, observers)
+        finally:
+            await background.finished()
