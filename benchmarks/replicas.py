@@ -33,7 +33,7 @@ from proxy.processes.process import RunningServer
 SLOTS, FLOOD, NEWCOMERS = 2, 12, 4
 _MOST_ROUNDS = 20  # that a newcomer is waited for: the engine's own queue may starve it
 REPLICAS = (0, 1, 2, 4)  # no Temper first
-_TOKENS, _WINDOW = 200, 2048
+_TOKENS, _WINDOW = 60, 2048
 _SCRIPTS = {"default": ("and so on", " and on\0")}
 _MARK = re.compile(r"(<!-- figures: replicas -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 _PATIENCE = 300.0
