@@ -25,6 +25,7 @@ export const PHASES = {
   reading: "reading the prompt",
   asked_again: "asked again",
   running_tool: "running a tool",
+  waiting_for_person: "waits for a person",
   streaming: "streaming",
   over: "over",
 };
@@ -93,6 +94,10 @@ export function phaseOf(row) {
   if (row.phase === "running_tool") {
     const tool = row.tools.findLast((one) => one.seconds === null);
     return tool ? `running ${tool.name}` : PHASES.running_tool;
+  }
+  if (row.phase === "waiting_for_person") {
+    const tool = row.tools.find((one) => one.status === "waiting");
+    if (tool) return `${PHASES.waiting_for_person}: ${tool.server}.${tool.name}`;
   }
   return PHASES[row.phase] ?? row.phase;
 }
