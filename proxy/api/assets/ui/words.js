@@ -70,6 +70,14 @@ export const MODEL_STATES = {
   unknown: "looking",
 };
 
+export const TOOL_SERVER_STATES = {
+  ready: "ready",
+  starting: "starting",
+  waiting: "starting again",
+  down: "down",
+  stopped: "stopped",
+};
+
 const whole = new Intl.NumberFormat("en");
 
 /** The outcome of a row in one of the words of OUTCOMES; null while it lives. */
@@ -92,7 +100,7 @@ export function phaseOf(row) {
   }
   if (row.phase === "asked_again") return `attempt ${row.attempts.length}`;
   if (row.phase === "running_tool") {
-    const tool = row.tools.findLast((one) => one.seconds === null);
+    const tool = row.tools.findLast((one) => one.status === "running");
     return tool ? `running ${tool.name}` : PHASES.running_tool;
   }
   if (row.phase === "waiting_for_person") {
