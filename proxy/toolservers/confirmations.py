@@ -23,6 +23,7 @@ from proxy.toolservers.definitions import ServedTool
 
 logger = logging.getLogger(__name__)
 
+MOST_PENDING = 100
 _REFUSED = "Error: a person refused this call; it was not made"
 _UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
 
@@ -67,10 +68,16 @@ class _Question:
 
 
 class Confirmations:
-    """All calls of one process that wait for a person; `number` grows with every change."""
+    """All calls of one process that wait for a person; `number` grows with every change.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    No more than `most` wait: nobody could read them.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most: int = MOST_PENDING
+    ) -> None:
         self.number = 0
+        self._most = most
         self._clock = clock
         self._open: dict[str, _Question] = {}
 
@@ -86,33 +93,27 @@ class Confirmations:
     def answer(self, name: str, *, allow: bool, who: str) -> bool:
         """Answer a question; False where it is decided, or nobody waits for the answer any more."""
         question = self._open.get(name)
-        if question is None or question.answer.done():
+        if question is None:
             return False
+        self._forget(name)
         question.answer.set_result(allow)
         decided = "allowed" if allow else "refused"
         logger.info("a call of %s was %s by %s", question.name, decided, who)
-        self._forget(name)
         return True
 
     async def ask(
         self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
     ) -> Decision:
         """Wait until a person has decided, for at most so many `seconds`."""
-        name = secrets.token_hex(8)  # an answer that was meant for another call finds none
-        answer = asyncio.get_running_loop().create_future()
-        call = PendingCall(
-            name,
-            tool.server,
-            escaped(tool.own_name),
-            visible_json(arguments),
-            escaped(of.client),
-            of.request,
-            seconds,
-        )
-        question = _Question(call, self._clock() + seconds, answer)
+        if len(self._open) >= self._most:
+            logger.warning("%d calls wait for a person: no other one may", self._most)
+            return Decision.UNANSWERED
+        question = self._question(tool, arguments, of, seconds)
+        name, answer = question.call.id, question.answer
         self._open[name] = question
         self.number += 1
-        logger.info("a call of %s waits for a person, asked by %s", question.name, of.request_id)
+        told = "a call of %s waits for a person's yes at /ui, asked by %s"
+        logger.info(told, question.name, of.request_id)
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
@@ -121,6 +122,21 @@ class Confirmations:
             logger.info("nobody answered whether %s may be called", question.name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
+
+    def _question(
+        self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
+    ) -> _Question:
+        call = PendingCall(
+            secrets.token_hex(8),  # an answer that was meant for another call finds none
+            tool.server,
+            escaped(tool.own_name),
+            visible_json(arguments),
+            escaped(of.client),
+            of.request,
+            seconds,
+        )
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return _Question(call, self._clock() + seconds, answer)
 
     def _forget(self, name: str) -> None:
         if self._open.pop(name, None) is not None:

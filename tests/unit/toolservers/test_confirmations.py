@@ -178,10 +178,26 @@ def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) -> Non
         await confirmations.ask(DELETE, {}, ANNA, 0.01)
 
     run(work())
-    waits = "a call of search.delete waits for a person, asked by req-1"
+    waits = "a call of search.delete waits for a person's yes at /ui, asked by req-1"
     assert [one.getMessage() for one in caplog.records if one.name.startswith("proxy")] == [
         waits,
         "a call of search.delete was refused by anna from ::1",
         waits,
         "nobody answered whether search.delete may be called",
     ]
+
+
+def test_no_more_calls_wait_than_a_person_could_read() -> None:
+    async def work() -> None:
+        confirmations = Confirmations(most=2)
+        asking = [
+            asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
+            for n in range(3)
+        ]
+        names = await until_waiting(confirmations, 2)
+        assert await asking[2] is Decision.UNANSWERED
+        for name in names:
+            confirmations.answer(name, allow=True, who="a")
+        assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
+
+    run(work())
