@@ -164,12 +164,14 @@ async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: 
     assert (tool.status, tool.error) == ("refused", "unanswered")
 
 
-async def test_a_client_who_leaves_takes_the_question_along(tmp_path: Path) -> None:
+async def test_a_client_who_leaves_takes_the_question_along(
+    tmp_path: Path, *, stream: bool
+) -> None:
     async with needing_a_yes(tmp_path, ECHO) as scene:
-        body = json.dump({**ASKING, "stream": True})
-        async with scene.front.client.stream("POST", CHAT, content=body) as answer:
-            (call,) = await scene.pending()
-            await answer.aclose()
+        asking = begun(scene, stream=stream)
+        (call,) = await scene.pending()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
         assert await scene.pending(0) == []
         assert (await scene.answer(call["id"], YES)).status_code == 404
         await scene.front.server.settle()
@@ -197,6 +199,25 @@ async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Pa
         await scene.answer(call["id"], NO)
         assert (await anew).text == "It was done."
     assert scene.ran == ["echo", "echo"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"messages": ASKING["messages"], "max_tokens": 100}),
+        ("/v1/responses", {"input": "Delete it."}),
+    ],
+)
+async def test_clients_of_all_languages_wait_for_a_person(
+    tmp_path: Path, path: str, body: JsonObject, *, stream: bool
+) -> None:
+    asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = asyncio.create_task(scene.front.client.post(path, content=asks))
+        (call,) = await scene.pending()
+        await scene.answer(call["id"], NO)
+        assert "It was done." in (await answer).text
+        assert (scene.ran, scene.results()) == ([], [REFUSED])
 
 
 async def test_two_of_the_same_call_in_one_reply_are_one_question(tmp_path: Path) -> None:
