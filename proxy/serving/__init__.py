@@ -11,5 +11,5 @@ they name: `managed_server` looks after a llama-server, `window_size`
 says how large its window gets, `model_set` opens several models, `profile_overrides` reads what
 an operator decided about profiles, `discovery` finds a server that runs already. `inventory`
 lists what could be asked, for `temper models`. `tool_hosting` is what requests get of the
-operator's tools, `tool_inventory` lists those.
+operator's tools, `late_tools` keeps their servers going, `tool_inventory` lists them.
 """

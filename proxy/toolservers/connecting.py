@@ -31,6 +31,7 @@ from proxy.toolservers.specification import ServerSpec
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own
 _CHUNK = 65536
+_LONGEST_EVENT = 4 * 2**20  # bytes of one message that is streamed
 _MOST_PAGES = 100
 
 OnLost: TypeAlias = Callable[[], None]
@@ -75,7 +76,8 @@ async def _address(spec: ServerSpec) -> AsyncGenerator[TransportStreams, None]:
         verify=await _certificates(url),
         trust_env=False,
     )
-    async with client, streamable_http_client(url, http_client=client) as streams:
+    speaking = streamable_http_client(url, http_client=client, max_sse_event_size=_LONGEST_EVENT)
+    async with client, speaking as streams:
         yield streams
 
 

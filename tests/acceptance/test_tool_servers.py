@@ -110,7 +110,13 @@ def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.fault("F70")),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.fault("F71")),
+    ],
+)
 def test_no_program_outlives_temper_whatever_ends_it(
     llama_server: RunningServer, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -131,6 +137,7 @@ def test_no_program_outlives_temper_whatever_ends_it(
             process.send_signal(number)
             process.wait(PATIENCE_SECONDS)
             hanging.join()
+    assert process.returncode == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
 
 
