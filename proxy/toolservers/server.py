@@ -80,6 +80,8 @@ class ToolServer:
 
     def stop(self) -> None:
         """Ask the owner to end; `ended` waits for that."""
+        if self._is_stopping:
+            return  # a second cancellation would keep it from ending its program
         self._is_stopping = True
         self._lost.set()
         if self._owner is not None and self._client is None:
