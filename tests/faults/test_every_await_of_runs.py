@@ -1,4 +1,4 @@
-"""F59: whatever ends an agent's run, at whichever of its awaits, its history can be gone on with."""
+"""F59: whatever ends an agent's run, at any of its awaits, its history can be gone on with."""
 
 import asyncio
 import gc
