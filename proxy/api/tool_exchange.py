@@ -23,6 +23,7 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan, WindowFilled, outcome
 from proxy.inference.audience import Audience
 from proxy.inference.turn import Turn
+from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.record import ToolRecord
 from proxy.rounds.run import Run
 from proxy.rounds.steps import Ask
@@ -85,15 +86,20 @@ class ToolExchange(Exchange):
         self._ran: list[ToolRan] = []
         self._told: list[ReplyEvent] = []
         self._upstream: dict[str, str] = {}
+        self._recorder: ExchangeRecorder | None = None
 
     def close(self) -> None:
         """Note what happened to the run."""
         super().close()
+        if self._recorder is not None:
+            self._recorder.end_run(self._run.terms, self._run.rounds)
         ended = self._run.stop not in (None, Stop.CANCELLED)
         self._live.outcome = outcome(self._live.facts) if ended else None
 
     async def begin(self, ask: Ask) -> Turn:
         """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
+        if self._recorder is not None:
+            self._recorder.begin_round()
         self._turn = await self._source.begin(ask)
         self._live.prefix_broken = self._live.prefix_broken or self._source.prefix_broken
         return self._turn
@@ -121,6 +127,15 @@ class ToolExchange(Exchange):
                         yield batch
             finally:
                 live.release()
+
+    def _events(
+        self,
+        headers: dict[str, str],
+        recorder: ExchangeRecorder | None,
+        audience: Audience | None = None,
+    ) -> ReplyEvents:
+        self._recorder = recorder
+        return super()._events(headers, recorder, audience)
 
     def _note_call(self, called: Called) -> None:
         """Note a call that is over."""

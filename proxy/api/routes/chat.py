@@ -206,8 +206,6 @@ class Chat:
         if not recorder.is_whole:
             recording.leave_out(record.number)
             return
-        if context.owned:  # `temper replay` judges single turns, and these were several
-            return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
         recording.write(recorded, *secrets_sent(context.http), number=record.number)
 
