@@ -60,9 +60,11 @@ def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
 def test_a_server_over_http_turns_away_who_has_no_key() -> None:
     async def work() -> None:
         async with tool_server_over_http() as server:
+            told = LogTail()
             with pytest.raises((MCPError, ExceptionGroup)):
-                async with connected(ServerSpec("adder", server.url), LogTail(), lambda: None):
+                async with connected(ServerSpec("adder", server.url), told, lambda: None):
                     pass
+            assert told.lines[-1] == "HTTP 401 Unauthorized"
 
     run(work())
 
