@@ -98,6 +98,7 @@ class ToolExchange(Exchange):
 
     async def begin(self, ask: Ask) -> Turn:
         """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
+        self._live.round += 1
         if self._recorder is not None:
             self._recorder.begin_round()
         self._turn = await self._source.begin(ask)

@@ -67,6 +67,7 @@ class _Attempt:
 
     begun: float
     span_id: int
+    round: int
     ended: float = 0.0
     error: str | None = None
 
@@ -110,7 +111,7 @@ class LiveRequest:
         self.outcome: Outcome | None = None
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
-        self.status = CLIENT_LEFT
+        self.status, self.round = CLIENT_LEFT, 0
         self.prefix_broken: PrefixBroken | None = None
         self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
         self.client: str | None = None
@@ -224,7 +225,8 @@ class LiveRequest:
     @contextmanager
     def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
-        running = _Attempt(self._clock(), new_span_id() if self._trace is not None else 0)
+        span_id = new_span_id() if self._trace is not None else 0
+        running = _Attempt(self._clock(), span_id, self.round)
         self._attempts.append(running)
         if self._attempts[1:]:
             self._progress = None
@@ -333,6 +335,7 @@ class LiveRequest:
                 one.defect,
                 ran.error,
                 ran.span_id,
+                ran.round,
             )
             for one, ran in zip((*lost, *judged), self._attempts, strict=True)
         )

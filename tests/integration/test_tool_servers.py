@@ -276,7 +276,7 @@ async def test_records_tell_of_calls_and_rounds(*, stream: bool) -> None:
     assert (tool.server, tool.name, tool.round, tool.status) == ("search", "find", 1, "done")
     assert tool.call_id == "call_backend"
     assert tool.span_id != 0
-    assert [one.rung for one in record.attempts] == ["as_asked", "as_asked"]
+    assert [(one.rung, one.round) for one in record.attempts] == [("as_asked", 1), ("as_asked", 2)]
     assert record.finish_reason == "stop"
 
 
