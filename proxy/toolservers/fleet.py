@@ -33,8 +33,8 @@ class Fleet:
     def renew(self, specs: Sequence[ServerSpec]) -> None:
         """Keep these servers going from now on, which holds nobody up.
 
-        One that is described as before goes on, and its tools are offered as they are defined by
-        now. All others end when their calls are over.
+        One that is described as before goes on, unless it is down, and its tools are offered as
+        they are defined by now. All others end when their calls are over.
         """
         before = self._servers
         self._servers = {spec.name: self._server(before.get(spec.name), spec) for spec in specs}
@@ -43,7 +43,7 @@ class Fleet:
                 self._retire(server)
 
     def _server(self, known: ToolServer | None, spec: ServerSpec) -> ToolServer:
-        if known is not None and known.spec == spec:
+        if known is not None and known.spec == spec and known.state is not State.DOWN:
             known.accept()
             return known
         server = ToolServer(spec, self._patience)

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import sys
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from proxy.toolservers.fleet import Fleet, open_fleet
 from proxy.toolservers.server import Patience
 from proxy.toolservers.specification import ServerSpec
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
-from tests.fakes.tool_servers import PATIENCE, program
+from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -167,6 +168,22 @@ def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> None:
             assert (called.text, fleet.protocol_of("gone")) == (WITHDRAWN, ("", ""))
         for pid in second.values():
             assert not is_alive(pid)
+
+    run(work())
+
+
+def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> None:
+    late, source = tmp_path / "program.py", Path(PROGRAM).read_text()
+
+    async def work() -> None:
+        spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
+        async with open_fleet((spec,), PATIENCE) as fleet:
+            await fleet.settled(PATIENCE_SECONDS)
+            assert fleet.servers[0].state is State.DOWN
+            late.write_text(source)
+            fleet.renew((spec,))
+            await fleet.settled(PATIENCE_SECONDS)
+            assert await pids(all_tools(fleet))
 
     run(work())
 
