@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from proxy.api.exchange import Exchange, ExchangeParts
 from proxy.backends.client import ReplyEvents
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -16,6 +17,7 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
+from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import told
 from proxy.engine import converse
@@ -32,6 +34,7 @@ from proxy.runner import carry_out
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.calling import Called
+from proxy.toolservers.confirmations import Decision, RequestConfirmations, Requester
 from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.execution import OwnedTools
 
@@ -82,6 +85,11 @@ class ToolExchange(Exchange):
             hosting.limits,
             meta=lambda call: parts.live.call(call.id, call.name),
             notice=self._note_call,
+            confirm=self._confirm,
+        )
+        requester = Requester(parts.live.client or "", parts.live.row_name, turns.sender.request_id)
+        self._person = RequestConfirmations(
+            hosting.confirmations, requester, hosting.confirm_seconds
         )
         self._ran: list[ToolRan] = []
         self._told: list[ReplyEvent] = []
@@ -138,6 +146,11 @@ class ToolExchange(Exchange):
         self._recorder = recorder
         return super()._events(headers, recorder, audience)
 
+    async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
+        """Have a person decide whether a call is made."""
+        self._live.ask_person(call.id, tool.server, tool.own_name)
+        return await self._person.ask(tool, arguments)
+
     def _note_call(self, called: Called) -> None:
         """Note a call that is over."""
         number, status = len(self._run.rounds) + 1, called.status.value
@@ -154,6 +167,7 @@ class ToolExchange(Exchange):
                 called.error,
                 called.transport,
                 called.protocol,
+                waited=called.waited,
             )
         )
         if self._narrates:

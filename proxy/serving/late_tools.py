@@ -11,6 +11,7 @@ from proxy.settings import Settings
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
+    from proxy.toolservers.confirmations import Confirmations
     from proxy.toolservers.fleet import Fleet
 
 
@@ -19,6 +20,7 @@ class LateTools:
 
     def __init__(self) -> None:
         self._fleet: Fleet | None = None
+        self._confirmations: Confirmations | None = None
 
     def under(self, settings: Settings) -> "ToolHosting | None":
         """Start what is new, end what is gone, and return what requests get; None is nothing.
@@ -35,7 +37,9 @@ class LateTools:
 
             self._fleet = Fleet()
         self._fleet.renew(specs)
-        return hosting_of(settings.tools, self._fleet) if specs else None
+        hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
+        self._confirmations = hosting.confirmations  # who waits for a person goes on waiting
+        return hosting if specs else None
 
     async def close(self) -> None:
         """End all of them."""

@@ -74,8 +74,10 @@ def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> 
             hosting = tools.under(settings_of(a=one(first)))
             assert hosting is not None
             assert (hosting.source.names, hosting.source.tools_of("a")) == (("a",), None)
+            before = hosting.confirmations
             hosting = tools.under(settings_of(3, a=one(first), b=one(second, "b_")))
             assert hosting is not None
+            assert hosting.confirmations is before
             assert (hosting.source.names, hosting.rounds) == (("a", "b"), 3)
             hosting = tools.under(settings_of(b=one(second, "b_")))
             assert hosting is not None
