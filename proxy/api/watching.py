@@ -5,7 +5,6 @@ request costs the same with one watcher as with none, and a slow one gets the st
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models
 _PATIENCE = 2.0  # seconds for a backend's word
 _FIRST_ROWS = 200
-_MOST_CHANGED = 400  # rows of one batch; whoever has missed more gets the state anew
+_MOST_CHANGED = 50  # rows of one batch; where more have changed the state is told anew,
+_STATE_SECONDS = 1.0  # at most this often: nobody reads faster, and each row costs time
 _LATEST = 3  # buckets that may have changed since they were told last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 
@@ -153,7 +153,7 @@ class Watching:
             models=self.cards(),
             totals=board.totals(),
             points=board.points(BUCKETS),
-            requests=board.rows(_FIRST_ROWS),
+            requests=board.latest(_FIRST_ROWS),
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
@@ -247,24 +247,36 @@ class _Watcher:
     def __init__(self, watching: Watching, state: State) -> None:
         self._watching = watching
         self._number = state.number
-        self._cards = state.models
-        self._summed = state.number
-        self._due = time.monotonic() + _TOTALS_SECONDS
+        self._take(state)
 
     def news(self) -> bytes:
         """Return the events since the last call, b"" where there are none."""
-        changes = self._watching.board.changes(self._number)
+        changes = self._watching.board.changes(self._number, _MOST_CHANGED)
+        if changes.is_lost:
+            return self._resync()
         self._number = changes.number
-        if changes.is_lost or len(changes.rows) > _MOST_CHANGED:
-            state = self._watching.state()
-            self._cards, self._summed = state.models, state.number
-            return _event("state", state)
         events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
         return b"".join((*events, *self._sums()))
 
+    def _resync(self) -> bytes:
+        """Return the whole state, if the last one is not too recent."""
+        if self._watching.board.clock() < self._state_due:
+            return b""
+        state = self._watching.state()
+        self._take(state)
+        return _event("state", state)
+
+    def _take(self, state: State) -> None:
+        """Note that the page knows a state."""
+        now = self._watching.board.clock()
+        self._number = self._summed = state.number
+        self._cards = state.models
+        self._due = now + _TOTALS_SECONDS
+        self._state_due = now + _STATE_SECONDS
+
     def _sums(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
-        now = time.monotonic()
+        now = self._watching.board.clock()
         if now < self._due:
             return
         self._due = now + _TOTALS_SECONDS

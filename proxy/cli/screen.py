@@ -73,8 +73,12 @@ class Screen:
         return Group(*parts)
 
     def _take(self, state: State) -> None:
+        """Take over a state: it has the newest rows and all that live, so what is over stays."""
+        is_same = state.instance == self._state.instance
+        over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
+        self._rows = over | {row.id: row for row in reversed(state.requests)}
         self._state = state
-        self._rows = {row.id: row for row in state.requests}
+        self._forget()
 
     def _forget(self) -> None:
         """Forget the oldest; what lives has changed last and stays."""

@@ -2,12 +2,12 @@
 
 `live_request` follows a request while it is alive and ends as a `record`, which the `observers`
 get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `span_names`), beside
-which `run_spans` are those of agents in programs. On terminals logs are `short_lines` with
-`repair_words`; `escaping` makes what others wrote harmless.
+which `run_spans` are those of agents in programs. On terminals logs are `short_lines`;
+`escaping` makes what others wrote harmless.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
 secrets out, and `replay` judges them again.
 
-For the dashboard, the `board` has the requests that live and the latest ones as `rows`, in which
-`sentences` say what happened, and the `history` of all of them; `kept_exchanges` are the latest
-recorded ones, and `before_after` shows one.
+For the dashboard, the `board` has the requests that live and the latest ones as `rows`, and the
+`history` of all of them; `sentences` say what happened, at length there and in a few words on a
+terminal. `kept_exchanges` are the latest recorded ones, and `before_after` shows one.
 """

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -45,7 +46,7 @@ class _Entry:
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The rows that have changed up to a `number`; with `is_lost` some of them are gone."""
+    """The rows that have changed up to a `number`; with `is_lost` these are not all of them."""
 
     number: int
     rows: tuple[Row, ...]
@@ -117,9 +118,17 @@ class Board:
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
         """Return the newest rows, the latest first; older ones than `before` where it is given."""
-        numbers = sorted(self._entries, reverse=True)
-        older = [one for one in numbers if before is None or one < before]
-        return tuple(self._row(number) for number in older[:most])
+        older = (one for one in reversed(self._entries) if before is None or one < before)
+        return tuple(map(self._row, islice(older, most)))
+
+    def latest(self, most: int) -> tuple[Row, ...]:
+        """Return the newest rows, and those of all requests that live, the latest first."""
+        shown = [
+            number
+            for place, (number, entry) in enumerate(reversed(self._entries.items()))
+            if place < most or entry.source is not None
+        ]
+        return tuple(map(self._row, shown))
 
     def living(self) -> tuple[Row, ...]:
         """Return the rows of the requests that live."""
@@ -131,15 +140,21 @@ class Board:
         """Return one row, None where it was forgotten."""
         return self._row(number) if number in self._entries else None
 
-    def changes(self, since: int) -> Changes:
-        """Return the rows that have changed after the change `since`."""
+    def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
+        """Return the rows that have changed after the change `since`.
+
+        Where they are more than `most`, or some were forgotten, no row is made.
+        """
         changed: list[int] = []
         for number in reversed(self._latest):
             if self._latest[number] <= since:
                 break
             changed.append(number)
-        rows = tuple(self._row(number) for number in reversed(changed))
-        return Changes(self.number, rows, is_lost=self._lost > since)
+            if len(changed) > most:
+                break
+        if self._lost > since or len(changed) > most:
+            return Changes(self.number, (), is_lost=True)
+        return Changes(self.number, tuple(map(self._row, reversed(changed))))
 
     def cancel(self, number: int) -> bool | None:
         """End a living request; None where it is unknown, False where it cannot be ended."""

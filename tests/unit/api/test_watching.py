@@ -24,9 +24,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def watching(board: Board, backend: ScriptedBackend | None = None) -> Watching:
+def watching(
+    board: Board, backend: ScriptedBackend | None = None, *, pause: float = 0.001
+) -> Watching:
     services = ServerOptions().alone(backend or ScriptedBackend())
-    return Watching(board, services, About("1.2", workers=4), pause=0.001)
+    return Watching(board, services, About("1.2", workers=4), pause=pause)
 
 
 def asking(board: Board) -> LiveRequest:
@@ -102,6 +104,28 @@ async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
         state = await until(feed, "state")
     assert len(phases(state["requests"])) == 2
     assert state["number"] == board.number
+
+
+async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> None:
+    now = [0.0]
+    board = Board(clock=lambda: now[0])
+    async with aclosing(watching(board, pause=0.0).feed()) as feed:
+        await heard(feed)
+        asking(board)  # and gets no answer
+        for _ in range(250):  # of which one batch has no room
+            finish(asking(board))
+        coming = asyncio.ensure_future(heard(feed))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not coming.done()
+        now[0] += 1.0
+        ((name, state),) = await coming
+        shown = phases(state["requests"])
+        assert (name, shown.count("receiving"), shown.count("over")) == ("state", 1, 200)
+        assert state["number"] == board.number
+        finish(asking(board))
+        (event,) = await heard(feed)
+        assert event[0] == "requests"
 
 
 async def test_models_are_looked_at_only_while_somebody_watches() -> None:

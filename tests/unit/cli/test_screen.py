@@ -77,6 +77,17 @@ def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
     assert "Nothing is being answered." in text
 
 
+def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process() -> None:
+    first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
+    screen = Screen(replace(STATE, requests=(living(Stage.QUEUED), first)))
+    screen.apply(replace(STATE, requests=(second,)))
+    text = drawn(screen, 100)
+    assert text.count("became a call of look") == 2
+    assert "Nothing is being answered." in text
+    screen.apply(replace(STATE, instance="def", requests=(second,)))
+    assert drawn(screen, 100).count("became a call of look") == 1
+
+
 @pytest.mark.parametrize("width", [80, 40])
 def test_it_fits_narrow_terminals(width: int) -> None:
     screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(Stage.QUEUED))))

@@ -10,6 +10,7 @@ import * as stores from "./store.js";
 import { duration, kindOf } from "./words.js";
 
 const ROWS_AT_FIRST = 100;
+const CALM = 2000; // milliseconds without a new state, after which older rows are asked for
 const KEYS = [
   ["j", "the next request"],
   ["k", "the one before"],
@@ -40,6 +41,7 @@ let view = {
 let exchange = null; // of the open request; null while it is being loaded
 let older = null; // an open request that is no longer in the table
 let isDue = false;
+let calm = 0; // the timer of that
 root.replaceChildren();
 
 function now() {
@@ -217,6 +219,21 @@ function heard(event, data) {
   store = stores.apply(store, event, data, Date.now() / 1000);
   const after = store.rows.get(view.open);
   if (before && after && before.phase !== "over" && after.phase === "over") load(after.id);
+  if (event === "state") {
+    clearTimeout(calm);
+    calm = setTimeout(loadOlder, CALM, data.requests);
+  }
+  draw();
+}
+
+/** Complete the table: a state has only the newest rows, and those that live. */
+async function loadOlder(requests) {
+  const first = requests.findLast((row) => row.phase === "over");
+  if (!first) return;
+  const { instance } = store.about;
+  const found = await get(`requests?before=${first.id}`).catch(() => null);
+  if (found === null || store.about.instance !== instance) return;
+  store = stores.withOlder(store, first.id, found.requests);
   draw();
 }
 

@@ -19,7 +19,7 @@ export function empty() {
 export function apply(store, event, data, now) {
   switch (event) {
     case "state":
-      return fromState(data, now);
+      return fromState(store, data, now);
     case "requests":
       return withRows(store, data.rows);
     case "models":
@@ -31,10 +31,24 @@ export function apply(store, event, data, now) {
   }
 }
 
-function fromState(state, now) {
+function fromState(store, state, now) {
   const { models, totals, points, requests, ...about } = state;
   const fresh = { ...empty(), about, skew: state.now - now, models, totals, points };
-  return withRows(fresh, requests);
+  // what is over stays as it is; a state has the newest rows only, so the others are kept
+  const isSame = store.about?.instance === about.instance;
+  const known = isSame ? [...store.rows.values()].filter((row) => row.phase === "over") : [];
+  return withRows(fresh, [...known, ...requests]);
+}
+
+/** Take over the rows before `id`, which are all that there are; others are forgotten. */
+export function withOlder(store, id, older) {
+  const there = new Set(older.map((row) => row.id));
+  const rows = new Map(store.rows);
+  for (const row of store.rows.values()) {
+    const isGone = row.phase === "over" && numberOf(row.id) < numberOf(id) && !there.has(row.id);
+    if (isGone) rows.delete(row.id);
+  }
+  return withRows({ ...store, rows }, older);
 }
 
 export function withRows(store, changed) {
