@@ -138,10 +138,12 @@ def _add_pages(
     app.include_router(root_router(has_dashboard=observers.board is not None))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
-    about = About(version(), serving.workers, read_only=serving.has_read_only_ui)
+    shared = observers.shared
+    number = shared.place.number if shared is not None else 1
+    about = About(version(), serving.workers, number, read_only=serving.has_read_only_ui)
     recording = observers.recording
     keeps = recording is not None and recording.kept is not None
-    watching = Watching(observers.board, services, about, keeps_exchanges=keeps)
+    watching = Watching(observers.board, services, about, keeps_exchanges=keeps, shared=shared)
     operators = serving.operators if serving.access.keys else None
     dashboard = Dashboard(watching, recording, serving.profiles, operators)
     app.include_router(ui_router(dashboard))

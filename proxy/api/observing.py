@@ -1,7 +1,8 @@
 """From the settings to whoever wants to know what happens to requests."""
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from pydantic import BaseModel, SecretStr
 
@@ -14,12 +15,20 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import Sink
 from proxy.observability.recording import Recording
+from proxy.observability.shared_counts import SharedCounts, WorkerPlace
 from proxy.settings import Settings
+
+_PUBLISH_SECONDS = 1.0
 
 
 @contextmanager
-def observing(settings: Settings) -> Generator[Observers, None, None]:
-    """Open the observers that are configured; raises `InvalidConfiguration`."""
+def observing(
+    settings: Settings, place: WorkerPlace | None = None
+) -> Generator[Observers, None, None]:
+    """Open the observers that are configured, of one worker at a `place` if there are several.
+
+    Raises `InvalidConfiguration`.
+    """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url
     with ExitStack() as opened:
@@ -28,7 +37,32 @@ def observing(settings: Settings) -> Generator[Observers, None, None]:
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
         board = _board(recording) if settings.ui.enabled else None
-        yield Observers(tuple(sinks), meter, collector is not None, recording, board)
+        traces, shared = collector is not None, SharedCounts(place) if place is not None else None
+        yield Observers(tuple(sinks), meter, traces, recording, board, shared)
+
+
+@asynccontextmanager
+async def publishing_counts(observers: Observers) -> AsyncGenerator[None]:
+    """Let other workers know what this one counts while the block runs, and at its end."""
+    shared, board = observers.shared, observers.board
+    if shared is None or board is None:
+        yield
+        return
+    publishing = asyncio.create_task(_publish(shared, board))
+    try:
+        yield
+    finally:
+        publishing.cancel()
+        shared.publish(board.counted())
+
+
+async def _publish(shared: SharedCounts, board: Board) -> None:
+    told = 0
+    while True:
+        await asyncio.sleep(_PUBLISH_SECONDS)
+        if board.number != told:
+            told = board.number
+            shared.publish(board.counted())
 
 
 def _board(recording: Recording | None) -> Board:

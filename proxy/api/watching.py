@@ -16,6 +16,7 @@ from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan, Point
 from proxy.observability.rows import OVER, Row
 from proxy.observability.sentences import cut
+from proxy.observability.shared_counts import SharedCounts
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
@@ -34,10 +35,14 @@ _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change: of whom the page is, and what may be done on it."""
+    """What does not change: of whom the page is, and what may be done on it.
+
+    It is of one worker, the one of this `number`.
+    """
 
     version: str
     workers: int = 1
+    number: int = 1
     read_only: bool = False
 
 
@@ -72,6 +77,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     instance: str
     workers: int
+    worker: int = 1
     read_only: bool
     keeps_exchanges: bool
     started: float
@@ -117,12 +123,14 @@ class Watching:
         about: About,
         *,
         keeps_exchanges: bool = False,
+        shared: SharedCounts | None = None,
         pause: float = PAUSE,
     ) -> None:
         self.board = board
         self.about = about
         self._services = services
         self._keeps_exchanges = keeps_exchanges
+        self._shared = shared
         self._pause = pause
         self._watchers = 0
         self._looking: asyncio.Task[None] | None = None
@@ -144,6 +152,7 @@ class Watching:
             version=about.version,
             instance=board.instance,
             workers=about.workers,
+            worker=about.number,
             read_only=about.read_only,
             keeps_exchanges=self._keeps_exchanges,
             started=board.started,
@@ -151,7 +160,7 @@ class Watching:
             number=board.number,
             step=STEP,
             models=self.cards(),
-            totals=board.totals(),
+            totals=self.totals(),
             points=board.points(BUCKETS),
             requests=board.latest(_FIRST_ROWS),
         )
@@ -160,8 +169,8 @@ class Watching:
         """Stream events until whoever watches has gone."""
         with self._watched():
             state = self.state()
-            yield _event("state", state)
             watcher = _Watcher(self, state)
+            yield _event("state", state)
             while True:
                 await asyncio.sleep(self._pause)
                 if events := watcher.news():
@@ -199,6 +208,10 @@ class Watching:
         except (TimeoutError, BackendFailed, InvalidRequest):
             found = msgspec.structs.replace(before, state=Condition.FAILED.value)
         self._seen[service.title] = found
+
+    def totals(self) -> CountsBySpan:
+        """Return what requests came to, those of other workers included."""
+        return self.board.totals(self._shared.others() if self._shared is not None else ())
 
     def cards(self) -> tuple[ModelCard, ...]:
         """Return a card for each model."""
@@ -269,7 +282,8 @@ class _Watcher:
     def _take(self, state: State) -> None:
         """Note that the page knows a state."""
         now = self._watching.board.clock()
-        self._number = self._summed = state.number
+        self._number = state.number
+        self._summed = state.number, state.totals
         self._cards = state.models
         self._due = now + _TOTALS_SECONDS
         self._state_due = now + _STATE_SECONDS
@@ -280,14 +294,13 @@ class _Watcher:
         if now < self._due:
             return
         self._due = now + _TOTALS_SECONDS
-        board = self._watching.board
-        cards = self._watching.cards()
+        board, cards, totals = self._watching.board, self._watching.cards(), self._watching.totals()
         if cards != self._cards:
             self._cards = cards
             yield _event("models", Cards(board.number, cards))
-        if board.number != self._summed:
-            self._summed = board.number
-            sums = Sums(board.number, board.clock(), board.totals(), board.points(_LATEST))
+        if (board.number, totals) != self._summed:
+            self._summed = board.number, totals
+            sums = Sums(board.number, board.clock(), totals, board.points(_LATEST))
             yield _event("totals", sums)
 
 

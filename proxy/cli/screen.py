@@ -90,6 +90,8 @@ class Screen:
         head = Text("Temper ", style="bold", overflow="ellipsis", no_wrap=True)
         head.append(f"{state.version}  ", style="dim")
         head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
+        if state.workers > 1:
+            head.append(f"  worker {state.worker} of {state.workers}", style="dim")
         return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
 
 

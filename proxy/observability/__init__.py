@@ -9,5 +9,6 @@ secrets out, and `replay` judges them again.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, and the
 `history` of all of them; `sentences` say what happened, at length there and in a few words on a
-terminal. `kept_exchanges` are the latest recorded ones, and `before_after` shows one.
+terminal. `shared_counts` add up what several workers have counted. `kept_exchanges` are the latest
+recorded ones, and `before_after` shows one.
 """

@@ -8,7 +8,7 @@ the number of the last one that it saw gets every row that has changed since.
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.facts import Asked, Compacted
-from proxy.observability.history import CountsBySpan, History, Point
+from proxy.observability.history import Counted, CountsBySpan, History, Point, totals_of
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, row_of
 
@@ -173,9 +173,13 @@ class Board:
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
 
-    def totals(self) -> CountsBySpan:
-        """Return what requests came to, in the last hour and since the start."""
-        return self._history.totals(self.clock())
+    def counted(self) -> Counted:
+        """Return what was counted here, to be added up with what others have."""
+        return self._history.counted()
+
+    def totals(self, others: Iterable[Counted] = ()) -> CountsBySpan:
+        """Return what requests came to, here and with others, in the last hour and in all."""
+        return totals_of((self.counted(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
         """Return the last buckets of the series."""

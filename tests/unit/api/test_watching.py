@@ -1,7 +1,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy.api.app import ServerOptions
@@ -11,8 +13,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, Outcome
 from proxy.observability.board import Board
+from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
+from proxy.observability.shared_counts import SharedCounts, WorkerPlace
 from tests.fakes.backend import ScriptedBackend
 from tests.patience import PATIENCE_SECONDS
 
@@ -126,6 +130,31 @@ async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> No
         finish(asking(board))
         (event,) = await heard(feed)
         assert event[0] == "requests"
+
+
+async def test_what_other_workers_count_is_told_though_nothing_happens_here(
+    tmp_path: Path,
+) -> None:
+    now = [0.0]
+    board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
+    shared = SharedCounts(WorkerPlace(2, tmp_path))
+    about = About("1.2", workers=2, number=2)
+    services = ServerOptions().alone(ScriptedBackend())
+    watched = Watching(board, services, about, shared=shared, pause=0.0)
+    finish(asking(board))
+    async with aclosing(watched.feed()) as feed:
+        state = (await heard(feed))[0][1]
+        assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
+        finish(asking(other))
+        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.counted()))
+        now[0] += 1.0
+        assert requests_in(await until(feed, "totals")) == 2
+
+
+def requests_in(told: JsonObject) -> JsonValue:
+    counts = msgspec.convert(told["totals"], CountsBySpan)
+    assert counts.hour[""] == counts.start[""]
+    return counts.start[""].requests
 
 
 async def test_models_are_looked_at_only_while_somebody_watches() -> None:

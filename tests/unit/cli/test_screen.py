@@ -67,6 +67,8 @@ def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     assert "Nothing had to be repaired yet." in text
     assert "live" in text
     assert "reconnecting" in drawn(screen, 100, is_live=False)
+    assert "worker" not in text
+    assert "worker 2 of 4" in drawn(Screen(replace(STATE, workers=4, worker=2)), 100)
 
 
 def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:

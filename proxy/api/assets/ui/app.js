@@ -119,8 +119,8 @@ function page() {
     <main class=${row ? "with-detail" : ""}>
       <div class="overview">
         ${about?.workers > 1
-          ? html`<p class="note">This is one of ${about.workers} workers: what the others answer is
-              not shown.</p>`
+          ? html`<p class="note">Worker ${about.worker} of ${about.workers}: the counts are those of
+              all workers; requests, charts and slots are those of this one.</p>`
           : nothing}
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
         ${charts.holder}
