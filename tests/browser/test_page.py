@@ -193,7 +193,7 @@ def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) 
     press("Escape")
     rows.nth(2).wait_for()
     press("?")
-    page.locator("[role=dialog]", has_text="with help only").wait_for()
+    page.locator("[role=dialog]", has_text="only what needed help").wait_for()
     press("Escape")
     page.locator("[role=dialog]").wait_for(state="detached")
 

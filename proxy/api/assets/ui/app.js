@@ -17,7 +17,7 @@ const KEYS = [
   ["Enter", "open it"],
   ["Esc", "close it, or clear the filter"],
   ["/", "filter"],
-  ["r", "with help only"],
+  ["r", "only what needed help"],
   ["?", "these keys"],
 ];
 
