@@ -145,7 +145,10 @@ def _add_pages(
     keeps = recording is not None and recording.kept is not None
     watching = Watching(observers.board, services, about, keeps_exchanges=keeps, shared=shared)
     operators = serving.operators if serving.access.keys else None
-    dashboard = Dashboard(watching, recording, serving.profiles, operators)
+    siblings = observers.siblings
+    dashboard = Dashboard(watching, recording, serving.profiles, operators, siblings)
+    if siblings is not None:
+        siblings.answer = dashboard.answer
     app.include_router(ui_router(dashboard))
     return frozenset((ROOT_PATH, *UI_PATHS))
 

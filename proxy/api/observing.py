@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from pydantic import BaseModel, SecretStr
 
@@ -16,6 +17,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.record import Sink
 from proxy.observability.recording import Recording
 from proxy.observability.shared_counts import SharedCounts, WorkerPlace
+from proxy.observability.sibling_boards import SiblingBoards
 from proxy.settings import Settings
 
 _PUBLISH_SECONDS = 1.0
@@ -37,20 +39,31 @@ def observing(
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
         board = _board(recording) if settings.ui.enabled else None
-        traces, shared = collector is not None, SharedCounts(place) if place is not None else None
-        yield Observers(tuple(sinks), meter, traces, recording, board, shared)
+        observers = Observers(tuple(sinks), meter, collector is not None, recording, board)
+        yield observers if place is None else _beside_others(observers, place)
+
+
+def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
+    """Let the observers of one worker know of those of the others."""
+    board = observers.board
+    siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
+    return replace(observers, shared=SharedCounts(place), siblings=siblings)
 
 
 @asynccontextmanager
-async def publishing_counts(observers: Observers) -> AsyncGenerator[None]:
-    """Let other workers know what this one counts while the block runs, and at its end."""
-    shared, board = observers.shared, observers.board
-    if shared is None or board is None:
+async def telling_siblings(observers: Observers) -> AsyncGenerator[None]:
+    """Let other workers know what this one counts and has, while the block runs.
+
+    What it has counted is told at the end, too.
+    """
+    shared, siblings, board = observers.shared, observers.siblings, observers.board
+    if shared is None or siblings is None or board is None:
         yield
         return
     publishing = asyncio.create_task(_publish(shared, board))
     try:
-        yield
+        async with siblings.answering():
+            yield
     finally:
         publishing.cancel()
         shared.publish(board.counted())

@@ -19,7 +19,7 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.fronts import all_fronts
-from proxy.api.observing import observing, publishing_counts
+from proxy.api.observing import observing, telling_siblings
 from proxy.api.reloading import (
     LoadedConfiguration,
     ReadSettings,
@@ -139,7 +139,7 @@ async def served(
 
             address = Address(url_of(listening), services.name)
             serving_now = serving(app, listening, own.grace_seconds, limits, signals=signals)
-            async with publishing_counts(observers), serving_now as server:
+            async with telling_siblings(observers), serving_now as server:
                 heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
                 with heeding, warming_up():
                     yield server, address

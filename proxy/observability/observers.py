@@ -9,6 +9,7 @@ from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
 from proxy.observability.shared_counts import SharedCounts
+from proxy.observability.sibling_boards import SiblingBoards
 
 
 class Meter(Sink, Protocol):
@@ -38,7 +39,8 @@ class Observers:
     """Who is told what; with `traces` requests get ids of their own that travel upstream.
 
     A `recording` gets whole exchanges, bodies included; nobody else does. Living requests tell a
-    `board` of their turning points. One of several workers has `shared` counts.
+    `board` of their turning points. One of several workers has `shared` counts, and
+    `siblings` to ask for what their boards have.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -47,6 +49,7 @@ class Observers:
     recording: Recording | None = None
     board: Board | None = None
     shared: SharedCounts | None = None
+    siblings: SiblingBoards | None = None
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""

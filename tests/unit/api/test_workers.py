@@ -135,6 +135,22 @@ async def page_of_any(url: str) -> tuple[int, int, int]:
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
 
 
+async def named_by_all(url: str) -> set[str]:
+    """Return the names of requests on the boards of two workers."""
+    names = set[str]()
+    while len({name.partition("-")[0] for name in names}) < 2:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+            state = (await client.get(f"{url}/ui/api/state")).json()
+        names |= {row["id"] for row in state["requests"]}
+    return names
+
+
+async def status_of(url: str) -> int:
+    """Ask over a connection of its own, so that any worker may answer."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        return (await client.get(url)).status_code
+
+
 def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
     async def scene() -> None:
         announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
@@ -148,6 +164,12 @@ def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
         while not {(1, 2, sent), (2, 2, sent)} <= seen:
             seen.add(await page_of_any(url))
         assert max(failed for *_, failed in seen) == sent
+        names = await named_by_all(url)
+        for name in names:  # whoever is asked
+            for _ in range(4):
+                assert await status_of(f"{url}/ui/api/requests/{name}") == 200
+        gone = next(iter(names)).partition("-")[0]
+        assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
 
         os.kill(workers().pop(), signal.SIGKILL)
         while len(workers()) < 2:  # noqa: ASYNC110 - nobody tells of a start
