@@ -169,7 +169,7 @@ class Watching:
         """Stream events until whoever watches has gone."""
         with self._watched():
             state = self.state()
-            watcher = _Watcher(self, state)
+            watcher = Watcher(self, state)
             yield _event("state", state)
             while True:
                 await asyncio.sleep(self._pause)
@@ -254,7 +254,7 @@ def _problem(service: Service, managed: Managed | None) -> str:
     return cut(managed.problem) if managed is not None else ""
 
 
-class _Watcher:
+class Watcher:
     """What one page was told last."""
 
     def __init__(self, watching: Watching, state: State) -> None:
