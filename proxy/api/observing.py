@@ -16,8 +16,7 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import Sink
 from proxy.observability.recording import Recording
-from proxy.observability.shared_counts import SharedCounts, WorkerPlace
-from proxy.observability.sibling_boards import SiblingBoards
+from proxy.observability.sibling_workers import SharedCounts, SiblingBoards, WorkerPlace
 from proxy.settings import Settings
 
 _PUBLISH_SECONDS = 1.0

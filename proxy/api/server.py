@@ -31,7 +31,7 @@ from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
-from proxy.observability.shared_counts import WorkerPlace
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services

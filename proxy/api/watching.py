@@ -8,18 +8,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
-from proxy.observability.history import BUCKETS, STEP, CountsBySpan, Point
-from proxy.observability.rows import OVER, Row
+from proxy.observability.history import BUCKETS, STEP, CountsBySpan
+from proxy.observability.rows import OVER
 from proxy.observability.sentences import cut
-from proxy.observability.shared_counts import SharedCounts
+from proxy.observability.sibling_workers import SharedCounts
+from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
+
+if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+    from proxy.serving.tool_hosting import ToolHosting
 
 MOST_WATCHERS = 16
 PAUSE = 0.25  # seconds between two batches
@@ -37,29 +43,14 @@ _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 class About:
     """What does not change: of whom the page is, and what may be done on it.
 
-    It is of one worker, the one of this `number`.
+    It is of one worker, the one of this `number`. With `keeps_exchanges` bodies can be seen.
     """
 
     version: str
     workers: int = 1
     number: int = 1
     read_only: bool = False
-
-
-class ModelCard(msgspec.Struct, frozen=True):
-    """One model: its state, and who uses it; None where nobody knows."""
-
-    name: str
-    title: str
-    backend: str
-    state: str
-    problem: str
-    restarts: int
-    busy: int
-    waiting: int
-    slots: int | None
-    window: int | None
-    share: float | None
+    keeps_exchanges: bool = False
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -71,48 +62,6 @@ class _Look(msgspec.Struct, frozen=True):
     window: int | None = None
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page needs at its start."""
-
-    version: str
-    instance: str
-    workers: int
-    worker: int = 1
-    read_only: bool
-    keeps_exchanges: bool
-    started: float
-    now: float
-    number: int
-    step: int
-    models: tuple[ModelCard, ...]
-    totals: CountsBySpan
-    points: tuple[Point, ...]
-    requests: tuple[Row, ...]
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Rows that are new or have changed."""
-
-    number: int
-    rows: tuple[Row, ...]
-
-
-class Cards(msgspec.Struct, frozen=True):
-    """The models, as they are now."""
-
-    number: int
-    models: tuple[ModelCard, ...]
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """What requests came to, and the buckets that may have changed."""
-
-    number: int
-    now: float
-    totals: CountsBySpan
-    points: tuple[Point, ...]
-
-
 class Watching:
     """What pages are told of a board and of the models behind it; `pause` is in seconds."""
 
@@ -122,14 +71,14 @@ class Watching:
         services: Services,
         about: About,
         *,
-        keeps_exchanges: bool = False,
+        tools: "ToolHosting | None" = None,
         shared: SharedCounts | None = None,
         pause: float = PAUSE,
     ) -> None:
         self.board = board
         self.about = about
+        self.tools = tools
         self._services = services
-        self._keeps_exchanges = keeps_exchanges
         self._shared = shared
         self._pause = pause
         self._watchers = 0
@@ -154,7 +103,7 @@ class Watching:
             workers=about.workers,
             worker=about.number,
             read_only=about.read_only,
-            keeps_exchanges=self._keeps_exchanges,
+            keeps_exchanges=about.keeps_exchanges,
             started=board.started,
             now=board.clock(),
             number=board.number,
@@ -163,6 +112,8 @@ class Watching:
             totals=self.totals(),
             points=board.points(BUCKETS),
             requests=board.latest(_FIRST_ROWS),
+            tool_servers=self.tool_cards(),
+            confirmations=self.pending(),
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
@@ -217,6 +168,19 @@ class Watching:
         """Return a card for each model."""
         return tuple(map(self._card, self._services))
 
+    def tool_cards(self) -> tuple[ToolServerCard, ...]:
+        """Return a card for each tool server."""
+        return self.tools.cards(self.board.tool_calls) if self.tools is not None else ()
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Return the calls that wait for a person."""
+        return self.tools.confirmations.pending if self.tools is not None else ()
+
+    @property
+    def asked(self) -> int:
+        """The number of the last change of what waits for a person."""
+        return self.tools.confirmations.number if self.tools is not None else 0
+
     def _card(self, service: Service) -> ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
@@ -259,7 +223,7 @@ class Watcher:
 
     def __init__(self, watching: Watching, state: State) -> None:
         self._watching = watching
-        self._number = state.number
+        self._number, self._asked = state.number, watching.asked
         self._take(state)
 
     def news(self) -> bytes:
@@ -269,12 +233,19 @@ class Watcher:
             return self._resync()
         self._number = changes.number
         events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
-        return b"".join((*events, *self._sums()))
+        return b"".join((*events, *self._questions(), *self._sums()))
+
+    def _questions(self) -> Generator[bytes, None, None]:
+        """Return what waits for a person, if that has changed: people should not wait for it."""
+        if self._asked != self._watching.asked:
+            self._asked = self._watching.asked
+            pending = Pending(self._watching.board.number, self._watching.pending())
+            yield _event("confirmations", pending)
 
     def _resync(self) -> bytes:
         """Return the whole state, if the last one is not too recent."""
         if self._watching.board.clock() < self._state_due:
-            return b""
+            return b"".join(self._questions())
         state = self._watching.state()
         self._take(state)
         return _event("state", state)
@@ -284,7 +255,8 @@ class Watcher:
         now = self._watching.board.clock()
         self._number = state.number
         self._summed = state.number, state.totals
-        self._cards = state.models
+        self._cards, self._tool_cards = state.models, state.tool_servers
+        self._asked = self._watching.asked
         self._due = now + _TOTALS_SECONDS
         self._state_due = now + _STATE_SECONDS
 
@@ -298,6 +270,10 @@ class Watcher:
         if cards != self._cards:
             self._cards = cards
             yield _event("models", Cards(board.number, cards))
+        tool_cards = self._watching.tool_cards()
+        if tool_cards != self._tool_cards:
+            self._tool_cards = tool_cards
+            yield _event("tool_servers", ToolCards(board.number, tool_cards))
         if (board.number, totals) != self._summed:
             self._summed = board.number, totals
             sums = Sums(board.number, board.clock(), totals, board.points(_LATEST))

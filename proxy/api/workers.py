@@ -28,7 +28,7 @@ from proxy.api.server import SIGNALS, Address, Worker, listen, serve_on, url_of
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
-from proxy.observability.shared_counts import WorkerPlace
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Status

@@ -9,6 +9,7 @@ secrets out, and `replay` judges them again.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, and the
 `history` of all of them; `sentences` say what happened, at length there and in a few words on a
-terminal. `kept_exchanges` are the latest recorded ones, and `before_after` shows one. Of several
-workers, `shared_counts` add up what all have counted, and `sibling_boards` ask for what one has.
+terminal. `kept_exchanges` are the latest recorded ones, and `before_after` shows one.
+One of several workers hears of the others from `sibling_workers`. `tool_server_cards` are what
+there is to see of tool servers.
 """

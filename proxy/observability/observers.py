@@ -8,8 +8,7 @@ from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
-from proxy.observability.shared_counts import SharedCounts
-from proxy.observability.sibling_boards import SiblingBoards
+from proxy.observability.sibling_workers import SharedCounts, SiblingBoards
 
 
 class Meter(Sink, Protocol):

@@ -2,11 +2,13 @@
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { Charts } from "./charts.js";
+import { areSettling, confirmations } from "./confirmations.js";
 import { curl, detail } from "./detail.js";
-import { cancel, follow, get, knownKey, rememberKey } from "./feed.js";
+import { follow, get, knownKey, post, rememberKey } from "./feed.js";
 import { cards, line } from "./models.js";
 import { table, toolbar } from "./requests.js";
 import * as stores from "./store.js";
+import { toolServers } from "./tool-servers.js";
 import { duration, kindOf } from "./words.js";
 
 const ROWS_AT_FIRST = 100;
@@ -18,8 +20,11 @@ const KEYS = [
   ["Esc", "close it, or clear the filter"],
   ["/", "filter"],
   ["r", "only what needed help"],
+  ["c", "the call that waits for you"],
   ["?", "these keys"],
 ];
+
+const AGAIN = 700; // milliseconds until calls that have moved can be answered
 
 const root = document.getElementById("app");
 const charts = new Charts();
@@ -37,6 +42,7 @@ let view = {
   copied: false,
   ending: null,
   failure: "",
+  answerFailure: "",
 };
 let exchange = null; // of the open request; null while it is being loaded
 let older = null; // an open request that is no longer in the table
@@ -58,7 +64,12 @@ function draw() {
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
+    const hadFocus = document.activeElement?.closest(".question");
     render(page(), root);
+    // whoever answers by keyboard goes on with the next one
+    if (hadFocus && !hadFocus.isConnected) document.querySelector(".question")?.focus();
+    const waiting = store.confirmations.length;
+    document.title = waiting ? `(${waiting}) Temper` : "Temper";
     if (store.about) charts.update(store.points, store.about.step, now());
   });
 }
@@ -79,10 +90,22 @@ const actions = {
     if (view.ending !== id) return change({ ending: id, failure: "" });
     change({ ending: null, failure: "" });
     try {
-      await cancel(id);
+      await post(`requests/${id}/cancel`, {});
     } catch (error) {
       change({ failure: error.message });
     }
+  },
+  answer: async (id, allow) => {
+    if (areSettling(store, now())) return;
+    change({ answerFailure: "" });
+    try {
+      await post(`confirmations/${id}`, { allow });
+      store = stores.answered(store, id, Date.now() / 1000);
+    } catch (error) {
+      change({ answerFailure: error.message });
+    }
+    redrawLater();
+    draw();
   },
   copy: async (shown) => {
     const text = curl(shown, location.origin, Boolean(knownKey()));
@@ -115,7 +138,7 @@ function page() {
   actions.isOnly = models.length < 2;
   const seen = { ...view, readOnly: about?.read_only };
   return html`
-    ${bar()}
+    ${bar()} ${confirmations(store, view, now(), actions)}
     <main class=${row ? "with-detail" : ""}>
       <div class="overview">
         ${about?.workers > 1
@@ -123,7 +146,7 @@ function page() {
               all workers; requests, charts and slots are those of this one.</p>`
           : nothing}
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
-        ${charts.holder}
+        ${toolServers(store.toolServers)} ${charts.holder}
         <section aria-label="Requests" class="card list">
           ${toolbar(view, models, actions)} ${about ? table(rows(), view, now(), actions) : nothing}
         </section>
@@ -214,8 +237,14 @@ async function load(id) {
   }
 }
 
+/** Draw again once calls that have moved can be answered. */
+function redrawLater() {
+  setTimeout(draw, AGAIN);
+}
+
 function heard(event, data) {
   const before = store.rows.get(view.open);
+  if (event === "state" || event === "confirmations") redrawLater();
   store = stores.apply(store, event, data, Date.now() / 1000);
   const after = store.rows.get(view.open);
   if (before && after && before.phase !== "over" && after.phase === "over") load(after.id);
@@ -273,6 +302,7 @@ const BY_KEY = {
   k: () => move(-1),
   Enter: () => view.selected && actions.open(view.selected),
   "/": () => document.getElementById("filter")?.focus(),
+  c: () => document.querySelector(".question")?.focus(),
   r: () => actions.setFilter({ repaired: !view.filter.repaired }),
   "?": () => change({ hasHelp: !view.hasHelp }),
 };

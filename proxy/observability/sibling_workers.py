@@ -1,18 +1,58 @@
-"""The boards of a server's other workers, asked through sockets in the folder that they share.
+"""What one of several workers is told by the others, through the folder that all of them share.
 
-A browser may reach another worker with each click, and only one has the request that it asks for.
+What each has counted is a small file, replaced as a whole; that of a worker that has ended stays,
+as what it counted happened. What stands on another one's board is asked for over a socket: a
+browser may reach another worker with each click, and only one has the request that it asks for.
 """
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from proxy.observability.history import Counted
+
+_PREFIX = "requests-"
 _SECONDS = 5.0
 _LARGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which of several workers it is, counted from 1, and the folder that all of them share."""
+
+    number: int
+    folder: Path
+
+
+@dataclass(slots=True)
+class SharedCounts:
+    """What other workers have counted, as seen by the one at a `place`."""
+
+    place: WorkerPlace
+
+    def publish(self, counted: Counted) -> None:
+        """Let the others know what this one has counted."""
+        file = self._own()
+        fresh = file.with_suffix(".new")
+        with contextlib.suppress(OSError):  # the next second brings another one
+            fresh.write_bytes(msgspec.json.encode(counted))
+            fresh.replace(file)
+
+    def others(self) -> tuple[Counted, ...]:
+        """Return what all others have counted so far."""
+        own = self._own()
+        files = self.place.folder.glob(f"{_PREFIX}*.json")
+        read = (_read(file) for file in files if file != own)
+        return tuple(counted for counted in read if counted is not None)
+
+    def _own(self) -> Path:
+        return self.place.folder / f"{_PREFIX}{os.getpid()}.json"
 
 
 class BoardQuestion(msgspec.Struct, frozen=True):
@@ -80,3 +120,10 @@ class SiblingBoards:
 
     def _path(self, instance: str) -> Path:
         return self._folder / f"{instance}.sock"
+
+
+def _read(file: Path) -> Counted | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Counted)
+    except (OSError, msgspec.DecodeError):
+        return None
