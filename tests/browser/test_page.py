@@ -374,7 +374,7 @@ def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
           const s = await import("./ui/assets/store.js");
           const row = (n, phase = "over") => ({ id: `abc-${n}`, phase, repairs: [], tools: [] });
           const state = (instance, ...requests) => ({ instance, now: 1, models: [], totals: {},
-            points: [], requests });
+            points: [], tool_servers: [], confirmations: [], requests });
           const of = (one) => one.order.join(" ");
           let store = s.apply(s.empty(), "state", state("abc", row(2, "streaming"), row(1)), 1);
           store = s.apply(store, "state", state("abc", row(9), row(8, "queued")), 1);
