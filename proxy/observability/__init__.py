@@ -5,7 +5,7 @@ get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `
 which `run_spans` are those of agents in programs. On terminals logs are `short_lines`;
 `escaping` makes what others wrote harmless.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
-secrets out, and `replay` judges them again.
+secrets out, and `replay` judges them again, by the `replayed_turns`.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, and the
 `history` of all of them; `sentences` say what happened, at length there and in a few words on a
