@@ -1,10 +1,13 @@
 """The table in words: every arm of each bed, with help, harm, cost and ceiling side by side."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.evals.arms import CEILING
+from proxy.evals.loop import Ending
+from proxy.evals.records import RunRecord
 from proxy.evals.results import ArmResult, Cost
 from proxy.evals.statistics import Interval
 
@@ -49,6 +52,21 @@ def _row(one: ArmResult, ceiling: str) -> tuple[str, ...]:
         f"{one.cost.model_seconds:.1f}",
         ceiling,
     )
+
+
+def failures(runs: Iterable[RunRecord]) -> list[str]:
+    """Say of each arm how many of its runs failed, and why the most: nobody measured anything."""
+    made: Counter[tuple[str, str]] = Counter()
+    failed: dict[tuple[str, str], Counter[str]] = {}
+    for one in runs:
+        made[one.bed, one.arm] += 1
+        if one.ending == Ending.FAILED.value:
+            failed.setdefault((one.bed, one.arm), Counter())[one.why] += 1
+    return [
+        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often with: "
+        f"{whys.most_common(1)[0][0]}"
+        for (bed, arm), whys in failed.items()
+    ]
 
 
 def markdown(results: Sequence[ArmResult]) -> str:

@@ -1,5 +1,7 @@
+from msgspec.structs import replace
+
 from proxy.conversation import json
-from proxy.evals.report.table import HEADINGS, document, markdown, percent, points, rows
+from proxy.evals.report.table import HEADINGS, document, failures, markdown, percent, points, rows
 from proxy.evals.results import results_of
 from proxy.evals.statistics import Interval
 from tests.unit.evals.test_results import runs_of
@@ -26,6 +28,18 @@ def test_a_ceiling_that_nobody_knows_is_said_to_be_unknown() -> None:
     found = rows(results_of(runs_of("direct", "+-"), 10))
     assert found[0][-1] == "unknown"
     assert found[0][4:8] == ("", "", "", "")
+
+
+def test_runs_that_failed_are_told_with_what_they_failed_by() -> None:
+    runs = runs_of("temper", "+---")
+    whys = ("", "404 no such model", "503 busy", "404 no such model")
+    broken = [
+        replace(one, ending="failed" if why else one.ending, why=why)
+        for one, why in zip(runs, whys, strict=True)
+    ]
+    told = ["bed temper: 3 of 4 runs failed, most often with: 404 no such model"]
+    assert failures([*runs_of("direct", "++"), *broken]) == told
+    assert failures(runs) == []
 
 
 def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
