@@ -23,7 +23,7 @@ IGNORED = [
     if not line.startswith("#")
 ]
 
-FOLDERS = {".ci", "benchmarks", "config", "docs", "proxy", "tests"}
+FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "proxy", "tests"}
 FILES = {
     ".dockerignore",
     ".gitignore",
