@@ -208,7 +208,7 @@ class _Bars:
 
 def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     """Print the table; without help, harm, cost and ceiling beside each other there is none."""
-    from proxy.evals.report.table import HEADINGS, document, failures, rows
+    from proxy.evals.report.table import HEADINGS, document, failures, rows, wrong_ends
     from proxy.evals.results import results_of
 
     results, failed = results_of(runs), failures(runs)
@@ -220,7 +220,7 @@ def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     for row in rows(results):
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
-    for one in failed:
+    for one in (*failed, *wrong_ends(runs)):
         click.echo(one)
     click.echo(f"Records: {folder}   A page: temper eval report {folder} --html page.html")
 

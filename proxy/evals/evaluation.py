@@ -22,7 +22,7 @@ from proxy.evals.bfcl import installed_data, load_bfcl
 from proxy.evals.endpoints import find_target
 from proxy.evals.forge_checkout import load_forge
 from proxy.evals.loop import Target
-from proxy.evals.records import PROTOCOL, Records, RunRecord, protocol_hash, read_protocol
+from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
 from proxy.evals.runs import Plan, Progress, make_runs
 from proxy.evals.scenarios.files import load_scenarios
 from proxy.evals.scenarios.scenario import Scenario
@@ -148,7 +148,7 @@ def _hash_of_files(folder: Path | None) -> str:
 
 def check_folder(folder: Path, choice: Choice) -> None:
     """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
-    if not (folder / PROTOCOL).exists():
+    if next(read_runs(folder), None) is None:
         return
     before, now = read_protocol(folder).get("choice"), _as_json(choice)
     known = before if isinstance(before, dict) else {}

@@ -16,6 +16,8 @@ HEADINGS = (
     *("harm below", "damage", "gen./request", "tokens/run", "model s/run", "ceiling"),
 )
 
+_OWN, _MOST_ENDS = "own", 20
+
 
 def percent(share: float, digits: int = 1) -> str:
     """Write a share in percent."""
@@ -67,6 +69,14 @@ def failures(runs: Iterable[RunRecord]) -> list[str]:
         f"{whys.most_common(1)[0][0]}"
         for (bed, arm), whys in failed.items()
     ]
+
+
+def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
+    """Say why runs of scenarios of one's own are wrong: their author has to know."""
+    wrong = [one for one in runs if one.family == _OWN and not one.right]
+    told = [f"{one.arm} {one.scenario}/{one.seed}: {one.why}" for one in wrong[:_MOST_ENDS]]
+    more = len(wrong) - len(told)
+    return [*told, f"... and {more} more in runs.jsonl"] if more else told
 
 
 def markdown(results: Sequence[ArmResult]) -> str:

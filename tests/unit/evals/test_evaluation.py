@@ -18,7 +18,7 @@ from proxy.evals.evaluation import (
     scenarios_of,
     simulated_beds,
 )
-from proxy.evals.records import read_protocol, read_runs
+from proxy.evals.records import Records, read_protocol, read_runs
 from proxy.evals.runs import Progress
 from proxy.evals.scenarios.suite import ALL_FAMILIES
 from proxy.evals.simulated.profiles import load_profile
@@ -133,8 +133,12 @@ async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> N
 
 async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
+    # what ended before its first run leaves nothing that others could be mixed with
+    Records(tmp_path, protocol_of(Choice(seeds=3))).close()
+    check_folder(tmp_path, SMALL)
     await evaluate(SMALL, tmp_path, ignored)
     check_folder(tmp_path, replace(SMALL, pace=1.0, keeps_all=True))
+    assert read_protocol(tmp_path) == protocol_of(SMALL)
     with pytest.raises(InvalidConfiguration, match=r"other options \(seeds, arms\)"):
         check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
 
