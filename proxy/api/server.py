@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -33,11 +32,9 @@ from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
+from proxy.serving.late_tools import late_tools
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
-
-if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -103,14 +100,15 @@ async def served(
     """
     options = serving_of(settings)
     async with (
-        tools_of(settings) as tools,
+        late_tools() as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
         with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
             fronts = all_fronts(kept)
-            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
+            hosting = tools.under(settings)
+            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=hosting))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
@@ -119,8 +117,8 @@ async def served(
                     configure_logging(logs.format, logs.level)
                     terms = serving_of(loaded.serving)
                     again = reloaded(services, loaded.serving, terms)
-                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
+                    hosted = tools.under(loaded.serving)
+                    app.replace(create_app(again, terms, observers, fronts, tools=hosted))
 
             address = Address(url_of(listening), services.name)
             grace = own.grace_seconds
@@ -128,18 +126,6 @@ async def served(
                 heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
                 with heeding, warming_up():
                     yield server, address
-
-
-@asynccontextmanager
-async def tools_of(settings: Settings) -> AsyncGenerator["ToolHosting | None", None]:
-    """Start the tool servers; None, and nothing is imported, where there is none."""
-    if not settings.mcp:
-        yield None
-        return
-    from proxy.serving.tool_hosting import open_tools
-
-    async with open_tools(settings) as tools:
-        yield tools
 
 
 def listen(host: str, port: int) -> socket.socket:

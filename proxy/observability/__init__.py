@@ -5,9 +5,10 @@ get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `
 which `run_spans` are those of agents in programs. On terminals logs are `short_lines` with
 `repair_words`; `escaping` makes what others wrote harmless.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
-secrets out, and `replay` judges them again.
+secrets out, and `replay` judges them again, by the `replayed_turns`.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, in which
 `sentences` say what happened, and the `history` of all of them; `kept_exchanges` are the latest
-recorded ones, and `before_after` shows one.
+recorded ones, and `before_after` shows one. `tool_server_cards` are what there is to see of tool
+servers.
 """

@@ -35,6 +35,7 @@ from proxy.observability.record import (
     CHAT_DIALECT,
     CLIENT_LEFT,
     RUNNING,
+    WAITING,
     AttemptRecord,
     Load,
     Phase,
@@ -67,6 +68,7 @@ class _Attempt:
 
     begun: float
     span_id: int
+    round: int
     ended: float = 0.0
     error: str | None = None
 
@@ -110,7 +112,7 @@ class LiveRequest:
         self.outcome: Outcome | None = None
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
-        self.status = CLIENT_LEFT
+        self.status, self.round = CLIENT_LEFT, 0
         self.prefix_broken: PrefixBroken | None = None
         self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
         self.client: str | None = None
@@ -224,7 +226,8 @@ class LiveRequest:
     @contextmanager
     def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
-        running = _Attempt(self._clock(), new_span_id() if self._trace is not None else 0)
+        span_id = new_span_id() if self._trace is not None else 0
+        running = _Attempt(self._clock(), span_id, self.round)
         self._attempts.append(running)
         if self._attempts[1:]:
             self._progress = None
@@ -242,12 +245,13 @@ class LiveRequest:
         finally:
             running.ended = self._clock()
 
+    def ask_person(self, call_id: str, server: str, name: str) -> None:
+        """Note that a call waits for a person's yes."""
+        self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
+
     def call(self, call_id: str, name: str) -> JsonObject:
         """Note that a tool is called; returns what travels beside the call."""
-        begun, span_id = self._clock() - self._begun, new_span_id()
-        running = ToolRecord("", name, call_id, 0, begun, 0.0, RUNNING, span_id=span_id)
-        self._calls[call_id] = running
-        self._come_to(Stage.RUNNING_TOOL)
+        span_id = self._call(ToolRecord("", name, call_id, 0, 0.0, 0.0, RUNNING))
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
     def ran(self, tool: ToolRecord) -> None:
@@ -256,7 +260,12 @@ class LiveRequest:
         span_id = 0 if called is None else called.span_id
         begun = tool.begun - self._begun
         self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
-        self._come_to(self._stage)
+        self._come_to(self._tool_stage)
+
+    @property
+    def row_name(self) -> str:
+        """What the dashboard calls it, "" where there is none."""
+        return self._link.board.name_of(self._number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
@@ -293,6 +302,18 @@ class LiveRequest:
             number=self._number,
             client=self.client,
         )
+
+    def _call(self, tool: ToolRecord) -> int:
+        """Note a call that begins now; returns the id of its span."""
+        begun, span_id = self._clock() - self._begun, new_span_id()
+        self._calls[tool.call_id] = msgspec.structs.replace(tool, begun=begun, span_id=span_id)
+        self._come_to(self._tool_stage)
+        return span_id
+
+    @property
+    def _tool_stage(self) -> Stage:
+        is_waiting = any(one.status == WAITING for one in self._calls.values())
+        return Stage.WAITING_FOR_PERSON if is_waiting else Stage.RUNNING_TOOL
 
     def _come_to(self, stage: Stage) -> None:
         self._stage = stage
@@ -333,6 +354,7 @@ class LiveRequest:
                 one.defect,
                 ran.error,
                 ran.span_id,
+                ran.round,
             )
             for one, ran in zip((*lost, *judged), self._attempts, strict=True)
         )

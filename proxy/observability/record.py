@@ -16,6 +16,7 @@ from proxy.observability.trace_context import TraceContext
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
 RUNNING = "running"  # the status of a call that is not over
+WAITING = "waiting"  # that of one that waits for a person's yes
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
@@ -38,6 +39,7 @@ class Stage(Enum):
     READING = "reading"
     ASKED_AGAIN = "asked_again"
     RUNNING_TOOL = "running_tool"
+    WAITING_FOR_PERSON = "waiting_for_person"
     STREAMING = "streaming"
 
 
@@ -45,7 +47,8 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     """One generation: `begun` so many seconds after the request, over after `seconds`.
 
     `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
-    closed list. `span_id` is what an engine that traces knows this attempt by.
+    closed list. `span_id` is what an engine that traces knows this attempt by. Where tools of the
+    operator may run in between, `round` counts from 1; else it is 0.
     """
 
     rung: str
@@ -54,14 +57,16 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     defect: str | None = None
     error: str | None = None
     span_id: int = 0
+    round: int = 0
 
 
 class ToolRecord(msgspec.Struct, frozen=True):
     """One call of a tool of the operator: `begun` so many seconds after the request.
 
-    `status` is how it ended and `error` what went wrong, words of a closed list or a code;
-    `transport` and `protocol` are how the `server` is reached. While it runs it is `RUNNING`, of no
-    server and no length.
+    Before that it had `waited` for a person's yes. `status` is how it ended and `error` what went
+    wrong, words of a closed list or a code; `transport` and `protocol` are how the `server` is
+    reached. While it runs it is `RUNNING`, of no server and no length; until a person has decided
+    it is `WAITING`.
     """
 
     server: str
@@ -75,6 +80,7 @@ class ToolRecord(msgspec.Struct, frozen=True):
     transport: str = ""
     protocol: str = ""
     span_id: int = 0
+    waited: float = 0.0
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -93,7 +99,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
     wait for it. `number` is the board's name for it: clients may choose the same id twice.
-    wait for it. `client` is the name of the API key that was sent, where there are keys.
+    `client` is the name of the API key that was sent, where there are keys.
     """
 
     id: str
@@ -138,11 +144,11 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _together(tools: tuple[ToolRecord, ...]) -> float:
-    """Return how long tools ran: of those of one round as long as the first and the last."""
+    """Return how long tools ran, or people took: of one round as long as the first and the last."""
     rounds: dict[int, tuple[float, float]] = {}
     for one in tools:
         first, last = rounds.get(one.round, (one.begun, one.begun))
-        rounds[one.round] = min(first, one.begun), max(last, one.begun + one.seconds)
+        rounds[one.round] = min(first, one.begun - one.waited), max(last, one.begun + one.seconds)
     return sum(last - first for first, last in rounds.values())
 
 

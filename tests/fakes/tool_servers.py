@@ -33,12 +33,15 @@ def program(
     return ServerSpec(name, command=command, tools=tools, env=env or {}, prefix=prefix)
 
 
-def served(name: str, server: str = "fake", own_name: str = "") -> ServedTool:
+def served(
+    name: str, server: str = "fake", own_name: str = "", *, needs_yes: bool = False
+) -> ServedTool:
     """Return a tool that takes any arguments."""
     parameters: JsonObject = {"type": "object", "properties": {}}
     function: JsonObject = {"name": name, "parameters": parameters}
     source = json.dump({"type": "function", "function": function})
-    return ServedTool(server, own_name or name, Tool(name, parameters, source), "")
+    tool = Tool(name, parameters, source)
+    return ServedTool(server, own_name or name, tool, "", needs_yes=needs_yes)
 
 
 @dataclass(slots=True)
@@ -65,6 +68,9 @@ class FakeSource:
     def protocol_of(self, server: str) -> tuple[str, str]:
         return "pipe", f"version of {server}"
 
+    def condition_of(self, server: str) -> tuple[str, str]:
+        return ("ready", "") if self.is_ready(server) else ("waiting", "cannot be used: it is gone")
+
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> Ended:
@@ -77,3 +83,14 @@ class FakeSource:
             return self.answers.get(tool.own_name, Ended(f"{tool.own_name} is done"))
         finally:
             self.running -= 1
+
+
+async def until(path: Path, word: str) -> None:
+    """Wait until a program has written a word: nothing tells when a file grows."""
+    while not has(path, word):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def has(path: Path, word: str) -> bool:
+    """Tell whether a program has written a word, on a line of its own."""
+    return path.exists() and word in path.read_text().splitlines()

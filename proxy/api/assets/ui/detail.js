@@ -57,8 +57,13 @@ function times(row, seconds) {
     bars.push([`Attempt ${at + 1}`, told, one.begun, one.seconds, kind]);
   });
   for (const tool of row.tools) {
-    const told = `on ${tool.server}: ${tool.status}`;
-    bars.push([tool.name, told, tool.begun, tool.seconds ?? total - tool.begun, "tool"]);
+    const isWaiting = tool.status === "waiting";
+    const long = tool.seconds ?? total - tool.begun;
+    const told = isWaiting ? "waits for a person" : `on ${tool.server}: ${tool.status}`;
+    if (tool.waited) {
+      bars.push(["Waited", `for a person: ${tool.name}`, tool.begun - tool.waited, tool.waited, "waited"]);
+    }
+    bars.push([tool.name, told, tool.begun, long, isWaiting ? "waited" : "tool"]);
   }
   const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
   const marked = seen < 0 ? -1 : (row.queued ? 1 : 0) + seen;
@@ -227,7 +232,7 @@ function shownExchange(exchange) {
         </div>
         ${one.nudge.map(
           ({ role, text }) => html`<div class="said nudge">
-            <h4>Temper added <span class="muted">as ${role}</span></h4>
+            <h4>${addedBy(role)}</h4>
             <pre>${cut(text)}</pre>
           </div>`,
         )}
@@ -238,6 +243,11 @@ function shownExchange(exchange) {
       <pre>${got ? marked(after) : empty()}</pre>
     </div>
   `;
+}
+
+function addedBy(role) {
+  if (role === "tool") return "A tool that Temper ran said";
+  return html`Temper added <span class="muted">as ${role}</span>`;
 }
 
 function empty() {
