@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
-from proxy.api.observing import observing
+from proxy.api.observing import observing, telling_siblings
 from proxy.api.reloading import (
     LoadedConfiguration,
     ReadSettings,
@@ -29,6 +29,7 @@ from proxy.api.shared_state import opened_fronts
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import late_tools
@@ -38,6 +39,17 @@ from proxy.settings import Settings
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What one of several workers is given: the model's server, and its place among them."""
+
+    remote: Supervised | None = None
+    place: WorkerPlace | None = None
+
+
+_ALONE = Worker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +84,11 @@ async def serve_on(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    serving_now = served(listening, settings, on_stage, remote=remote, reload=reload)
+    serving_now = served(listening, settings, on_stage, worker=worker, reload=reload)
     async with serving_now as (server, address):
         on_ready(address)
         # a model that cannot be loaded ends it in good order
@@ -89,7 +101,7 @@ async def served(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[tuple[asyncio.Task[None], Address]]:
@@ -100,11 +112,11 @@ async def served(
     options = serving_of(settings)
     async with (
         late_tools() as tools,
-        open_services(settings, options, on_stage, remote=remote) as services,
+        open_services(settings, options, on_stage, remote=worker.remote) as services,
     ):
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers:
+        with observing(settings, worker.place) as observers:
             async with opened_fronts(settings, observers) as fronts:
                 hosting = tools.under(settings)
                 app = ReplaceableApp(
@@ -122,8 +134,8 @@ async def served(
                         app.replace(create_app(again, terms, observers, fronts, tools=hosted))
 
                 address = Address(url_of(listening), services.name)
-                grace = own.grace_seconds
-                async with serving(app, listening, grace, limits, signals=signals) as server:
+                serving_now = serving(app, listening, own.grace_seconds, limits, signals=signals)
+                async with telling_siblings(observers), serving_now as server:
                     heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
                     with heeding, warming_up():
                         yield server, address
