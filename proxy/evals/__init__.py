@@ -4,5 +4,6 @@
 that reads `replies`. `arms` are what is compared, `temper_server` starts Temper as one of them,
 `beds` are the models below, and `runs` makes what is missing of the `records`. `results` sums
 them up by `statistics`, `report` shows that, and `evaluation` is what the command does.
-`forge_checkout` reads forge's own scenarios, `bfcl` questions of the Berkeley leaderboard.
+`tiny_suite` has scenarios for the tiny model, `forge_checkout` reads
+forge's own scenarios, `bfcl` questions of the Berkeley leaderboard.
 """
