@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,7 +18,7 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.fronts import all_fronts
-from proxy.api.observing import observing
+from proxy.api.observing import observing, telling_siblings
 from proxy.api.reloading import (
     LoadedConfiguration,
     ReadSettings,
@@ -31,17 +30,27 @@ from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
+from proxy.serving.late_tools import late_tools
 from proxy.serving.opening import open_services
 from proxy.settings import Settings
-
-if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What one of several workers is given: the model's server, and its place among them."""
+
+    remote: Supervised | None = None
+    place: WorkerPlace | None = None
+
+
+_ALONE = Worker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +85,11 @@ async def serve_on(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    serving_now = served(listening, settings, on_stage, remote=remote, reload=reload)
+    serving_now = served(listening, settings, on_stage, worker=worker, reload=reload)
     async with serving_now as (server, address):
         on_ready(address)
         # a model that cannot be loaded ends it in good order
@@ -93,7 +102,7 @@ async def served(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[tuple[asyncio.Task[None], Address]]:
@@ -103,14 +112,18 @@ async def served(
     """
     options = serving_of(settings)
     async with (
-        tools_of(settings) as tools,
-        open_services(settings, options, on_stage, remote=remote) as services,
+        late_tools() as tools,
+        open_services(settings, options, on_stage, remote=worker.remote) as services,
     ):
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
+        with (
+            observing(settings, worker.place) as observers,
+            keeping_responses(settings, observers.lose) as kept,
+        ):
             fronts = all_fronts(kept)
-            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
+            hosting = tools.under(settings)
+            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=hosting))
             loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
             def renew() -> None:
@@ -119,27 +132,15 @@ async def served(
                     configure_logging(logs.format, logs.level)
                     terms = serving_of(loaded.serving)
                     again = reloaded(services, loaded.serving, terms)
-                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
+                    hosted = tools.under(loaded.serving)
+                    app.replace(create_app(again, terms, observers, fronts, tools=hosted))
 
             address = Address(url_of(listening), services.name)
-            grace = own.grace_seconds
-            async with serving(app, listening, grace, limits, signals=signals) as server:
+            serving_now = serving(app, listening, own.grace_seconds, limits, signals=signals)
+            async with telling_siblings(observers), serving_now as server:
                 heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
                 with heeding, warming_up():
                     yield server, address
-
-
-@asynccontextmanager
-async def tools_of(settings: Settings) -> AsyncGenerator["ToolHosting | None", None]:
-    """Start the tool servers; None, and nothing is imported, where there is none."""
-    if not settings.mcp:
-        yield None
-        return
-    from proxy.serving.tool_hosting import open_tools
-
-    async with open_tools(settings) as tools:
-        yield tools
 
 
 def listen(host: str, port: int) -> socket.socket:

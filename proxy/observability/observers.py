@@ -1,6 +1,6 @@
 """All who want to know what happens to requests, as one thing to hand around."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +8,7 @@ from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
+from proxy.observability.sibling_workers import SharedCounts, SiblingBoards
 
 
 class Meter(Sink, Protocol):
@@ -22,8 +23,8 @@ class Meter(Sink, Protocol):
     def find(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
 
-    def find_tool_server(self, server: str, *, is_up: bool) -> None:
-        """Note whether a tool server is ready now."""
+    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
+        """Note which tool servers there are now, and whether each is ready."""
 
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""
@@ -37,7 +38,8 @@ class Observers:
     """Who is told what; with `traces` requests get ids of their own that travel upstream.
 
     A `recording` gets whole exchanges, bodies included; nobody else does. Living requests tell a
-    `board` of their turning points.
+    `board` of their turning points. One of several workers has `shared` counts, and
+    `siblings` to ask for what their boards have.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -45,6 +47,8 @@ class Observers:
     traces: bool = False
     recording: Recording | None = None
     board: Board | None = None
+    shared: SharedCounts | None = None
+    siblings: SiblingBoards | None = None
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""
