@@ -10,34 +10,18 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.api.app import create_app
-from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
-from proxy.api.fronts import all_fronts
-from proxy.api.observing import observing
-from proxy.api.reloading import (
-    LoadedConfiguration,
-    ReadSettings,
-    ReplaceableApp,
-    on_hangup,
-    reloaded,
-)
-from proxy.api.response_keeping import keeping_responses
+from proxy.api.hosted import opened
+from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
-from proxy.observability.logs import configure_logging
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
-from proxy.serving.opening import open_services
 from proxy.settings import Settings
-
-if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -101,45 +85,15 @@ async def served(
 
     The task ends when one of the `signals` came, see `serving`.
     """
-    options = serving_of(settings)
-    async with (
-        tools_of(settings) as tools,
-        open_services(settings, options, on_stage, remote=remote) as services,
-    ):
-        own = settings.server
-        limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
-            fronts = all_fronts(kept)
-            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
-            loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
-
-            def renew() -> None:
-                if loaded.reload():
-                    logs = loaded.serving.logging
-                    configure_logging(logs.format, logs.level)
-                    terms = serving_of(loaded.serving)
-                    again = reloaded(services, loaded.serving, terms)
-                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
-
-            address = Address(url_of(listening), services.name)
-            grace = own.grace_seconds
-            async with serving(app, listening, grace, limits, signals=signals) as server:
-                heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
-                with heeding, warming_up():
-                    yield server, address
-
-
-@asynccontextmanager
-async def tools_of(settings: Settings) -> AsyncGenerator["ToolHosting | None", None]:
-    """Start the tool servers; None, and nothing is imported, where there is none."""
-    if not settings.mcp:
-        yield None
-        return
-    from proxy.serving.tool_hosting import open_tools
-
-    async with open_tools(settings) as tools:
-        yield tools
+    own = settings.server
+    limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
+    async with opened(settings, on_stage, remote=remote, reload=reload) as found:
+        address = Address(url_of(listening), found.services.name)
+        grace = own.grace_seconds
+        async with serving(found.app, listening, grace, limits, signals=signals) as server:
+            heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
+            with heeding, warming_up():
+                yield server, address
 
 
 def listen(host: str, port: int) -> socket.socket:

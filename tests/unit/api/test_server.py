@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.server import listen, run, serving, tools_of, url_of
+from proxy.api.hosted import tools_of
+from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
@@ -134,7 +135,7 @@ def test_run_announces_where_it_can_be_reached() -> None:
 UNUSED = """
 import asyncio, sys
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.server import tools_of
+from proxy.api.hosted import tools_of
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.settings import Settings
