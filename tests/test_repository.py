@@ -23,7 +23,7 @@ IGNORED = [
     if not line.startswith("#")
 ]
 
-FOLDERS = {".ci", "benchmarks", "config", "docs", "proxy", "tests"}
+FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "proxy", "tests"}
 FILES = {
     ".dockerignore",
     ".gitignore",
@@ -42,6 +42,7 @@ LONGEST_FUNCTION = 45
 TESTED_ELSEWHERE: dict[str, str] = {
     "proxy/evals/temper_server.py": "tests/integration/test_evals.py",
     "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
+    "proxy/scaling/serve.py": "tests/scaling/test_serve.py",
 }
 
 # Libraries that are used without being imported, and by what.
