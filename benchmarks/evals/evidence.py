@@ -8,7 +8,8 @@ from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
 from proxy.evals.arms import DIRECT, TEMPER
 from proxy.evals.records import RunRecord, read_protocol, read_runs
 from proxy.evals.report.table import HEADINGS, points, rows
-from proxy.evals.results import ArmResult, paired
+from proxy.evals.results import ArmResult, paired, results_of
+from proxy.evals.scenarios.suite import FAMILIES, HELD_OUT
 from proxy.evals.statistics import RESAMPLES, holm
 
 _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
@@ -26,8 +27,8 @@ _LIMITS = """
 ## What this does not show
 
 - Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
-- Intervals speak of this suite, whose families are a fixed list. Its authors know Temper's
-  guardrails; families by somebody who does not are still to be written.
+- Intervals speak of this suite, whose families are a fixed list. The author of most knows Temper's
+  guardrails; what is held out ([above](#held-out)) is by somebody who does not.
 - Real errors cluster by model and template, simulated ones do not. Rates come from few models.
 - Tools of the suite refuse what their schema forbids; some real ones are more lenient.
 - Times are of a busy machine with two cores and of a model that takes no time: they compare arms,
@@ -55,6 +56,7 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _promises(promises(evidence)),
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
+            _held_out(evidence),
             _table("Controls: what must show nothing", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
             _table("Where nothing is to be called", evidence.results.get("restraint", ())),
@@ -97,6 +99,39 @@ def _families(evidence: Evidence) -> str:
 
 def _share(counted: tuple[int, int] | None) -> str:
     return "" if counted is None else f"{counted[0]}/{counted[1]}"
+
+
+def _held_out(evidence: Evidence) -> str:
+    """Show the families of the second author beside all others."""
+    runs = evidence.parts.get("main", ())
+    theirs = results_of(one for one in runs if one.family in HELD_OUT)
+    others = {
+        (one.bed, one.arm): one for one in results_of(one for one in runs if one.family in FAMILIES)
+    }
+    cells = [
+        (one.bed, one.arm, *_short(one), *_short(others[one.bed, one.arm]))
+        for one in theirs
+        if (one.bed, one.arm) in others
+    ]
+    if not cells:
+        return ""
+    columns = ("right", "lift (95 %)", "gap closed", "harmed")
+    headings = ("bed", "arm", *(f"{one}, held out" for one in columns), *columns)
+    text = (
+        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)}, and how broken calls look in them,\n"
+        "are by a second author who has not read how Temper repairs, and were used for this page\n"
+        "only. Beside them: all other families.\n\n"
+    )
+    return text + _lines(headings, cells)
+
+
+def _short(one: ArmResult) -> tuple[str, ...]:
+    return (
+        f"{one.right}/{one.runs}",
+        "" if one.against is None else points(one.against.lift),
+        "" if one.gap is None else f"{100 * one.gap.estimate:.0f} %",
+        "" if one.against is None else str(one.against.harmed),
+    )
 
 
 def _left_out(evidence: Evidence) -> str:

@@ -74,7 +74,7 @@ def protocol_hash() -> str:
     here = Path(__file__).parent
     for name in _CODE:
         place = here / name
-        for path in sorted(place.glob("*.py")) if place.is_dir() else (place,):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
             digest.update(path.read_bytes())
     data = data_folder()
     digest.update((data / "reactions.toml").read_bytes())

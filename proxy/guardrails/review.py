@@ -224,7 +224,7 @@ def _judge_text(
         nudge = nudges.about_early_answer(reply.text, steps, insistence)
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
     if reply.has_responded:
-        return answer
+        return _judge_announcement(answer, offer)
     if insistence and not demands_call and nudges.is_done(reply.text):
         return replace(answer, text="")
     return _judge_prose(answer, offer)
@@ -241,9 +241,16 @@ def _judge_prose(answer: Accepted, offer: Offer) -> Verdict:
         return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.about_prose(text, offer), answer, facts)
-    names = [tool.name for tool in offer.tools]
-    if announces(text, names, after_result=offer.after_result):
-        return Rejected(Defect.ANNOUNCED, nudges.about_announcement(text, offer), answer, facts)
+    return _judge_announcement(answer, offer)
+
+
+def _judge_announcement(answer: Accepted, offer: Offer) -> Verdict:
+    """Look whether what was said, in prose or by `respond`, only announces a call."""
+    text, names = answer.text, [tool.name for tool in offer.tools]
+    is_watched = offer.text_policy is TextPolicy.AUTO
+    if is_watched and announces(text, names, after_result=offer.after_result):
+        nudge = nudges.about_announcement(text, offer)
+        return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer
 
 

@@ -285,6 +285,7 @@ WRAPPED: tuple[Spelling, ...] = (
 SINGLE: tuple[Spelling, ...] = (
     spell("hermes", lines(within(_TAG, JSON, _TAG_END)), "</tool_call>"),
     spell("hermes", around(_TAG, lines(JSON), _TAG_END), "</tool_call>"),
+    spell("tools_tag", around("<tools>\n", lines(JSON), "\n</tools>"), "</tools>"),
     spell("qwen_coder", lines(coder), "</function>"),
     spell("argument_pairs", lines(argument_pairs()), "</tool_call>"),
     spell("argument_pairs", lines(argument_pairs("longcat_")), "</longcat_tool_call>"),

@@ -193,11 +193,29 @@ def test_an_announcement_with_its_call_is_no_announcement() -> None:
     assert attempts(book.turn.facts) == 1
 
 
-def test_the_explicit_answer_is_one_whatever_it_says() -> None:
+def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
     assert text(book) == ANNOUNCED
-    assert attempts(book.turn.facts) == 1
+    book.shown.clear()
+    book.ask()
+    assert "call it now" in nudge(book)
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    assert repairs(book.turn.facts) == "announced"
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"), [(None, "It is noon."), (None, ""), (RESPOND, ANNOUNCED)]
+)
+def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy | None, message: str) -> None:
+    book = Playbook.of(make_request(), policy).ask()
+    call(book, "respond", f'{{"message": "{message}"}}')
+    assert text(book) == message
+    book.shown.clear()
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.CLEAN
 
 
 def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:

@@ -12,11 +12,12 @@ from proxy.evals.scenarios.worlds import Outcome, Setting, key_of, reference
 
 @dataclass(slots=True)
 class TaskBuilder:
-    """Collects what a task is made of."""
+    """Collects what a task is made of; the tools named in `writers` change its world."""
 
     family: str
     index: int
     tools: tuple[JsonObject, ...]
+    writers: frozenset[str] = WRITING
     outcomes: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
     steps: list[PlannedStep] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
@@ -49,7 +50,7 @@ class TaskBuilder:
         """Finish the task; its answer tells every fact."""
         expected = expected or Expected()
         facts = (*expected.facts, *self.facts)
-        setting = Setting(self.name, self.tools, self.outcomes, WRITING)
+        setting = Setting(self.name, self.tools, self.outcomes, self.writers)
         said = answer or f"It is done: {', '.join(facts)}."
         return Task(
             self.family,

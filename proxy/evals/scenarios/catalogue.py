@@ -16,7 +16,7 @@ _TOPICS = ("the invoice", "a broken hinge", "the new badge", "a late parcel", "t
 _MONTHS = tuple(range(1, 13))
 
 
-def _tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
+def describe_tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
     """Describe a tool; a parameter whose name ends with _ may be left out."""
     properties: JsonObject = {key.rstrip("_"): _type(kind) for key, kind in parameters.items()}
     required: list[JsonValue] = [key for key in parameters if not key.endswith("_")]
@@ -57,33 +57,41 @@ _TAGS: JsonObject = {"type": "array", "items": {"type": "string"}}
 _SHARE: JsonObject = {"type": "number", "minimum": 0, "maximum": 1}
 
 READERS = (
-    _tool("find_customer", "Find a customer by name.", name="string"),
-    _tool("latest_order", "Return the latest order of a customer.", customer_id="string"),
-    _tool("order_items", "Return the articles of an order.", order_id="string"),
-    _tool("get_stock", "Return how many pieces of an article are in stock.", sku="string"),
-    _tool("get_supplier", "Return who supplies an article.", sku="string"),
-    _tool("get_weather", "Return the weather of a city.", city="string"),
-    _tool("read_page", "Return a page of a document.", document="string", page="integer"),
-    _tool("search_notes", "Search the notes of the desk.", query="string"),
+    describe_tool("find_customer", "Find a customer by name.", name="string"),
+    describe_tool("latest_order", "Return the latest order of a customer.", customer_id="string"),
+    describe_tool("order_items", "Return the articles of an order.", order_id="string"),
+    describe_tool("get_stock", "Return how many pieces of an article are in stock.", sku="string"),
+    describe_tool("get_supplier", "Return who supplies an article.", sku="string"),
+    describe_tool("get_weather", "Return the weather of a city.", city="string"),
+    describe_tool("read_page", "Return a page of a document.", document="string", page="integer"),
+    describe_tool("search_notes", "Search the notes of the desk.", query="string"),
 )
 WRITERS = (
-    _tool("refund_order", "Refund an order.", order_id="string", amount="number"),
-    _tool("cancel_order", "Cancel an order.", order_id="string"),
-    _tool("reorder_article", "Order more of an article.", sku="string", quantity="integer"),
-    _tool("send_message", "Send a chat message to a colleague.", to="string", text="string"),
-    _tool("send_email", "Send an email.", to="string", subject="string", body="string"),
-    _tool("send_sms", "Send a short message to a phone.", number="string", text="string"),
-    _tool("create_ticket", "Open a ticket.", title="string", priority=_PRIORITIES),
-    _tool("create_task", "Put a task on somebody's list.", title="string", owner="string"),
-    _tool("create_event", "Put an event into the calendar.", title="string", date="string"),
-    _tool("set_thermostat", "Set the temperature of a room.", room="string", degrees="integer"),
-    _tool("set_light", "Set the light of a room, in percent.", room="string", percent="integer"),
-    _tool("book_room", "Book a room.", room="string", date="string", people="integer"),
-    _tool("label_parcel", "Label a parcel.", parcel="string", label=_LABELS),
-    _tool("write_file", "Write a file.", path="string", content="string"),
-    _tool("archive_file", "Move a file into the archive.", path="string"),
-    _tool("notify_customer", "Send a customer a note.", customer_id="string", text="string"),
-    _tool(
+    describe_tool("refund_order", "Refund an order.", order_id="string", amount="number"),
+    describe_tool("cancel_order", "Cancel an order.", order_id="string"),
+    describe_tool("reorder_article", "Order more of an article.", sku="string", quantity="integer"),
+    describe_tool(
+        "send_message", "Send a chat message to a colleague.", to="string", text="string"
+    ),
+    describe_tool("send_email", "Send an email.", to="string", subject="string", body="string"),
+    describe_tool("send_sms", "Send a short message to a phone.", number="string", text="string"),
+    describe_tool("create_ticket", "Open a ticket.", title="string", priority=_PRIORITIES),
+    describe_tool("create_task", "Put a task on somebody's list.", title="string", owner="string"),
+    describe_tool("create_event", "Put an event into the calendar.", title="string", date="string"),
+    describe_tool(
+        "set_thermostat", "Set the temperature of a room.", room="string", degrees="integer"
+    ),
+    describe_tool(
+        "set_light", "Set the light of a room, in percent.", room="string", percent="integer"
+    ),
+    describe_tool("book_room", "Book a room.", room="string", date="string", people="integer"),
+    describe_tool("label_parcel", "Label a parcel.", parcel="string", label=_LABELS),
+    describe_tool("write_file", "Write a file.", path="string", content="string"),
+    describe_tool("archive_file", "Move a file into the archive.", path="string"),
+    describe_tool(
+        "notify_customer", "Send a customer a note.", customer_id="string", text="string"
+    ),
+    describe_tool(
         "deploy_service",
         "Deploy a service.",
         service="string",

@@ -7,16 +7,18 @@ user, system        what is said; `limit` replies are allowed
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from proxy.evals.scenarios.task import last_words
-from proxy.evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of
+from proxy.evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of, objection
 
 
 class _Table(BaseModel):
@@ -66,6 +68,15 @@ class OwnScenario(_Table):
     expect: Expect = Expect()
 
 
+_TABLES: Mapping[str, type[_Table]] = {
+    "": OwnScenario,
+    "tool": OwnTool,
+    "result": CannedResult,
+    "expect": Expect,
+    "calls": ExpectedCall,
+}
+
+
 class FileScenario:
     """A scenario from a file."""
 
@@ -73,15 +84,15 @@ class FileScenario:
         self.family = "own"
         self.name = name
         self.limit = own.limit
+        self.setting = Setting(name, _tools(own), _outcomes(own), _writers(own))
         self._own = own
-        self._setting = Setting(name, _tools(own), _outcomes(own), _writers(own))
 
     def request(self, seed: int) -> JsonObject:
         """Return the members of every request."""
         system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
         said: JsonValue = {"role": "user", "content": self._own.user}
         messages = [*(system if self._own.system else []), said]
-        tools: JsonObject = {"tools": [*self._setting.tools]} if self._setting.tools else {}
+        tools: JsonObject = {"tools": [*self.setting.tools]} if self.setting.tools else {}
         return {"messages": messages, "seed": seed, **tools}
 
     def first_fields(self) -> JsonObject:
@@ -90,7 +101,7 @@ class FileScenario:
 
     def world(self) -> CannedWorld:
         """Make the world as it is before the run."""
-        return CannedWorld(self._setting)
+        return CannedWorld(self.setting)
 
     def judge(self, end: World, said: Transcript) -> Judgement:
         """Judge a run by the calls it made, and by its last words."""
@@ -130,16 +141,65 @@ def load_scenarios(folder: Path) -> list[FileScenario]:
 
 
 def load_scenario(path: Path) -> FileScenario:
-    """Load a scenario; raises InvalidConfiguration."""
+    """Load a scenario; raises InvalidConfiguration, also if it could never end right."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        return FileScenario(path.stem, OwnScenario.model_validate(document))
+        own = OwnScenario.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InvalidConfiguration(str(path), f"{place}: {first['msg']}") from error
+        problem = _problem_of_form(error.errors(include_input=False)[0])
+        raise InvalidConfiguration(str(path), problem) from error
     except (OSError, ValueError) as error:
         raise InvalidConfiguration(str(path), str(error)) from error
+    found = FileScenario(path.stem, own)
+    if problem := next(_problems(own, found.setting), ""):
+        raise InvalidConfiguration(str(path), problem)
+    return found
+
+
+def _problem_of_form(error: ErrorDetails) -> str:
+    """Say where a table is wrong, counted from one; of a key that there is not, which there are."""
+    place = " ".join(str(one + 1) if isinstance(one, int) else one for one in error["loc"])
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {error['msg']}"
+    tables = [one for one in error["loc"][:-1] if isinstance(one, str)]
+    table = _TABLES[tables[-1] if tables else ""]
+    known = ", ".join(one.alias or name for name, one in table.model_fields.items())
+    return f"{place}: there is no such key; known: {known}"
+
+
+def _problems(own: OwnScenario, setting: Setting) -> Iterator[str]:
+    """Tell what is at odds: tools, their results, and what is expected of them."""
+    names = [one.name for one in own.tool]
+    yield from (f"two tools are called {one!r}" for one in {*names} if names.count(one) > 1)
+    for tool in own.tool:
+        yield from (f"tool {tool.name!r}: {problem}" for problem in _problems_of_tool(tool))
+    if own.expect.no_calls and own.expect.calls:
+        yield "expect: it has calls, and no_calls as well"
+    for number, call in enumerate(own.expect.calls, 1):
+        problem = objection(setting.tools, call.name, call.arguments)
+        if problem is None and call.name not in setting.writers:
+            has_result = key_of(call.name, call.arguments) in setting.outcomes
+            problem = None if has_result else "the tool has no result for these arguments"
+        if problem is not None:
+            yield f"expect calls {number}, {call.name!r}: {problem}"
+
+
+def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
+    try:
+        validator = jsonschema_rs.validator_for(tool.parameters)
+    except ValueError as error:
+        yield f"its schema is none: {str(error).partition(chr(10))[0]}"
+        return
+    keys = [key_of(tool.name, one.arguments) for one in tool.result]
+    for number, one in enumerate(tool.result, 1):
+        if (misfit := next(iter(validator.iter_errors(one.arguments)), None)) is not None:
+            yield f"result {number}: its arguments do not fit the schema: {misfit.message}"
+        if one.fails and one.returns is not None:
+            yield f"result {number}: it returns something, and fails as well"
+        if tool.changes and one.returns is not None:
+            yield f"result {number}: a tool with `changes` returns a reference, and nothing else"
+        if keys[: number - 1].count(keys[number - 1]):
+            yield f"result {number}: there is one for these arguments already"
 
 
 def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:

@@ -1,6 +1,7 @@
 """A simulated model behind real HTTP, which errs at rates that others have published.
 
 `profiles` reads the rates, `draws` is the luck that all arms share, `request` is what a prompt
-shows, `model` decides the reply, `renderings` words its flaws, `clock` is what time it takes, and
-`server` speaks llama-server's language. Nothing here knows of any proxy.
+shows, `model` decides the reply, `renderings` words its flaws (`held_out_edits`: those of a second
+author), `clock` is what time it takes, and `server` speaks llama-server's language. Nothing here
+knows of any proxy.
 """

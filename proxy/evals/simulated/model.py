@@ -13,6 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.evals.scenarios.invention import invented_arguments
 from proxy.evals.scenarios.scenario import CallTools, GiveAnswer, PlannedCall, Position
+from proxy.evals.scenarios.suite import HELD_OUT
 from proxy.evals.scenarios.worlds import schema_of, tool_name
 from proxy.evals.simulated import renderings
 from proxy.evals.simulated.draws import draws_of, uniform
@@ -44,6 +45,11 @@ class _Moment:
     def luck(self, what: str, tries: int | None = None) -> float:
         tries = self.at.tries if tries is None else tries
         return uniform(self.seen.seed, self.seen.task.name, self.at.progress, tries, what)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether a flawed reply is worded as the second author words it."""
+        return self.seen.task.family in HELD_OUT
 
     def chance(self, reaction: Reaction) -> float:
         return self.profile.reactions[reaction]
@@ -169,9 +175,10 @@ def _flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> Writ
     call = calls[0]
     if flaw in OF_PROSE:
         kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
-        return _said(moment, renderings.prose(kind, call, draw), flaw)
+        return _said(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
     if flaw is Flaw.FOREIGN:
-        return WrittenReply(renderings.foreign(calls, draw), flaw=flaw)
+        text = renderings.foreign(calls, draw, held_out=moment.is_held_out)
+        return WrittenReply(text, flaw=flaw)
     if flaw is Flaw.REPEATED:
         return _repeated(moment, calls)
     if flaw is Flaw.WRONG_COUNT:
@@ -184,17 +191,19 @@ def _flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> Writ
 
 def _spoiled(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
     """Write the first of the calls with a flaw in its name or its arguments."""
-    draw = draws_of(*moment.key, "rendering")
+    draw, held_out = draws_of(*moment.key, "rendering"), moment.is_held_out
     schema = schema_of(moment.seen.task.setting.tools, call.name) or {}
     match flaw:
         case Flaw.BROKEN_JSON:
-            return call.name, renderings.broken_json(call, draw)
+            return call.name, renderings.broken_json(call, draw, held_out=held_out)
         case Flaw.WRONG_NAME:
-            return renderings.wrong_name(call, draw), json.dump_text(call.arguments)
+            name = renderings.wrong_name(call, draw, held_out=held_out)
+            return name, json.dump_text(call.arguments)
         case Flaw.MISSING:
             return call.name, json.dump_text(renderings.missing(call, draw)[0])
         case Flaw.WRONG_TYPE:
-            return call.name, json.dump_text(renderings.wrong_type(call, schema, draw)[0])
+            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
+            return call.name, json.dump_text(spoiled)
         case _:
             return call.name, json.dump_text(renderings.wrong_value(call, schema, draw))
 
@@ -219,7 +228,8 @@ def _answering(moment: _Moment, text: str) -> WrittenReply:
     quoted = task.expected.quoted
     if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
         draw = draws_of(*moment.key, "rendering")
-        return _said(moment, f"{text}\n\n{renderings.foreign((quoted,), draw)}", Flaw.QUOTED)
+        form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
+        return _said(moment, f"{text}\n\n{form}", Flaw.QUOTED)
     return _said(moment, text, None)
 
 

@@ -1,6 +1,7 @@
 """How a flawed reply looks: texts and edits from `renderings.jsonl`, each with its source.
 
-An edit takes a right call and returns what a model that errs so would have written.
+An edit takes a right call and returns what a model that errs so would have written. Rows that are
+`held_out` are by a second author; they are for the families that are held out, and for those alone.
 """
 
 import random
@@ -12,24 +13,25 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.evals.scenarios.invention import invented
 from proxy.evals.scenarios.scenario import PlannedCall
 from proxy.evals.scenarios.worlds import outcome_text
+from proxy.evals.simulated import held_out_edits
 from proxy.evals.simulated.profiles import folder
 
 
 @cache
-def renderings() -> Mapping[str, tuple[str, ...]]:
-    """Return the texts, or the names of the edits, by kind."""
+def renderings(*, held_out: bool = False) -> Mapping[str, tuple[str, ...]]:
+    """Return the texts, or the names of the edits, by kind: those held out, or all others."""
     found: dict[str, list[str]] = {}
     for line in (folder() / "renderings.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.parse(line)
-        if isinstance(row, dict):
+        if isinstance(row, dict) and bool(row.get("held_out")) is held_out:
             text = row.get("text", row.get("edit"))
             found.setdefault(str(row["class"]), []).append(str(text))
     return {kind: tuple(texts) for kind, texts in found.items()}
 
 
-def prose(kind: str, call: PlannedCall, draw: random.Random) -> str:
+def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
     """Write prose instead of a call."""
-    return draw.choice(renderings()[kind]).replace("{name}", call.name)
+    return draw.choice(renderings(held_out=held_out)[kind]).replace("{name}", call.name)
 
 
 def as_text(call: PlannedCall, form: str) -> str:
@@ -37,16 +39,23 @@ def as_text(call: PlannedCall, form: str) -> str:
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
     keywords = ", ".join(f"{name}={_python(one)}" for name, one in call.arguments.items())
-    tags = "".join(
-        f"<parameter={name}>\n{outcome_text(one)}\n</parameter>\n"
-        for name, one in call.arguments.items()
-    )
+    tags = _each_argument(call, "<parameter={key}>\n{value}\n</parameter>\n")
     tag_call = f"<tool_call>\n<function={call.name}>\n{tags}</function>\n</tool_call>"
     parts = {
         "{call}": whole,
         "{arguments}": arguments,
         "{keywords}": keywords,
         "{tag_call}": tag_call,
+        "{parameters}": tags,
+        "{named_parameters}": _each_argument(call, '<parameter name="{key}">{value}</parameter>\n'),
+        "{pairs}": _each_argument(
+            call, "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"
+        ),
+        "{dsml}": _each_argument(
+            call,
+            '<\uff5cDSML\uff5cparameter name="{key}" string="{text}">{value}'
+            "</\uff5cDSML\uff5cparameter>\n",
+        ),
         "{name}": call.name,
     }
     for mark, text in parts.items():
@@ -56,16 +65,36 @@ def as_text(call: PlannedCall, form: str) -> str:
     return form
 
 
-def foreign(calls: Sequence[PlannedCall], draw: random.Random) -> str:
-    """Write right calls in one syntax that the engine does not read."""
-    form = draw.choice(renderings()["foreign"])
-    return "\n".join(as_text(one, form) for one in calls)
+def _each_argument(call: PlannedCall, form: str) -> str:
+    """Write each argument in a form that has its key, its value, and whether it is a text."""
+    return "".join(
+        form.format(
+            key=name, value=outcome_text(one), text="true" if isinstance(one, str) else "false"
+        )
+        for name, one in call.arguments.items()
+    )
 
 
-def broken_json(call: PlannedCall, draw: random.Random) -> str:
+def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
+    """Write right calls in one syntax that the engine does not read.
+
+    What stands between {each} and {end} is written for each call, what is behind {between} amid
+    them; a form without these is written for each call, on a line of its own.
+    """
+    form = draw.choice(renderings(held_out=held_out)["foreign"])
+    before, is_one_block, rest = form.partition("{each}")
+    if not is_one_block:
+        return "\n".join(as_text(one, form) for one in calls)
+    inner, _, behind = rest.partition("{end}")
+    each, _, between = inner.partition("{between}")
+    body = between.join(as_text(one, each) for one in calls)
+    return "".join((as_text(calls[0], before), body, as_text(calls[0], behind)))
+
+
+def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
     """Write the arguments of a right call as JSON that is broken."""
     text = json.dump_text(call.arguments)
-    names = [*renderings()["broken_json"]]
+    names = [*renderings(held_out=held_out)["broken_json"]]
     draw.shuffle(names)
     return next((one for name in names if _is_broken(one := _BREAKS[name](text, call))), text[:-1])
 
@@ -79,9 +108,9 @@ def _is_broken(text: str) -> bool:
     return False
 
 
-def wrong_name(call: PlannedCall, draw: random.Random) -> str:
+def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
     """Write a name that is nearly right, or of no tool."""
-    names = [*renderings()["wrong_name"]]
+    names = [*renderings(held_out=held_out)["wrong_name"]]
     draw.shuffle(names)
     return next(one for name in names if (one := _NAMES[name](call.name)) != call.name)
 
@@ -93,10 +122,10 @@ def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
 
 
 def wrong_type(
-    call: PlannedCall, schema: JsonObject, draw: random.Random
+    call: PlannedCall, schema: JsonObject, draw: random.Random, *, held_out: bool = False
 ) -> tuple[JsonObject, str]:
     """Give an argument a wrong type or value, or invent one; returns all, and its name."""
-    names = [*renderings()["wrong_type"]]
+    names = [*renderings(held_out=held_out)["wrong_type"]]
     draw.shuffle(names)
     for name in names:
         found = _TYPES[name](call.arguments, schema)
@@ -123,6 +152,7 @@ def _python(value: JsonValue) -> str:
 
 
 _BREAKS: Mapping[str, Callable[[str, PlannedCall], str]] = {
+    **held_out_edits.BREAKS,
     "missing_brace": lambda text, _call: text[:-1],
     "trailing_comma": lambda text, _call: text[:-1] + ",}",
     "single_quotes": lambda _text, call: _python(call.arguments),
@@ -141,6 +171,7 @@ def _bare(text: str, names: list[str]) -> str:
 
 
 _NAMES: Mapping[str, Callable[[str], str]] = {
+    **held_out_edits.NAMES,
     "camel": lambda name: name.split("_")[0] + "".join(x.title() for x in name.split("_")[1:]),
     "prefix": lambda name: f"functions.{name}",
     "dots": lambda name: name.replace("_", "."),
@@ -185,7 +216,8 @@ def _enum_in_capitals(arguments: JsonObject, schema: JsonObject) -> tuple[JsonOb
     return _changed(arguments, lambda name, one: str(one).upper() if name in enums and one else one)
 
 
-_TYPES: Mapping[str, Callable[[JsonObject, JsonObject], tuple[JsonObject, str] | None]] = {
+_TYPES: Mapping[str, held_out_edits.TypeEdit] = {
+    **held_out_edits.TYPES,
     "number_as_text": lambda arguments, _: _changed(arguments, _number_as_text),
     "text_as_number": lambda arguments, _: _changed(arguments, _text_as_number),
     "list_as_text": lambda arguments, _: _changed(arguments, _list_as_text),

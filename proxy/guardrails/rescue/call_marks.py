@@ -21,7 +21,7 @@ _WORDS = "|".join(sorted(TAGS, key=len, reverse=True))
 _ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
 _MARK = re.compile(
     rf"<(?:\w+[:|])?(?:{_WORDS})\b"
-    r"|<[|｜](?!\"\|>)"
+    r"|<[|｜](?!\"\|>)|<tools>\s*[\[{]"
     r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
     r"|to=functions\.|functools\[|function call<|Action: ?```json"
     r"|\]<\]minimax\[>\[<|<ifm\|"

@@ -37,6 +37,7 @@ from proxy.guardrails.rescue.syntaxes.pythonic import MarkedPython, PythonList, 
 from proxy.guardrails.rescue.syntaxes.qwen_coder import QwenCoder
 from proxy.guardrails.rescue.syntaxes.react import ReAct
 from proxy.guardrails.rescue.syntaxes.suffixed_pairs import SuffixedPairs, SuffixedPairsAtStart
+from proxy.guardrails.rescue.syntaxes.tools_tag import ToolsTag
 
 _MARKED: tuple[Syntax, ...] = (
     Hermes(),
@@ -61,6 +62,7 @@ _MARKED: tuple[Syntax, ...] = (
     AttributedTags(),
     FunctionaryHeader(),
     SuffixedPairs(),
+    ToolsTag(),
 )
 SYNTAXES: tuple[Syntax, ...] = (
     *_MARKED,

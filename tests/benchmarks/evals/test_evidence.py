@@ -30,6 +30,20 @@ def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
     assert "| temper-without-nudge | -25.0" in text
 
 
+def test_what_is_held_out_stands_beside_all_others(tmp_path: Path) -> None:
+    theirs = [
+        structs.replace(one, family="travel", scenario=one.scenario.replace("chain", "travel"))
+        for one in MAIN
+    ]
+    assert "## Held out" not in page(folder(tmp_path / "without", {"main": MAIN}), {})
+    text = page(folder(tmp_path / "with", {"main": [*MAIN, *theirs]}), {})
+    _, _, held_out = text.partition("## Held out")
+    rows = [line.split(" | ") for line in held_out.splitlines() if line.startswith("| p-small")]
+    assert [row[1] for row in rows] == ["direct", "temper", "ceiling"]
+    assert all(row[2] == row[6] for row in rows)
+    assert rows[1][2].startswith(f"{HALF.count('+')}/")
+
+
 def test_every_harm_of_the_defaults_is_listed(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {})
     listed = text.partition("## Every harm")[2]

@@ -99,6 +99,36 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
         scenario(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("description", "descripton", "tool 1 descripton: there is no such key; known: name, desc"),
+        ("limit", "limits", "limits: there is no such key; known: user, system, limit, tool, exp"),
+        ("returns", "return", "tool 1 result 1 return: there is no such key; known: arguments, r"),
+        ("words", "word", "expect word: there is no such key; known: calls, words, no_calls"),
+        ('"tell", arg', '"tell", arrg', "expect calls 2 arrguments: there is no such key"),
+        ("limit = 6", "limit = 0", "limit: Input should be greater than or equal to 1"),
+        ('name = "tell"', 'name = "get_weather"', "two tools are called 'get_weather'"),
+        ('"object"', '"objekt"', "tool 'get_weather': its schema is none: \"objekt\" is not valid"),
+        ('{ city = "Bergen"', '{ town = "Bergen"', "result 2: its arguments do not fit the schema"),
+        ('fails = "no', 'returns = 3\nfails = "no', "result 2: it returns something, and fails"),
+        ('city = "Bergen"', 'city = "Oslo"', "result 2: there is one for these arguments already"),
+        ("[expect]", "[[tool.result]]\nreturns = 3\n[expect]", "'tell': result 1: a tool with `ch"),
+        ("[expect]", "[expect]\nno_calls = true", "expect: it has calls, and no_calls as well"),
+        ('{ name = "tell"', '{ name = "tel"', "expect calls 2, 'tel': there is no tool 'tel'"),
+        ('{ name = "get_weather", arguments = { city = "Oslo"', '{ name = "get_weather", '
+         'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
+    ],
+)  # fmt: skip
+def test_what_could_never_come_to_a_right_end_is_refused(
+    tmp_path: Path, before: str, after: str, problem: str
+) -> None:
+    assert before in WEATHER
+    with pytest.raises(InvalidConfiguration) as raised:
+        scenario(tmp_path, WEATHER.replace(before, after, 1))
+    assert problem in str(raised.value)
+
+
 def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="holds no"):
         load_scenarios(tmp_path)

@@ -8,7 +8,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.evals.scenarios.catalogue import Values
 from proxy.evals.scenarios.restraint import small_talk
 from proxy.evals.scenarios.scenario import PlannedCall
-from proxy.evals.scenarios.suite import FAMILIES, FULL, QUICK, suite, task_named
+from proxy.evals.scenarios.suite import ALL_FAMILIES, FULL, HELD_OUT, QUICK, suite, task_named
 from proxy.evals.scenarios.task import Task
 from tests.unit.evals.players import gambling, idling, judged, knowing, play
 
@@ -18,23 +18,25 @@ FEW_SEEDS = 12
 
 
 def tasks(family: str) -> list[Task]:
-    return [FAMILIES[family](index) for index in range(FEW_SEEDS if family == "long" else SEEDS)]
+    return [
+        ALL_FAMILIES[family](index) for index in range(FEW_SEEDS if family == "long" else SEEDS)
+    ]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_who_knows_is_always_right_and_does_no_damage(family: str) -> None:
     found = [judged(task, knowing) for task in tasks(family)]
     assert [one for one in found if not one.right or one.damage or one.promoted] == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_who_idles_is_right_in_small_talk_only(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
     talk = {index for index in range(SEEDS) if small_talk(Values(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_who_gambles_is_hardly_ever_right(family: str) -> None:
     found = tasks(family)
     assert sum(judged(task, gambling).right for task in found) <= 0.02 * len(found)
@@ -52,7 +54,7 @@ def mutants(task: Task, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
     return wrong
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_every_other_end_is_rejected(family: str) -> None:
     for task in tasks(family):
         world, said = play(task, knowing)
@@ -65,7 +67,7 @@ def test_every_other_end_is_rejected(family: str) -> None:
 
 
 def test_a_case_number_leads_back_to_its_task() -> None:
-    assert task_named("chain-3") == FAMILIES["chain"](3)
+    assert task_named("chain-3") == ALL_FAMILIES["chain"](3)
     assert task_named("nothing-3") is None
     assert task_named("chain-x") is None
 
@@ -77,3 +79,11 @@ def test_suites_have_so_many_instances_of_each_family() -> None:
     for wrong in (("half", ()), ("quick", ("chian",))):
         with pytest.raises(InvalidConfiguration):
             suite(*wrong)
+
+
+def test_what_is_held_out_is_in_the_full_suite_only() -> None:
+    assert not {one.family for one in suite("quick")} & {*HELD_OUT}
+    assert {one.family for one in suite("full")} == {*ALL_FAMILIES}
+    assert len(suite("full", [*HELD_OUT])) == 25 * len(HELD_OUT)
+    with pytest.raises(InvalidConfiguration, match="held out for publication"):
+        suite("quick", [*HELD_OUT])

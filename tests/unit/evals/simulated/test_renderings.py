@@ -5,13 +5,23 @@ import pytest
 from proxy.conversation import json
 from proxy.evals.scenarios.catalogue import TOOLS
 from proxy.evals.scenarios.scenario import PlannedCall
-from proxy.evals.scenarios.suite import FAMILIES
+from proxy.evals.scenarios.suite import FAMILIES, HELD_OUT
+from proxy.evals.scenarios.task import Task
 from proxy.evals.scenarios.worlds import objection, schema_of
-from proxy.evals.simulated import profiles, renderings
+from proxy.evals.simulated import held_out_edits, profiles, renderings
+from proxy.evals.simulated.model import SimulatedModel
+from proxy.evals.simulated.profiles import Flaw, ModelProfile, Reaction
+from proxy.evals.simulated.request import see
 
 CALLS = [
     FAMILIES[name](seed).calls[0] for name in ("single", "schema", "verbatim") for seed in range(12)
 ]
+FORMS = [
+    form
+    for held_out in (False, True)
+    for form in renderings.renderings(held_out=held_out)["foreign"]
+]
+HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(4)]
 IDS = [f"{one.name}-{place}" for place, one in enumerate(CALLS)]
 
 
@@ -20,6 +30,63 @@ def test_every_rendering_has_its_source() -> None:
     rows = [json.parse(line) for line in text.splitlines()]
     assert len(rows) > 40
     assert all(isinstance(one, dict) and one.get("source") for one in rows)
+
+
+def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -> None:
+    own, second = renderings.renderings(), renderings.renderings(held_out=True)
+    assert {*own} == {*second}
+    for kind in own:
+        assert len(second[kind]) >= (len(own[kind]) + len(second[kind])) / 3
+        assert not {*own[kind]} & {*second[kind]}
+
+
+@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[one.name for one in HELD_OUT_TASKS])
+def test_what_the_second_author_breaks_is_no_valid_call_either(task: Task) -> None:
+    tools = task.setting.tools
+    for place, call in enumerate(task.calls):
+        schema = schema_of(tools, call.name)
+        assert schema is not None
+        for seed in range(10):
+            draw = random.Random(f"{place} {seed}")
+            with pytest.raises(ValueError, match=r".+"):
+                json.parse(renderings.broken_json(call, draw, held_out=True))
+            name = renderings.wrong_name(call, draw, held_out=True)
+            assert objection(tools, name, call.arguments) is not None
+            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=True)
+            assert objection(tools, call.name, spoiled) is not None
+            other = renderings.wrong_value(call, schema, draw)
+            assert objection(tools, call.name, other) is None
+            assert other != call.arguments
+
+
+@pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
+def test_an_edit_of_types_that_does_not_apply_changes_nothing(edit: str) -> None:
+    assert held_out_edits.TYPES[edit]({}, {}) is None
+
+
+def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
+    calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
+    texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
+    joined = [
+        '{"name": "a", "parameters": {"b":1}}; {"name": "c", "parameters": {"d":"e"}}',
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>"
+        '{"b":1}<|tool_call_end|><|tool_call_begin|>functions.c:0<|tool_call_argument_begin|>'
+        '{"d":"e"}<|tool_call_end|><|tool_calls_section_end|>',
+        'a {"b":1}\nc {"d":"e"}',
+    ]
+    assert {*joined} <= texts
+    assert not any(mark in one for one in texts for mark in ("{each}", "{between}", "{end}"))
+
+
+def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
+    second = renderings.renderings(held_out=True)["prose"]
+    shown = [one.replace("{name}", "") for one in second if "{name}" not in one]
+    profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
+    for families, expected in ((HELD_OUT, True), (FAMILIES, False)):
+        tasks = [families[name](index) for name in families for index in range(25)]
+        said = [see(task.request(0)) for task in tasks if task.steps]
+        texts = {SimulatedModel(profile).reply(one).text for one in said if one is not None}
+        assert bool(texts & {*shown}) is expected
 
 
 @pytest.mark.parametrize("call", CALLS, ids=IDS)
@@ -43,14 +110,14 @@ def test_what_is_broken_is_no_valid_call_and_what_is_wrong_in_value_is_one(
         assert objection(tools, call.name, other) is None
 
 
-@pytest.mark.parametrize("form", renderings.renderings()["foreign"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> None:
     call = PlannedCall("send_sms", {"number": "+999 1", "text": "{name} {call}"})
     text = renderings.as_text(call, form)
     assert "send_sms" in text
     assert "+999 1" in text
     assert "{name} {call}" in text
-    assert "{arguments}" not in text
+    assert not any(mark in text for mark in ("{arguments}", "{pairs}", "{parameters}", "{dsml}"))
 
 
 def test_prose_may_name_the_tool() -> None:

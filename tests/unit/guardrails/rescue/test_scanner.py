@@ -100,7 +100,7 @@ def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed("Let me ") == [Prose("Let me")]
     assert scanner.feed("see. <tool") == [Prose(" see.")]
-    assert scanner.feed("s> are") == [Prose(" <tools> are")]
+    assert scanner.feed("box> are") == [Prose(" <toolbox> are")]
     assert scanner.finish() == []
 
 
