@@ -1,19 +1,23 @@
 # Temper as a sidecar: it needs a running server to talk to (TEMPER_BACKEND__URL) and, because it
 # listens on all addresses of the container, a key (TEMPER_SERVER__API_KEY or ..._API_KEY_FILE).
 FROM python:3.12-slim AS build
+# what is asked for in temper.toml has to be in the image: [mcp.NAME], tracing.url
+ARG EXTRAS=mcp,otel
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
 COPY config/models ./config/models
 COPY config/temper.toml ./config/temper.toml
 COPY config/evals ./config/evals
-RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir .
+RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir ".[${EXTRAS}]"
 
 FROM python:3.12-slim
-RUN useradd --system --uid 10001 --no-create-home temper
+RUN groupadd --system --gid 10001 temper && \
+    useradd --system --uid 10001 --gid 10001 --no-create-home temper
 COPY --from=build /opt/temper /opt/temper
 ENV PATH=/opt/temper/bin:$PATH PYTHONUNBUFFERED=1 TEMPER_SERVER__HOST=0.0.0.0
-USER temper
+# a number, as Kubernetes cannot tell from a name that it is not root's
+USER 10001:10001
 EXPOSE 8367
 # http.client and not urllib: the latter would go through a proxy that the engine configured
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import jsonschema
 import pytest
 import yaml
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.settings import Settings
+from proxy.settings import Settings, load_settings
+from tests.fakes.command import running_temper
 
 REPOSITORY = Path(__file__).parents[1]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
@@ -42,6 +44,11 @@ SERVICE: JsonValue = {
         "profiles": TEXTS,
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
         "stop_grace_period": DURATION,
+        "read_only": {"const": True},
+        "tmpfs": TEXTS,
+        "cap_drop": {"const": ["ALL"]},
+        "security_opt": {"const": ["no-new-privileges:true"]},
+        "network_mode": {"type": "string", "pattern": "^service:"},
         "depends_on": {
             "type": "object",
             "additionalProperties": {
@@ -69,6 +76,7 @@ COMPOSE_SCHEMA: JsonObject = {
     "type": "object",
     "additionalProperties": False,
     "required": ["services"],
+    "patternProperties": {"^x-": {"type": "object"}},
     "properties": {
         "services": {"type": "object", "additionalProperties": SERVICE},
         "volumes": {"type": "object", "additionalProperties": {"type": "null"}},
@@ -149,7 +157,10 @@ def health_check(port: int) -> int:
 def test_the_image_is_small_and_runs_as_nobody_special() -> None:
     bases = [content for name, content in instructions() if name == "FROM"]
     assert all(base.startswith("python:3.12-slim") for base in bases)
-    assert last("USER") not in {"root", "0"}
+    assert (
+        last("USER") == "10001:10001"
+    )  # as Kubernetes cannot tell from a name that it is not root
+    assert "--uid 10001 --gid 10001" in DOCKERFILE
     order = [name for name, _ in instructions()]
     assert order.index("USER") < order.index("CMD")
 
@@ -199,28 +210,136 @@ def test_a_misspelt_compose_key_would_be_found() -> None:
         jsonschema.validate({"services": {"a": {"build": ".", "port": []}}}, COMPOSE_SCHEMA)
 
 
-@pytest.mark.parametrize("name", temper_services())
-def test_temper_waits_for_a_healthy_backend_and_talks_to_it(name: str) -> None:
-    service = services()[name]
-    dependencies = member(service, "depends_on")
-    assert isinstance(dependencies, dict)
-    (backend,) = dependencies
-    assert "healthcheck" in json.dumps(services()[backend])
-    assert str(member(service, "environment", "TEMPER_BACKEND__URL")).startswith(
-        f"http://{backend}:"
-    )
-    own, its = (json.dumps(services()[one]) for one in (name, backend))
-    assert ('"profiles"' in own) == ('"profiles"' in its)
-
-
-@pytest.mark.parametrize("name", temper_services())
-def test_temper_gets_only_settings_that_exist_and_a_key_that_is_required(name: str) -> None:
+def engines_of(name: str) -> dict[str, JsonObject]:
+    """Return the services that a Temper talks to, by name."""
     environment = member(services()[name], "environment")
     assert isinstance(environment, dict)
-    for variable in environment:
-        section, _, setting = variable.removeprefix("TEMPER_").lower().partition("__")
-        assert setting in type(getattr(Settings(), section)).model_fields
+    one = environment.get("TEMPER_BACKEND__URL")
+    urls = [one] if one else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
+    hosts = {httpx.URL(str(url)).host for url in urls}
+    beside = {
+        other
+        for other, service in services().items()
+        if isinstance(service, dict) and service.get("network_mode") == f"service:{name}"
+    }
+    hosts = beside if hosts == {"127.0.0.1"} else hosts
+    found = {host: services()[host] for host in hosts}
+    return {host: service for host, service in found.items() if isinstance(service, dict)}
+
+
+def profile_of(name: str) -> JsonValue:
+    service = services()[name]
+    return service.get("profiles") if isinstance(service, dict) else None
+
+
+@pytest.mark.parametrize("name", temper_services())
+def test_temper_talks_to_healthy_engines_of_its_profile(name: str) -> None:
+    found = engines_of(name)
+    assert found
+    service = services()[name]
+    assert isinstance(service, dict)
+    for engine, its in found.items():
+        assert "healthcheck" in its
+        assert profile_of(engine) == profile_of(name)
+        if "network_mode" not in its:
+            assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
+
+
+def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
+    units = [name for name in temper_services() if profile_of(name) == ["unit"]]
+    assert len(units) == 2
+    for name in units:
+        (engine,) = engines_of(name).values()
+        command = engine["command"]
+        assert isinstance(command, list)
+        assert command[command.index("--host") + 1] == "127.0.0.1"
+        assert "ports" not in engine
+
+
+def test_the_tempers_of_a_pool_share_all_engines() -> None:
+    pool = [name for name in temper_services() if profile_of(name) == ["pool"]]
+    assert len(pool) == 2
+    first, second = map(engines_of, pool)
+    assert first.keys() == second.keys()
+    assert len(first) == 2
+
+
+@pytest.mark.parametrize(("name", "health"), [("pool", "/healthz"), ("unit", "/readyz")])
+def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: str) -> None:
+    balancer = services()[name]
+    port = Settings().server.port
+    members = {one for one in temper_services() if profile_of(one) == [name]}
+    told = member(balancer, "environment")
+    assert isinstance(told, dict)
+    assert {told["FIRST"], told["SECOND"]} == {f"{one}:{port}" for one in members}
+    assert told["HEALTH"] == health
+    waits_for = member(balancer, "depends_on")
+    assert isinstance(waits_for, dict)
+    engines = {engine for one in members for engine in engines_of(one)}
+    assert waits_for.keys() == (members if name == "pool" else engines)
+    (mounted,) = re.findall(r"\./(deploy\S+?):(\S+):ro", json.dumps(member(balancer, "volumes")))
+    assert (REPOSITORY / mounted[0]).is_file()
+    configuration = (REPOSITORY / mounted[0]).read_text(encoding="utf-8")
+    assert set(re.findall(r"\$\{(\w+)\}", configuration)) == told.keys()
+
+
+def test_every_door_is_on_loopback_and_its_own() -> None:
+    doors = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
+    assert sorted(map(int, doors)) == [8367, 8368, 8369, 8370]
+    header = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")[0]
+    assert [door for door in doors if door not in header] == []
+
+
+@pytest.mark.parametrize("name", temper_services())
+def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment = member(services()[name], "environment")
+    assert isinstance(environment, dict)
     assert str(environment["TEMPER_SERVER__API_KEY"]).startswith("${TEMPER_SERVER__API_KEY:?")
+    monkeypatch.chdir(tmp_path)
+    given = re.search(r"TEMPER_SERVER__HOST=(\S+)", last("ENV"))
+    assert given
+    monkeypatch.setenv("TEMPER_SERVER__HOST", given[1])
+    for variable, value in environment.items():
+        is_key = variable == "TEMPER_SERVER__API_KEY"
+        monkeypatch.setenv(variable, "sk-of-a-test" if is_key else str(value))
+    backend = load_settings().backend
+    assert backend.urls or backend.url
+
+
+@pytest.mark.parametrize("name", temper_services())
+def test_temper_may_do_nothing_special_in_its_container(name: str) -> None:
+    service = services()[name]
+    assert isinstance(service, dict)
+    assert service["read_only"] is True
+    assert isinstance(service["tmpfs"], list)
+    assert service["cap_drop"] == ["ALL"]
+    cache = str(member(service, "environment", "XDG_CACHE_HOME"))
+    assert cache.startswith(f"{service['tmpfs'][0]}/")
+
+
+def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
+    nowhere = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    flags = ("--backend-url", "http://127.0.0.1:9")
+    with running_temper(*flags, environment=nowhere) as url:
+        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+
+
+def test_the_image_has_the_extras_that_settings_ask_for() -> None:
+    found = re.search(r"EXTRAS=(\S+)", last("ARG"))
+    assert found
+    extras = PROJECT["project"]["optional-dependencies"].keys()
+    assert set(found[1].split(",")) <= extras
+    assert '".[${EXTRAS}]"' in DOCKERFILE
+
+
+def test_the_commands_of_the_compose_file_and_its_guide_start_services_that_exist() -> None:
+    pages = ("docker-compose.yml", "docs/guides/deploying.md", "README.md")
+    texts = [(REPOSITORY / page).read_text(encoding="utf-8") for page in pages]
+    started = re.findall(r"docker compose up(?: -d)? ([a-z-]+)", "\n".join(texts))
+    assert set(started) == {"temper", "temper-ollama", "pool", "unit"}
+    assert set(started) <= services().keys()
 
 
 def test_one_plain_start_brings_no_ollama() -> None:

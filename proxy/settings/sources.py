@@ -195,7 +195,7 @@ def _flattened(sections: Mapping[str, object], names: Names) -> Iterator[tuple[s
 
 
 def _is_service_address(name: str, text: str) -> bool:
-    return bool(_SERVICE_ADDRESS.match(name)) or text.startswith(("tcp://", "udp://"))
+    return bool(_SERVICE_ADDRESS.match(name)) or text.startswith(("tcp://", "udp://", "sctp://"))
 
 
 def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:

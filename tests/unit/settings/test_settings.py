@@ -315,6 +315,25 @@ def test_a_backend_address_loses_its_last_slash() -> None:
     assert load_settings(written("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
 
 
+@pytest.mark.parametrize("service", ["TEMPER", "TEMPER_SERVER", "TEMPER_BACKEND"])
+def test_a_service_of_kubernetes_sets_nothing_and_is_no_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, service: str
+) -> None:
+    for form, value in {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "8367",
+        "SERVICE_PORT_HTTP": "8367",
+        "PORT": "tcp://10.0.0.1:8367",
+        "PORT_8367_TCP": "tcp://10.0.0.1:8367",
+        "PORT_8367_TCP_PROTO": "tcp",
+        "PORT_8367_TCP_PORT": "8367",
+        "PORT_8367_TCP_ADDR": "10.0.0.1",
+    }.items():
+        monkeypatch.setenv(f"{service}_{form}", value)
+    assert load_settings() == Settings()
+    assert caplog.messages == []
+
+
 def test_the_home_directory_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load_settings(written("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"

@@ -222,20 +222,35 @@ def test_a_variable_that_is_no_setting_by_far_is_told_of_and_left_alone(
     assert usable(f"{variable.lower()} = 1")[1] != []
 
 
-@pytest.mark.parametrize(
-    ("variable", "text"),
-    [
-        ("TEMPER_SERVICE_HOST", "10.0.0.1"),
-        ("TEMPER_SERVICE_PORT_HTTP", "80"),
-        ("TEMPER_PORT", "tcp://10.0.0.1:80"),
-        ("TEMPER_PORT_80_TCP_ADDR", "10.0.0.1"),
-        ("TEMPER_CANARY_SERVICE_HOST", "10.0.0.1"),
-    ],
-)
-def test_addresses_that_a_container_engine_adds_are_no_settings(
-    monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+# all that Kubernetes tells a container of a Service with a port called http
+SERVICE_VARIABLES = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "8367",
+    "SERVICE_PORT_HTTP": "8367",
+    "PORT": "tcp://10.0.0.1:8367",
+    "PORT_8367_TCP": "tcp://10.0.0.1:8367",
+    "PORT_8367_TCP_PROTO": "tcp",
+    "PORT_8367_TCP_PORT": "8367",
+    "PORT_8367_TCP_ADDR": "10.0.0.1",
+}
+
+
+@pytest.mark.parametrize("form", SERVICE_VARIABLES)
+@pytest.mark.parametrize("service", ["TEMPER", "TEMPER_DOOR", "TEMPER_CANARY"])
+def test_what_kubernetes_says_of_a_service_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch, service: str, form: str
 ) -> None:
-    monkeypatch.setenv(variable, text)
+    monkeypatch.setenv(f"{service}_{form}", SERVICE_VARIABLES[form])
+    assert sources.environment_layer(House, NAMES) == {}
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://[fd00::1]:8367", "udp://10.0.0.1:53", "sctp://10.0.0.1:9"]
+)
+def test_the_address_of_a_service_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("TEMPER_PORT", address)
     assert sources.environment_layer(House, NAMES) == {}
 
 

@@ -1,0 +1,80 @@
+"""Writes the part of the chart's values.schema.json that is about Temper's own settings.
+
+python -m tests.deploying.config_schema
+"""
+
+import json
+from pathlib import Path
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.settings import Settings
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "temper"
+SCHEMA = CHART / "values.schema.json"
+
+# the chart decides where Temper listens in its pod
+_OF_THE_CHART = ("host", "port")
+# a ConfigMap is no place for a secret, but for the name of a variable
+_REFERENCE = r"^[^$]*\$\{[A-Za-z_][A-Za-z0-9_]*\}.*$|^$"
+_ANNOTATIONS = ("title", "default", "format", "writeOnly")
+
+
+def with_settings(schema: JsonObject) -> JsonObject:
+    """Return the schema with the settings as they are now."""
+    settings: JsonObject = Settings.model_json_schema()
+    definitions = settings.pop("$defs")
+    assert isinstance(definitions, dict)
+    server = definitions["Server"]
+    assert isinstance(server, dict)
+    assert isinstance(server["properties"], dict)
+    for name in _OF_THE_CHART:
+        del server["properties"][name]
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    config = _simplified(settings)
+    return {
+        **schema,
+        "properties": {**properties, "config": config},
+        "$defs": _simplified(definitions),
+    }
+
+
+def _simplified(value: JsonValue) -> JsonValue:
+    """Take out what only programs want to know, and null, which Helm uses to take a value away."""
+    match value:
+        case dict():
+            return _members(_without_null(value))
+        case list():
+            return [_simplified(one) for one in value]
+        case _:
+            return value
+
+
+def _without_null(value: JsonObject) -> JsonObject:
+    options = value.get("anyOf")
+    if isinstance(options, list) and options[1:] == [{"type": "null"}]:
+        wanted = options[0]
+        assert isinstance(wanted, dict)
+        others = {name: one for name, one in value.items() if name != "anyOf"}
+        return _without_null({**wanted, **others})
+    return {**value, "pattern": _REFERENCE} if value.get("writeOnly") else value
+
+
+def _members(value: JsonObject) -> JsonObject:
+    """Simplify the members; in a map of properties the names are settings and no annotations."""
+    return {
+        name: {own: _simplified(one) for own, one in member.items()}
+        if name == "properties" and isinstance(member, dict)
+        else _simplified(member)
+        for name, member in value.items()
+        if name not in _ANNOTATIONS
+    }
+
+
+def text_of(schema: JsonObject) -> str:
+    """Write a schema as it stands in the chart."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(text_of(with_settings(json.loads(SCHEMA.read_text("utf-8")))), "utf-8")

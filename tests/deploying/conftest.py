@@ -1,0 +1,53 @@
+"""Helm as a library and the schemas of Kubernetes: the extra `deploying`, or tests are skipped."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import jsonschema
+import pytest
+
+from proxy.conversation.json import JsonObject
+from tests.deploying.charts import KUBERNETES, Renders
+from tests.deploying.config_schema import CHART
+from tests.deploying.crds import SCHEMAS
+
+_MISSING = "{} is missing: the extra `deploying` brings it"
+
+
+@pytest.fixture(scope="session")
+def render() -> Iterator[Renders]:
+    """Render the chart as `helm template` does."""
+    helm = pytest.importorskip("helm_python", reason=_MISSING.format("helm-python-sdk"))
+    made: dict[str, Mapping[str, str]] = {}
+    with helm.Chart.load(CHART) as chart:
+
+        def once(values: JsonObject, *, name: str, namespace: str) -> Mapping[str, str]:
+            asked = json.dumps([values, name, namespace])
+            if asked not in made:
+                made[asked] = chart.render(values, name=name, namespace=namespace)
+            return made[asked]
+
+        yield once
+
+
+@pytest.fixture(scope="session")
+def validate() -> Callable[[JsonObject], None]:
+    """Check an object of Kubernetes strictly: a member that no schema knows is an error."""
+    kubernetes = pytest.importorskip(
+        "kubernetes_validate", reason=_MISSING.format("kubernetes-validate")
+    )
+
+    valid: set[str] = set()  # Kubernetes' schemas are megabytes that are read every time
+
+    def check(found: JsonObject) -> None:
+        text = json.dumps(found)
+        if text in valid:
+            return
+        own = SCHEMAS.get(str(found["kind"]))
+        if own is None:
+            kubernetes.validate(found, KUBERNETES, strict=True)
+        else:
+            jsonschema.validate(found, own)
+        valid.add(text)
+
+    return check

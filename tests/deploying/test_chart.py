@@ -1,0 +1,303 @@
+"""What the chart promises: keys, probes, an orderly end, and pods that may do nothing special."""
+
+import json
+import re
+from collections.abc import Callable
+from copy import deepcopy
+
+import jsonschema
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.deploying.charts import POOL, SHAPES, UNIT, Renders, at_path, merged, rendered
+from tests.deploying.config_schema import CHART
+from tests.deploying.crds import SCHEMAS
+from tests.deploying.switches import INGRESS, MONITOR, ROUTE
+
+pytestmark = pytest.mark.deploying
+
+Validate = Callable[[JsonObject], None]
+BOTH = pytest.mark.parametrize("shape", ["pool", "unit"])
+ADDRESS = "http://127.0.0.1:8080"
+
+
+def containers(values: JsonObject, render: Renders) -> list[JsonObject]:
+    pod = rendered(render, values).pod()
+    assert isinstance(pod, dict)
+    both = (pod.get("initContainers", []), pod["containers"])
+    return [one for some in both if isinstance(some, list) for one in some if isinstance(one, dict)]
+
+
+@BOTH
+def test_helm_has_nothing_against_the_chart(shape: str) -> None:
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is missing")
+    report = helm.lint(CHART, SHAPES[shape], strict=True, kube_version="v1.37.0")
+    assert report["errors"] == []
+    assert [one["error"] for one in report["messages"]] == ["icon is recommended"]
+
+
+@BOTH
+def test_without_a_key_nothing_is_made(shape: str, render: Renders) -> None:
+    keyless = merged(SHAPES[shape], {"existingSecret": ""})
+    told = r"(?s)existingSecret is empty.*kubectl create secret.*keyFromElsewhere"
+    with pytest.raises(Exception, match=told):
+        rendered(render, keyless)
+
+
+@BOTH
+def test_a_key_is_a_file_and_nowhere_else(shape: str, render: Renders) -> None:
+    found = rendered(render, merged(SHAPES[shape], {"existingSecretKey": "temper.key"}))
+    assert found.environment()["TEMPER_SERVER__API_KEY_FILE"] == "/run/secrets/temper/api-key"
+    volumes = found.pod("volumes")
+    assert isinstance(volumes, list)
+    (keys,) = [one for one in volumes if isinstance(one, dict) and one["name"] == "keys"]
+    assert '"items": [{"key": "temper.key", "path": "api-key"}]' in json.dumps(keys)
+    assert not any(name.endswith("API_KEY") for name in found.environment())
+    assert "Secret" not in found.objects
+
+
+def probes(values: JsonObject, render: Renders) -> dict[str, JsonValue]:
+    found = rendered(render, values)
+    return {
+        name: found.pod("containers", 0, f"{name}Probe", "httpGet", "path")
+        for name in ("liveness", "readiness", "startup")
+    }
+
+
+def test_a_pool_stays_reachable_while_its_engines_are_down(render: Renders) -> None:
+    assert set(probes(POOL, render).values()) == {"/healthz"}
+
+
+def test_a_unit_is_ready_with_its_model_and_has_time_to_load_it(render: Renders) -> None:
+    values = merged(UNIT, {"engine": {"startSeconds": 601}})
+    assert probes(values, render) == {
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+        "startup": "/health",
+    }
+    _, temper = containers(values, render)
+    assert isinstance(temper["startupProbe"], dict)
+    assert temper["startupProbe"]["failureThreshold"] == 121
+    assert temper["startupProbe"]["periodSeconds"] == 5
+
+
+def test_only_temper_can_reach_the_engine_of_a_unit(render: Renders) -> None:
+    engine, temper = containers(merged(UNIT, {"engine": {"port": 9001, "slots": 3}}), render)
+    arguments = engine["args"]
+    assert isinstance(arguments, list)
+    pairs = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert pairs == {
+        "--model": "/models/model.gguf",
+        "--host": "127.0.0.1",
+        "--port": "9001",
+        "--parallel": "3",
+        "--ctx-size": str(3 * 8192),
+    }
+    assert "ports" not in engine
+    found = rendered(render, merged(UNIT, {"engine": {"port": 9001}}))
+    assert 'url = "http://127.0.0.1:9001"' in found.toml()
+    assert temper["name"] == "temper"
+
+
+def test_the_engine_ends_after_the_requests_that_it_works_on(render: Renders) -> None:
+    engine, _ = containers(UNIT, render)
+    assert engine["restartPolicy"] == "Always"  # a sidecar: it is told to end when Temper has ended
+
+
+@pytest.mark.parametrize(
+    ("grace", "sleep", "whole"), [(300, 5, 315), (12.5, 0, 23), (0, 20, 30), (None, 5, 25)]
+)
+def test_nobody_is_killed_before_its_requests_may_end(
+    grace: float | None, sleep: int, whole: int, render: Renders
+) -> None:
+    server: JsonObject = {"server": {"grace_seconds": grace}}
+    found = rendered(render, merged(POOL, {"config": server, "preStopSeconds": sleep}))
+    assert found.pod("terminationGracePeriodSeconds") == whole
+    lifecycle = found.pod("containers", 0)
+    assert isinstance(lifecycle, dict)
+    told = {"preStop": {"sleep": {"seconds": sleep}}}
+    assert lifecycle.get("lifecycle") == (told if sleep else None)
+
+
+@BOTH
+def test_containers_may_do_nothing_special(shape: str, render: Renders) -> None:
+    found = rendered(render, SHAPES[shape])
+    assert found.pod("securityContext", "runAsNonRoot") is True
+    assert found.pod("securityContext", "runAsUser") == 10001
+    assert found.pod("securityContext", "seccompProfile") == {"type": "RuntimeDefault"}
+    assert found.pod("automountServiceAccountToken") is False
+    assert found.pod("enableServiceLinks") is False
+    for container in containers(SHAPES[shape], render):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        assert '"mountPath": "/tmp"' in json.dumps(container)
+
+
+def test_another_configuration_is_another_pod_and_nothing_else_is(render: Renders) -> None:
+    def checksum(*others: JsonObject) -> JsonValue:
+        found = rendered(render, merged(POOL, *others))
+        path = ("spec", "template", "metadata", "annotations", "checksum/config")
+        return found.at("Deployment", *path)
+
+    assert checksum() == checksum({"replicas": 5, "monitor": {"enabled": True}})
+    assert checksum() != checksum(at_path("config.guardrails.strict", True))
+    assert checksum() != checksum({"backends": ["http://other:8000"]})
+
+
+def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Renders) -> None:
+    config: JsonObject = {
+        "models": {
+            "a": {"urls": ["http://a:8000/v1", "https://b.example.com/v1"]},
+            "b": {"url": "http://user@[fd00::1]:9000"},
+            "c": {"url": "http://127.0.0.1:1"},
+            "d": {"url": "http://${ENGINE}:2"},
+        },
+        "mcp": {"s": {"url": "http://search/mcp", "tools": ["*"]}},
+        "tracing": {"url": "http://otel:4318"},
+    }
+    values: JsonObject = {"existingSecret": "key", "config": config}
+    egress = rendered(render, values).at("NetworkPolicy", "spec", "egress")
+    assert isinstance(egress, list)
+    ports = re.findall(r'"port": (\d+)', json.dumps(egress))
+    assert sorted(map(int, ports)) == [53, 53, 80, 443, 4318, 8000, 9000]
+    only_names = rendered(render, UNIT).at("NetworkPolicy", "spec", "egress")
+    assert re.findall(r'"port": (\d+)', json.dumps(only_names)) == ["53", "53"]
+
+
+def test_a_single_pod_can_be_moved(render: Renders) -> None:
+    assert "PodDisruptionBudget" in rendered(render, POOL).objects
+    assert "PodDisruptionBudget" not in rendered(render, UNIT).objects
+    one = rendered(render, merged(POOL, {"replicas": 1}))
+    assert "PodDisruptionBudget" not in one.objects
+    assert "There may be only one pod" in one.notes
+    growing: JsonObject = {"autoscaling": {"enabled": True, "minReplicas": 2}}
+    assert "PodDisruptionBudget" in rendered(render, merged(UNIT, growing)).objects
+
+
+def test_units_grow_with_what_waits_and_runs_and_shrink_slowly(render: Renders) -> None:
+    values = merged(UNIT, {"autoscaling": {"enabled": True}, "engine": {"slots": 6}})
+    found = rendered(render, values)
+    assert found.at("HorizontalPodAutoscaler", "spec", "metrics", 0, "pods") == {
+        "metric": {"name": "temper_requests_in_flight"},
+        "target": {"type": "AverageValue", "averageValue": "6"},
+    }
+    behaviour = found.at("HorizontalPodAutoscaler", "spec", "behavior", "scaleDown")
+    assert behaviour == {"stabilizationWindowSeconds": 600}
+    deployment = found.at("Deployment", "spec")
+    assert isinstance(deployment, dict)
+    assert "replicas" not in deployment
+    assert rendered(render, POOL).at("Deployment", "spec", "replicas") == 2
+    assert rendered(render, UNIT).at("Deployment", "spec", "replicas") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "endpoints"), [("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")]
+)
+def test_prometheus_is_given_the_key(kind: str, endpoints: str, render: Renders) -> None:
+    found = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}))
+    told = found.at(kind, "spec", endpoints, 0, "authorization", "credentials")
+    assert told == {"name": "temper-key", "key": "api-key"}
+    elsewhere: JsonObject = {"existingSecret": "", "keyFromElsewhere": True}
+    found = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}, elsewhere))
+    assert "authorization" not in json.dumps(found.at(kind, "spec"))
+
+
+def test_routes_wait_as_long_as_it_takes_and_buffer_nothing(render: Renders) -> None:
+    found = rendered(render, merged(POOL, ROUTE, INGRESS))
+    assert found.at("HTTPRoute", "spec", "rules", 0) == {
+        "backendRefs": [{"name": "temper", "port": 8367}],
+        "timeouts": {"request": "0s", "backendRequest": "0s"},
+    }
+    told = json.dumps(found.at("Ingress", "metadata", "annotations"))
+    assert '/proxy-buffering": "off"' in told
+    assert '/upstream-hash-by": "$http_x_session_id"' in told
+
+
+@BOTH
+def test_the_notes_say_how_to_get_there(shape: str, render: Renders) -> None:
+    found = rendered(render, merged(SHAPES[shape], {"fullnameOverride": "tools"}))
+    assert "Temper answers as tools.ai:8367/v1" in found.notes
+    assert "temper-key under api-key" in found.notes
+    assert ("x-session-id" in found.notes) == (shape == "unit")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"replica": 3}, "additional properties 'replica' not allowed"),
+        ({"replicas": "3"}, "at '/replicas': got string, want null or integer"),
+        ({"shape": "sidecar"}, "at '/shape': value must be one of 'pool', 'unit'"),
+        ({"backends": ["vllm:8000"]}, "at '/backends/0': 'vllm:8000' does not match pattern"),
+        ({"config": {"server": {"grace_second": 1}}}, "'grace_second' not allowed"),
+        ({"config": {"server": {"port": 80}}}, "'port' not allowed"),
+        ({"config": {"server": {"api_key": "sk-1"}}}, "at '/config/server/api_key': 'sk-1' does"),
+        ({"config": {"guardrails": {"mode": "auto"}}}, "must be one of 'on', 'observe', 'off'"),
+        ({"config": {"sever": {}}}, "at '/config': additional properties 'sever' not allowed"),
+        ({"httpRoute": {"enabled": True}}, "at '/httpRoute/parentRefs': minItems: got 0, want 1"),
+        ({"engine": {"port": 8367}}, "at '/engine/port': 'not' failed"),
+        ({"monitor": {"interval": "30"}}, "at '/monitor/interval': '30' does not match"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(values: JsonObject, told: str, render: Renders) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        rendered(render, merged(POOL, values))
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "told"),
+    [
+        ("pool", {"backends": []}, "a pool needs engines"),
+        ("pool", {"config": {"backend": {"url": ADDRESS}}}, "name the engines in one place"),
+        ("pool", {"config": {"model": {"path": "/m.gguf"}}}, "Temper's image holds none"),
+        ("pool", {"autoscaling": {"enabled": True}}, "autoscaling is for shape=unit"),
+        ("pool", {"keyFromElsewhere": True}, "contradict each other"),
+        ("unit", {"backends": [ADDRESS]}, "a unit has an engine of its own"),
+        ("unit", {"engine": {"modelVolume": None}}, "engine.modelVolume is empty"),
+        ("unit", {"autoscaling": {"enabled": True, "minReplicas": 5}}, "more than autoscaling.max"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(
+    shape: str, values: JsonObject, told: str, render: Renders
+) -> None:
+    with pytest.raises(Exception, match=re.escape(told)):
+        rendered(render, merged(SHAPES[shape], values))
+
+
+def test_the_schemas_of_kubernetes_would_find_a_misspelt_member(
+    render: Renders, validate: Validate
+) -> None:
+    found = deepcopy(rendered(render, POOL).objects["Deployment"])
+    validate(found)
+    assert isinstance(found["spec"], dict)
+    found["spec"]["replica"] = found["spec"].pop("replicas")
+    with pytest.raises(jsonschema.ValidationError, match="replica"):
+        validate(found)
+
+
+@BOTH
+def test_the_oldest_kubernetes_that_is_asked_for_knows_all_of_it(
+    shape: str, render: Renders
+) -> None:
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    oldest = re.search(r"kubeVersion: \">=(\d+\.\d+)", (CHART / "Chart.yaml").read_text("utf-8"))
+    assert oldest
+    found = rendered(render, merged(SHAPES[shape], INGRESS, {"replicas": 2}))
+    for one in found.objects.values():
+        assert kubernetes.validate(one, oldest[1], strict=True) == oldest[1]
+    with pytest.raises(jsonschema.ValidationError, match=r"preStop|sleep|lifecycle"):
+        kubernetes.validate(found.objects["Deployment"], "1.28", strict=True)
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_our_own_schemas_would_find_one_too(kind: str, render: Renders, validate: Validate) -> None:
+    monitor = "PodMonitor" if kind == "PodMonitor" else "ServiceMonitor"
+    values = merged(POOL, ROUTE, MONITOR, at_path("monitor.kind", monitor))
+    found = deepcopy(rendered(render, values).objects[kind])
+    validate(found)
+    assert isinstance(found["spec"], dict)
+    found["spec"]["rule"] = []
+    with pytest.raises(jsonschema.ValidationError, match="rule"):
+        validate(found)

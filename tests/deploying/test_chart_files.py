@@ -1,0 +1,52 @@
+"""The chart's files agree with the code and with each other; Helm is not needed for that."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from proxy.conversation.json import JsonObject
+from tests.deploying.config_schema import CHART, SCHEMA, text_of, with_settings
+from tests.test_repository import PROJECT, read
+
+VALUES: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+VALUES_SCHEMA: JsonObject = json.loads(SCHEMA.read_text("utf-8"))
+
+
+def test_the_schema_knows_every_setting_of_temper() -> None:
+    written = SCHEMA.read_text("utf-8")
+    assert written == text_of(with_settings(VALUES_SCHEMA)), (
+        "run python -m tests.deploying.config_schema"
+    )
+
+
+def test_the_schema_and_the_values_have_the_same_names() -> None:
+    properties = VALUES_SCHEMA["properties"]
+    assert isinstance(properties, dict)
+    assert properties.keys() - VALUES.keys() == {"global"}  # which Helm puts there by itself
+    jsonschema.validate(VALUES, VALUES_SCHEMA)
+
+
+@pytest.mark.parametrize("secret", ["sk-1", "$KEY", "${}", "{KEY}"])
+def test_no_secret_goes_into_a_config_map(secret: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"config": {"server": {"api_key": secret}}}, VALUES_SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"config": {"backend": {"headers": {"x": secret}}}}, VALUES_SCHEMA)
+
+
+@pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])
+def test_the_name_of_a_variable_may_stand_there(reference: str) -> None:
+    jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)
+
+
+def test_the_chart_is_of_this_version_of_temper() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert chart["appVersion"] == PROJECT["project"]["version"]
+
+
+def test_the_pods_user_is_the_one_of_the_image() -> None:
+    deployment = (CHART / "templates" / "deployment.yaml").read_text("utf-8")
+    assert "--uid 10001 " in read("Dockerfile")
+    assert deployment.count("10001") == 3

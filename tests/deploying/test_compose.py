@@ -1,0 +1,33 @@
+"""docker-compose.yml by Compose's own schema."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_repository import REPOSITORY
+
+pytestmark = pytest.mark.deploying
+
+
+def check(file: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip(
+        "check_jsonschema", reason="check-jsonschema is missing: the extra `deploying` brings it"
+    )
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    return subprocess.run([*command, str(file)], check=False, capture_output=True, text=True)
+
+
+def test_compose_would_take_the_file() -> None:
+    checked = check(REPOSITORY / "docker-compose.yml")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_its_schema_would_find_a_misspelt_key(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docker-compose.yml").read_text("utf-8")
+    wrong = tmp_path / "docker-compose.yml"
+    wrong.write_text(text.replace("stop_grace_period", "stop_grace_time"), "utf-8")
+    checked = check(wrong)
+    assert checked.returncode == 1
+    assert "stop_grace_time" in checked.stdout

@@ -1,0 +1,77 @@
+"""The guide's commands: each is rendered by Helm as it stands, or says that it was not run."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proxy.conversation.json import JsonObject
+from tests.deploying.charts import Renders, merged, rendered
+from tests.deploying.test_switches import check_settings
+from tests.test_repository import read
+
+GUIDE = read("docs/guides/kubernetes.md")
+CHART = "deploy/helm/temper"
+VERBS = ("install", "upgrade", "template")
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def files() -> dict[str, JsonObject]:
+    """Return the files that the guide shows, by the names in their first lines."""
+    found = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return {name: yaml.safe_load(text) for name, text in found}
+
+
+RENDERED = [command for command in commands() if command.startswith("helm ")]
+
+
+def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
+    """Read a command of Helm: nothing but the chart, `-f` and `--set` is known."""
+    helm, verb, _release, chart, *flags = shlex.split(command.partition(" > ")[0])
+    assert (helm, chart) == ("helm", CHART)
+    assert verb in VERBS
+    values: JsonObject = {}
+    pairs: Iterator[tuple[str, str]] = zip(flags[::2], flags[1::2], strict=True)
+    for flag, value in pairs:
+        assert flag in ("-f", "--set")
+        values = merged(values, files()[value] if flag == "-f" else parse(value))
+    return values
+
+
+def test_every_command_is_rendered_or_was_not_run() -> None:
+    others = [command for command in commands() if command not in RENDERED]
+    assert [one for one in others if not one.endswith("# not run")] == []
+    assert len(RENDERED) >= 6
+
+
+def test_the_metrics_of_the_guide_exist() -> None:
+    known = re.findall(r'^    "(temper_\w+)",$', read("proxy/observability/metric_table.py"), re.M)
+    adapted = str(files()["rules.yaml"]["rules"])
+    named = {*re.findall(r"\btemper_\w+", GUIDE)}
+    assert "'as': 'temper_requests_in_flight'" in adapted
+    assert named <= {*known, "temper_requests_in_flight"}
+    assert named > {"temper_requests_waiting", "temper_kv_cache_usage_ratio"}
+
+
+@pytest.mark.deploying
+@pytest.mark.parametrize("command", RENDERED)
+def test_a_command_of_the_guide_makes_what_is_valid(
+    command: str,
+    render: Renders,
+    validate: Callable[[JsonObject], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is missing")
+    found = rendered(render, values_of(command, helm.parse_set_string))
+    for one in found.objects.values():
+        validate(one)
+    monkeypatch.setenv("SEARCH_KEY", "secret")
+    check_settings(found, tmp_path, monkeypatch)

@@ -1,0 +1,109 @@
+"""Every value of the chart is switched; what comes of it is valid and is what Temper takes."""
+
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.deploying.charts import Rendered, Renders, at_path, merged, rendered
+from tests.deploying.config_schema import CHART
+from tests.deploying.switches import ANNOTATION, SWITCHES, Switch
+from tests.fakes.invoked import temper
+
+pytestmark = pytest.mark.deploying
+
+DEFAULTS: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+KEYS = "/run/secrets/temper"
+SOUND: set[tuple[str, str, str]] = set()  # most values change no setting
+
+
+def leaves(values: JsonObject, path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Return every value that is no map of other values, by its dotted path."""
+    for name, value in values.items():
+        here = f"{path}{name.removeprefix(ANNOTATION)}"
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{here}.")
+        else:
+            yield here, value
+
+
+def values_of(switch: Switch, *others: JsonObject) -> JsonObject:
+    return merged(switch.base, switch.given, *others)
+
+
+def switched(switch: Switch) -> JsonObject:
+    *_, name = switch.path.partition("annotations.")
+    if switch.path.startswith("ingress.annotations."):
+        return {"ingress": {"annotations": {ANNOTATION + name: switch.value}}}
+    return at_path(switch.path, switch.value)
+
+
+def check_settings(
+    found: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
+) -> None:
+    """Run `temper check` with the file and the variables of the container, unless it was so."""
+    told = (found.toml(), str(found.environment()), str(more))
+    if told in SOUND:
+        return
+    file = folder / "temper.toml"
+    file.write_text(found.toml(), encoding="utf-8")
+    for name in ("api-key", "backend-key"):
+        (folder / name).write_text("sk-of-a-test\n")
+    for name, value in (*found.environment().items(), *more):
+        monkeypatch.setenv(name, value.replace(KEYS, str(folder)))
+    checked = temper("check", "--config", str(file))
+    assert checked.exit_code == 0, checked.output
+    SOUND.add(told)
+
+
+def test_every_value_is_switched_to_another_one() -> None:
+    defaults = dict(leaves(DEFAULTS))
+    assert {switch.path for switch in SWITCHES} == defaults.keys()
+    assert [one.path for one in SWITCHES if one.value == defaults[one.path]] == []
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=[one.path for one in SWITCHES])
+def test_a_value_changes_something_and_leaves_it_valid(
+    switch: Switch,
+    render: Renders,
+    validate: Callable[[JsonObject], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    after = rendered(render, values_of(switch, switched(switch)))
+    for found in after.objects.values():
+        validate(found)
+    more = [("TEMPER_SERVER__API_KEY", "sk")] if switch.path == "keyFromElsewhere" else []
+    check_settings(after, tmp_path, monkeypatch, *more)
+    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are refused
+        return
+    before = rendered(render, values_of(switch))
+    assert after.objects != before.objects
+
+
+def test_settings_arrive_as_they_were_written(
+    render: Renders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: JsonObject = {
+        "server": {"max_body_bytes": 33554432, "grace_seconds": 12.5, "allowed_hosts": ["a.b"]},
+        "models": {
+            "qwen/qwen3:8b": {
+                "urls": ["http://a:1", "http://b:1"],
+                "headers": {"x-tenant": "Bearer ${TENANT_KEY}"},
+                "aliases": ["coder"],
+            }
+        },
+        "aliases": {"claude-*": "coder"},
+        "context": {"high": 0.95, "never_clear": ['<é> "q" \\ \u2028']},
+        "workflows": {"coder": {"required_steps": ["read"], "terminal_tools": ["finish"]}},
+        "logging": {"format": "json"},
+    }
+    values: JsonObject = {"existingSecret": "key", "config": config}
+    found = rendered(render, values)
+    monkeypatch.setenv("TENANT_KEY", "secret")
+    check_settings(found, tmp_path, monkeypatch)
+
+    assert tomllib.loads(found.toml()) == config
