@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import psutil
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 
-from benchmarks.scaling.cluster import Refused
+from benchmarks.scaling.cluster import REPOSITORY
 from tests.patience import PATIENCE_SECONDS
 from tests.scaling.conftest import Served, body_of
 
@@ -291,9 +293,15 @@ def test_one_replica_less_breaks_nothing(served: Served, load: Load) -> None:
     assert set(answered) == {200}
 
 
-def test_what_cannot_be_run_is_refused_in_one_sentence(served: Served) -> None:
-    if served.cluster.ingress == "haproxy":
-        pytest.skip("no request is involved")
-    with pytest.raises(Refused, match="replica: is not an argument; did you mean replicas\\?"):
-        served.cluster.deploy({**served.arguments, "replica": 2})
-    assert served.ask().status_code == 200
+def test_what_cannot_be_run_is_one_sentence_before_any_replica_starts() -> None:
+    code = "from proxy.scaling.serve import app; app({'replica': 2})"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert last == "ValueError: replica: is not an argument; did you mean replicas?"
