@@ -106,7 +106,7 @@ def create_app(
     app.include_router(documentation_router(app))
     if observers.meter is not None:
         app.include_router(metrics_router(services, observers.meter, tools))
-    public = _add_pages(app, services, serving, observers)
+    public = _add_pages(app, services, serving, observers, tools=tools)
     describe_posts(app, fronts, PASSED_ON)
     _add_error_pages(app)
     app.add_middleware(FastRoutes, endpoints=fast)
@@ -132,7 +132,12 @@ def _guard(app: FastAPI, serving: ServerOptions, fronts: Fronts, public: frozens
 
 
 def _add_pages(
-    app: FastAPI, services: Services, serving: ServerOptions, observers: Observers
+    app: FastAPI,
+    services: Services,
+    serving: ServerOptions,
+    observers: Observers,
+    *,
+    tools: "ToolHosting | None",
 ) -> frozenset[str]:
     """Add what browsers are shown; returns the paths of it that hold no data."""
     app.include_router(root_router(has_dashboard=observers.board is not None))
@@ -141,7 +146,7 @@ def _add_pages(
     about = About(version(), serving.workers, read_only=serving.has_read_only_ui)
     recording = observers.recording
     keeps = recording is not None and recording.kept is not None
-    watching = Watching(observers.board, services, about, keeps_exchanges=keeps)
+    watching = Watching(observers.board, services, about, tools=tools, keeps_exchanges=keeps)
     operators = serving.operators if serving.access.keys else None
     dashboard = Dashboard(watching, recording, serving.profiles, operators)
     app.include_router(ui_router(dashboard))

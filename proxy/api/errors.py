@@ -92,6 +92,7 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "too_large": (404, "The exchange was too large to be kept."),
         "dropped": (404, "The exchange was dropped to make room for later ones."),
         "request_over": (409, "The request is over already."),
+        "confirmation_over": (404, "Nobody waits for this answer any more: it came too late."),
         "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
         "too_many_watchers": (503, "Too many pages watch this server already: close one."),
     }

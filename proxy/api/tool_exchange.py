@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from proxy.api.exchange import Exchange, ExchangeParts
 from proxy.backends.client import ReplyEvents
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -18,6 +19,7 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
+from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.front import Sender
 from proxy.dialects.openai_chat.tool_rounds import told
@@ -39,6 +41,7 @@ from proxy.serving.request_preparation import (
 )
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.calling import Called
+from proxy.toolservers.confirmations import Decision, RequestConfirmations, Requester
 from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.execution import OwnedTools
 
@@ -118,6 +121,11 @@ class ToolExchange(Exchange):
             hosting.limits,
             meta=lambda call: parts.live.call(call.id, call.name),
             notice=self._note_call,
+            confirm=self._confirm,
+        )
+        requester = Requester(parts.live.client or "", parts.live.row_name, turns.sender.request_id)
+        self._person = RequestConfirmations(
+            hosting.confirmations, requester, hosting.confirm_seconds
         )
         self._turns: list[Turn] = []
         self._ran: list[ToolRan] = []
@@ -168,6 +176,11 @@ class ToolExchange(Exchange):
             finally:
                 live.release()
 
+    async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
+        """Have a person decide whether a call is made."""
+        self._live.ask_person(call.id, tool.server, tool.own_name)
+        return await self._person.ask(tool, arguments)
+
     def _note_call(self, called: Called) -> None:
         """Note a call that is over."""
         number, status = len(self._run.rounds) + 1, called.status.value
@@ -184,6 +197,7 @@ class ToolExchange(Exchange):
                 called.error,
                 called.transport,
                 called.protocol,
+                waited=called.waited,
             )
         )
         if self._narrates:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +18,13 @@ from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan, Point
 from proxy.observability.rows import OVER, Row
 from proxy.observability.sentences import cut
+from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
 from proxy.serving.services import Service, Services
+
+if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+    from proxy.serving.tool_hosting import ToolHosting
 
 MOST_WATCHERS = 16
 PAUSE = 0.25  # seconds between two batches
@@ -82,6 +87,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     totals: CountsBySpan
     points: tuple[Point, ...]
     requests: tuple[Row, ...]
+    tool_servers: tuple[ToolServerCard, ...] = ()
+    confirmations: tuple[PendingCall, ...] = ()
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -96,6 +103,20 @@ class Cards(msgspec.Struct, frozen=True):
 
     number: int
     models: tuple[ModelCard, ...]
+
+
+class ToolCards(msgspec.Struct, frozen=True):
+    """The tool servers, as they are now."""
+
+    number: int
+    tool_servers: tuple[ToolServerCard, ...]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """All calls that wait for a person now."""
+
+    number: int
+    confirmations: tuple[PendingCall, ...]
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -116,11 +137,13 @@ class Watching:
         services: Services,
         about: About,
         *,
+        tools: "ToolHosting | None" = None,
         keeps_exchanges: bool = False,
         pause: float = PAUSE,
     ) -> None:
         self.board = board
         self.about = about
+        self.tools = tools
         self._services = services
         self._keeps_exchanges = keeps_exchanges
         self._pause = pause
@@ -154,14 +177,16 @@ class Watching:
             totals=board.totals(),
             points=board.points(BUCKETS),
             requests=board.rows(_FIRST_ROWS),
+            tool_servers=self.tool_cards(),
+            confirmations=self.pending(),
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
         """Stream events until whoever watches has gone."""
         with self._watched():
             state = self.state()
-            yield _event("state", state)
             watcher = _Watcher(self, state)
+            yield _event("state", state)
             while True:
                 await asyncio.sleep(self._pause)
                 if events := watcher.news():
@@ -203,6 +228,19 @@ class Watching:
     def cards(self) -> tuple[ModelCard, ...]:
         """Return a card for each model."""
         return tuple(map(self._card, self._services))
+
+    def tool_cards(self) -> tuple[ToolServerCard, ...]:
+        """Return a card for each tool server."""
+        return self.tools.cards(self.board.tool_calls) if self.tools is not None else ()
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Return the calls that wait for a person."""
+        return self.tools.confirmations.pending if self.tools is not None else ()
+
+    @property
+    def asked(self) -> int:
+        """The number of the last change of what waits for a person."""
+        return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
@@ -248,6 +286,8 @@ class _Watcher:
         self._watching = watching
         self._number = state.number
         self._cards = state.models
+        self._tool_cards = state.tool_servers
+        self._asked = watching.asked
         self._summed = state.number
         self._due = time.monotonic() + _TOTALS_SECONDS
 
@@ -258,9 +298,17 @@ class _Watcher:
         if changes.is_lost or len(changes.rows) > _MOST_CHANGED:
             state = self._watching.state()
             self._cards, self._summed = state.models, state.number
+            self._tool_cards, self._asked = state.tool_servers, self._watching.asked
             return _event("state", state)
         events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
-        return b"".join((*events, *self._sums()))
+        return b"".join((*events, *self._questions(), *self._sums()))
+
+    def _questions(self) -> Generator[bytes, None, None]:
+        """Return what waits for a person, if that has changed: people should not wait for it."""
+        if self._asked != self._watching.asked:
+            self._asked = self._watching.asked
+            pending = Pending(self._watching.board.number, self._watching.pending())
+            yield _event("confirmations", pending)
 
     def _sums(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
@@ -273,6 +321,10 @@ class _Watcher:
         if cards != self._cards:
             self._cards = cards
             yield _event("models", Cards(board.number, cards))
+        tool_cards = self._watching.tool_cards()
+        if tool_cards != self._tool_cards:
+            self._tool_cards = tool_cards
+            yield _event("tool_servers", ToolCards(board.number, tool_cards))
         if board.number != self._summed:
             self._summed = board.number
             sums = Sums(board.number, board.clock(), board.totals(), board.points(_LATEST))

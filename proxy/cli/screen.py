@@ -4,15 +4,18 @@ Whatever others wrote was made visible by the server; it is drawn as text, never
 """
 
 from datetime import datetime
+from typing import TypeAlias
 
 from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.api.watching import Batch, Cards, ModelCard, State, Sums
+from proxy.api.watching import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.observability.history import Counts
+from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, Row
+from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 
 PHASES = {
     "receiving": "receiving",
@@ -21,6 +24,7 @@ PHASES = {
     "reading": "reading",
     "asked_again": "asked again",
     "running_tool": "running a tool",
+    "waiting_for_person": "waits for a person",
     "streaming": "streaming",
 }
 _OUTCOMES = {
@@ -29,19 +33,24 @@ _OUTCOMES = {
     "exhausted": ("given up", "red"),
 }
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
+_TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
 _MOST_REPAIRS = 10
 _MOST_ROWS = 500
 _NARROW = 64  # columns; below that only what matters most is shown
 
 
-class Screen:
-    """What is known of a Temper, as told by its feed."""
+Change: TypeAlias = State | Batch | Cards | ToolCards | Pending | Sums
 
-    def __init__(self, state: State) -> None:
+
+class Screen:
+    """What is known of a Temper, as told by its feed; `page` is where calls are answered."""
+
+    def __init__(self, state: State, page: str = "/ui") -> None:
         self._state = state
+        self._page = page
         self._rows = {row.id: row for row in state.requests}
 
-    def apply(self, change: State | Batch | Cards | Sums) -> None:
+    def apply(self, change: Change) -> None:
         """Take over an event of the feed."""
         match change:
             case State():
@@ -51,6 +60,10 @@ class Screen:
                 self._forget()
             case Cards():
                 self._state = structs.replace(self._state, models=change.models)
+            case ToolCards():
+                self._state = structs.replace(self._state, tool_servers=change.tool_servers)
+            case Pending():
+                self._state = structs.replace(self._state, confirmations=change.confirmations)
             case Sums():
                 self._state = structs.replace(self._state, totals=change.totals)
 
@@ -62,10 +75,12 @@ class Screen:
         is_narrow = width < _NARROW
         parts: list[RenderableType] = [
             self._head(now, is_live=is_live),
+            *_pending(self._state.confirmations, self._page),
             _line(self._state.totals.hour.get("", Counts())),
             Text(),
             _models(self._state.models, is_narrow=is_narrow),
             Text(),
+            *_tool_servers(self._state.tool_servers, is_narrow=is_narrow),
             _living(living, now, is_narrow=is_narrow),
             Text(),
             _repairs(latest, is_narrow=is_narrow),
@@ -121,6 +136,30 @@ def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
     return table
 
 
+def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType, ...]:
+    """Draw which calls wait for a person; they are answered at the page."""
+    if not calls:
+        return ()
+    names = ", ".join(f"{one.server}.{one.tool}" for one in calls)
+    many = "1 call waits" if len(calls) == 1 else f"{len(calls)} calls wait"
+    told = Text(f"{many} for a person: {names}", style="bold yellow")
+    return told, Text(f"Allow or refuse at {page}", style="yellow"), Text()
+
+
+def _tool_servers(
+    servers: tuple[ToolServerCard, ...], *, is_narrow: bool
+) -> tuple[RenderableType, ...]:
+    if not servers:
+        return ()
+    table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
+    for one in servers:
+        state = Text(one.state, style=_TOOL_STATES.get(one.state, "dim"))
+        tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)
+        table.add_row(Text(one.name), state, *tools, Text(str(one.calls)), Text(str(one.failures)))
+    problems = [Text(f"{one.name}: {one.problem}", style="red") for one in servers if one.problem]
+    return table, *problems, Text()
+
+
 def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
     if not rows:
         return Text("Nothing is being answered.", style="dim")
@@ -160,6 +199,9 @@ def _phase(row: Row) -> str:
     word = PHASES.get(row.phase, row.phase)
     if row.phase == "reading" and row.progress is not None:
         return f"{word} {round(row.progress * 100)} %"
+    if row.phase == "waiting_for_person":
+        waiting = next((one for one in row.tools if one.status == WAITING), None)
+        return f"{word}: {waiting.server}.{waiting.name}" if waiting is not None else word
     return f"attempt {len(row.attempts)}" if row.phase == "asked_again" else word
 
 

@@ -63,10 +63,8 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
             print_json({"servers": [one.document() for one in found]})
         for one in () if as_json else found:
             click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
-            offered = {tool.own_name: tool.tool.name for tool in one.offered}
             for tool in one.definitions:
-                as_name = offered.get(tool.name)
-                mark = f"offered as {as_name}" if as_name else "not offered"
+                mark = one.offer_of(tool.name)
                 said = tool.description.partition("\n")[0][:_LONGEST_DESCRIPTION]
                 click.echo(f"  {tool.name}  ({mark})  {said}")
             for warning in (one.problem, *one.warnings):

@@ -12,17 +12,19 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from proxy.api.watching import Batch, Cards, State, Sums
-from proxy.cli.screen import Screen
+from proxy.api.watching import Batch, Cards, Pending, State, Sums, ToolCards
+from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
 
 _AGAIN_SECONDS = 1.0  # until a Temper that has gone is looked for again
 _SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
-_KINDS: dict[str, type[State | Batch | Cards | Sums]] = {
+_KINDS: dict[str, type[Change]] = {
     "state": State,
     "requests": Batch,
     "models": Cards,
+    "tool_servers": ToolCards,
+    "confirmations": Pending,
     "totals": Sums,
 }
 
@@ -36,7 +38,7 @@ async def watch_feed(url: str, key: str) -> bool:
     async with contextlib.aclosing(_changes(url, key)) as changes:
         first = await anext(changes)
         assert isinstance(first, State)  # noqa: S101 - a feed begins with it
-        screen = Screen(first)
+        screen = Screen(first, f"{url.rstrip('/')}/ui")
         if not console.is_terminal:
             console.print(screen.draw(console.width, time.time()))
             return True
@@ -55,9 +57,7 @@ async def watch_feed(url: str, key: str) -> bool:
     return True
 
 
-async def _draw(
-    changes: AsyncGenerator[State | Batch | Cards | Sums | None, None], screen: Screen, live: Live
-) -> None:
+async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, live: Live) -> None:
     """Draw each change, and each second that passes."""
     is_live = True
     coming = asyncio.ensure_future(anext(changes))
@@ -77,7 +77,7 @@ async def _draw(
         await asyncio.wait((coming,))
 
 
-async def _changes(url: str, key: str) -> AsyncGenerator[State | Batch | Cards | Sums | None, None]:
+async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
     """Stream what the feed tells, and None whenever it has broken off; it is looked for again."""
     has_begun = False
     while True:
@@ -94,7 +94,7 @@ async def _changes(url: str, key: str) -> AsyncGenerator[State | Batch | Cards |
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def _feed(url: str, key: str) -> AsyncGenerator[State | Batch | Cards | Sums, None]:
+async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeouts = httpx.Timeout(5.0, read=_SILENCE_SECONDS)
     async with (

@@ -10,5 +10,6 @@ secrets out, and `replay` judges them again.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, in which
 `sentences` say what happened, and the `history` of all of them; `kept_exchanges` are the latest
-recorded ones, and `before_after` shows one.
+recorded ones, and `before_after` shows one. `tool_server_cards` are what there is to see of tool
+servers.
 """

@@ -18,6 +18,7 @@ from proxy.facts import Asked, Compacted
 from proxy.observability.history import CountsBySpan, History, Point
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, row_of
+from proxy.observability.tool_server_cards import ToolCalls
 
 MOST_ROWS = 500
 _PLAIN = (Asked, Compacted)  # facts that hold nothing that a client or a model wrote
@@ -85,6 +86,7 @@ class Board:
         self._running = 0
         self._waiting = 0
         self._history = History()
+        self.tool_calls = ToolCalls()
 
     def opened(self, source: LiveSource) -> int:
         """Take a new request and return its number."""
@@ -110,6 +112,7 @@ class Board:
             entry.row = row_of(record, self.name_of(number))
         self._stand(entry, None)
         self._history.take(record, self.clock())
+        self.tool_calls.take(record)
         self._change(number)
         self._over.append(number)
         if len(self._over) > self._most:

@@ -35,6 +35,7 @@ from proxy.observability.record import (
     CHAT_DIALECT,
     CLIENT_LEFT,
     RUNNING,
+    WAITING,
     AttemptRecord,
     Load,
     Phase,
@@ -242,12 +243,13 @@ class LiveRequest:
         finally:
             running.ended = self._clock()
 
+    def ask_person(self, call_id: str, server: str, name: str) -> None:
+        """Note that a call waits for a person's yes."""
+        self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
+
     def call(self, call_id: str, name: str) -> JsonObject:
         """Note that a tool is called; returns what travels beside the call."""
-        begun, span_id = self._clock() - self._begun, new_span_id()
-        running = ToolRecord("", name, call_id, 0, begun, 0.0, RUNNING, span_id=span_id)
-        self._calls[call_id] = running
-        self._come_to(Stage.RUNNING_TOOL)
+        span_id = self._call(ToolRecord("", name, call_id, 0, 0.0, 0.0, RUNNING))
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
     def ran(self, tool: ToolRecord) -> None:
@@ -256,7 +258,12 @@ class LiveRequest:
         span_id = 0 if called is None else called.span_id
         begun = tool.begun - self._begun
         self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
-        self._come_to(self._stage)
+        self._come_to(self._tool_stage)
+
+    @property
+    def row_name(self) -> str:
+        """What the dashboard calls it, "" where there is none."""
+        return self._link.board.name_of(self._number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
         """End the account; to be called once."""
@@ -293,6 +300,18 @@ class LiveRequest:
             number=self._number,
             client=self.client,
         )
+
+    def _call(self, tool: ToolRecord) -> int:
+        """Note a call that begins now; returns the id of its span."""
+        begun, span_id = self._clock() - self._begun, new_span_id()
+        self._calls[tool.call_id] = msgspec.structs.replace(tool, begun=begun, span_id=span_id)
+        self._come_to(self._tool_stage)
+        return span_id
+
+    @property
+    def _tool_stage(self) -> Stage:
+        is_waiting = any(one.status == WAITING for one in self._calls.values())
+        return Stage.WAITING_FOR_PERSON if is_waiting else Stage.RUNNING_TOOL
 
     def _come_to(self, stage: Stage) -> None:
         self._stage = stage

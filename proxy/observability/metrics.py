@@ -91,7 +91,8 @@ class Metrics:
             self._count_fact(fact, model)
         for tool in record.tools:
             self._count(table.TOOL_CALLS, tool.server, tool.status)
-            self._measure(table.TOOL_DURATION, tool.server, tool.seconds)
+            ran = tool.seconds if tool.status != "refused" else None
+            self._measure(table.TOOL_DURATION, tool.server, ran)
         if record.tools:
             self._count(table.ROUNDS, model, by=len({tool.round for tool in record.tools}))
 

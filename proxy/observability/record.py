@@ -16,6 +16,7 @@ from proxy.observability.trace_context import TraceContext
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
 RUNNING = "running"  # the status of a call that is not over
+WAITING = "waiting"  # that of one that waits for a person's yes
 CLIENT_LEFT = 499  # as nginx writes it down; nobody is there to read it
 
 
@@ -38,6 +39,7 @@ class Stage(Enum):
     READING = "reading"
     ASKED_AGAIN = "asked_again"
     RUNNING_TOOL = "running_tool"
+    WAITING_FOR_PERSON = "waiting_for_person"
     STREAMING = "streaming"
 
 
@@ -59,9 +61,10 @@ class AttemptRecord(msgspec.Struct, frozen=True):
 class ToolRecord(msgspec.Struct, frozen=True):
     """One call of a tool of the operator: `begun` so many seconds after the request.
 
-    `status` is how it ended and `error` what went wrong, words of a closed list or a code;
-    `transport` and `protocol` are how the `server` is reached. While it runs it is `RUNNING`, of no
-    server and no length.
+    Before that it had `waited` for a person's yes. `status` is how it ended and `error` what went
+    wrong, words of a closed list or a code; `transport` and `protocol` are how the `server` is
+    reached. While it runs it is `RUNNING`, of no server and no length; until a person has decided
+    it is `WAITING`.
     """
 
     server: str
@@ -75,6 +78,7 @@ class ToolRecord(msgspec.Struct, frozen=True):
     transport: str = ""
     protocol: str = ""
     span_id: int = 0
+    waited: float = 0.0
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -138,11 +142,11 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _together(tools: tuple[ToolRecord, ...]) -> float:
-    """Return how long tools ran: of those of one round as long as the first and the last."""
+    """Return how long tools ran, or people took: of one round as long as the first and the last."""
     rounds: dict[int, tuple[float, float]] = {}
     for one in tools:
         first, last = rounds.get(one.round, (one.begun, one.begun))
-        rounds[one.round] = min(first, one.begun), max(last, one.begun + one.seconds)
+        rounds[one.round] = min(first, one.begun - one.waited), max(last, one.begun + one.seconds)
     return sum(last - first for first, last in rounds.values())
 
 

@@ -7,7 +7,14 @@ import msgspec
 
 from proxy.context.prefix import PrefixBroken
 from proxy.facts import Compacted, Fact
-from proxy.observability.record import RUNNING, AttemptRecord, RequestRecord, Tokens, ToolRecord
+from proxy.observability.record import (
+    RUNNING,
+    WAITING,
+    AttemptRecord,
+    RequestRecord,
+    Tokens,
+    ToolRecord,
+)
 from proxy.observability.sentences import cut, problem_sentence, rung_sentence, sentences
 
 _MOST_TOOLS = 100
@@ -31,13 +38,17 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """One call of a tool that Temper ran; `seconds` is None while it runs."""
+    """One call of a tool that Temper ran; `seconds` is None while it waits for a person, or runs.
+
+    It had `waited` before it was `begun`.
+    """
 
     server: str
     name: str
     begun: float
     seconds: float | None
     status: str
+    waited: float = 0.0
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -139,8 +150,9 @@ def _attempt(attempt: AttemptRecord) -> Attempt:
 
 
 def _tool(tool: ToolRecord) -> Tool:
-    seconds = None if tool.status == RUNNING else _rounded(tool.seconds)
-    return Tool(cut(tool.server), cut(tool.name), _rounded(tool.begun), seconds, cut(tool.status))
+    seconds = None if tool.status in (RUNNING, WAITING) else _rounded(tool.seconds)
+    begun, waited = _rounded(tool.begun), _rounded(tool.waited)
+    return Tool(cut(tool.server), cut(tool.name), begun, seconds, cut(tool.status), waited)
 
 
 def _context(happened: tuple[Fact, ...]) -> Context | None:

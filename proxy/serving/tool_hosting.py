@@ -12,8 +12,11 @@ from pydantic import SecretStr
 
 from proxy.dialects.front import Decoded
 from proxy.errors import InvalidConfiguration
+from proxy.observability.sentences import cut
+from proxy.observability.tool_server_cards import ServerCalls, ToolCalls, ToolServerCard
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
+from proxy.toolservers.confirmations import Confirmations
 from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.execution import ToolSource
 from proxy.toolservers.offer import Offering, OfferPolicy, ToolOffer
@@ -30,6 +33,8 @@ class ToolHosting:
     limits: CallLimits = field(default_factory=CallLimits)
     rounds: int = 10
     narrates: bool = False
+    confirmations: Confirmations = field(default_factory=Confirmations)
+    confirm_seconds: float = 60.0
 
     @property
     def source(self) -> ToolSource:
@@ -43,19 +48,50 @@ class ToolHosting:
 
     def under(self, settings: Tools) -> "ToolHosting":
         """Return the same tools under new terms."""
-        return hosting_of(settings, self.source)
+        return hosting_of(settings, self.source, self.confirmations)
+
+    def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
+        """Return a card for each tool server."""
+        return tuple(self._card(name, calls.of(name)) for name in self.source.names)
+
+    def _card(self, name: str, calls: ServerCalls) -> ToolServerCard:
+        source, tools = self.source, self.source.tools_of(name)
+        state, problem = source.condition_of(name)
+        transport, protocol = source.protocol_of(name)
+        return ToolServerCard(
+            name=name,
+            state=state,
+            problem=cut(problem),
+            transport=transport,
+            protocol=cut(protocol),
+            tools=None if tools is None else len(tools),
+            asking=None if tools is None else sum(one.needs_yes for one in tools),
+            calls=calls.calls,
+            failures=calls.failures,
+            refused=calls.refused,
+            failure=calls.failure,
+        )
 
     def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
         """Return what a request is offered beside its own tools, see `ToolOffer`."""
         return self.offer.tools_for(decoded.request.tools, decoded.wanted, owner)
 
 
-def hosting_of(settings: Tools, source: ToolSource) -> ToolHosting:
-    """Translate who gets which tools, and how far."""
+def hosting_of(
+    settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
+) -> ToolHosting:
+    """Translate who gets which tools, and how far; who waits in `confirmations` goes on."""
     hosted = {kind: _target(target) for kind, target in settings.hosted.items()}
     policy = OfferPolicy(Offering(settings.offer), frozenset(settings.owners), hosted)
     limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
-    return ToolHosting(ToolOffer(policy, source), limits, settings.rounds, settings.narrate)
+    return ToolHosting(
+        ToolOffer(policy, source),
+        limits,
+        settings.rounds,
+        settings.narrate,
+        confirmations or Confirmations(),
+        settings.confirm_seconds,
+    )
 
 
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
@@ -90,6 +126,7 @@ def _spec(name: str, server: ToolServer) -> ServerSpec:
         env=_plain(server.env),
         cwd=server.cwd,
         tools=tuple(server.tools),
+        ask=tuple(server.ask),
         prefix=server.prefix,
         digest=server.digest,
     )

@@ -35,9 +35,17 @@ class InspectedServer:
         chosen = [one for one in self.definitions if one.name in own] or self.definitions
         return digest_of(chosen)
 
+    def offer_of(self, name: str) -> str:
+        """Tell people as what a tool is offered, and on which condition."""
+        found = next((one for one in self.offered if one.own_name == name), None)
+        if found is None:
+            return "not offered"
+        return f"offered as {found.tool.name}" + (", if a person says yes" * found.needs_yes)
+
     def document(self) -> JsonObject:
         """Return it for programs."""
         names = {one.own_name: one.tool.name for one in self.offered}
+        asking = {one.own_name for one in self.offered if one.needs_yes}
         return {
             "server": self.spec.name,
             "state": self.state,
@@ -50,6 +58,7 @@ class InspectedServer:
                 {
                     "name": one.name,
                     "offered_as": names.get(one.name),
+                    "needs_yes": one.name in asking,
                     "says_read_only": one.is_read_only,
                     "description": one.description,
                 }

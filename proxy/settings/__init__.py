@@ -40,7 +40,12 @@ from proxy.settings.sections import (
     Ui,
 )
 from proxy.settings.sources import Given, Layer, Names
-from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
+from proxy.settings.tool_servers import (
+    Tools,
+    ToolServer,
+    tool_server_contradictions,
+    unanswerable_questions,
+)
 from proxy.settings.values import RequiredName
 
 DEFAULT_FILE = Path("temper.toml")
@@ -235,6 +240,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         settings.server.workers,
         has_key_file=settings.server.api_keys_file is not None,
     )
+    yield from unanswerable_questions(settings.mcp, settings.server, settings.ui)
     yield from _windows_that_cannot_be(settings)
     if settings.responses.path is not None and settings.responses.store == "off":
         yield (

@@ -355,7 +355,9 @@ class Ui(Section):
     owners: list[str] = Field(
         default=[], description="names in api_keys_file whose keys open it, besides api_key"
     )
-    read_only: bool = Field(default=False, description="let nobody cancel a request there")
+    read_only: bool = Field(
+        default=False, description="let nobody cancel a request or allow a call there"
+    )
 
 
 class Tracing(Section):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from proxy.settings.models import Contradiction
-from proxy.settings.sections import Section
+from proxy.settings.sections import Section, Server, Ui
 from proxy.settings.values import (
     Count,
     Environment,
@@ -43,6 +43,11 @@ class Tools(Section):
     narrate: bool = Field(
         default=False, description="tell people who watch of each call, in a line of reasoning"
     )
+    confirm_seconds: Seconds = Field(
+        default=60,
+        description="how long a call that needs a person's yes waits for it, in seconds; then it "
+        "is refused",
+    )
     hosted: dict[str, str] = Field(
         default={},
         description="tools that clients expect to be hosted, by what does it: web_search = "
@@ -66,6 +71,10 @@ class ToolServer(Section):
     cwd: str = Field(default="", description="working directory of the program")
     tools: list[str] = Field(
         default=[], description='which of its tools are offered; ["*"] is all, [] none'
+    )
+    ask: list[str] = Field(
+        default=[],
+        description='which of these need a person\'s yes at the dashboard, each time; ["*"] is all',
     )
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = Field(
         default="", description="put before the names of its tools"
@@ -94,6 +103,27 @@ def tool_server_contradictions(
         yield ("tools.owners", "server.api_keys_file"), problem
 
 
+def unanswerable_questions(
+    servers: Mapping[str, ToolServer], server: Server, ui: Ui
+) -> Iterator[Contradiction]:
+    """Find what would keep everybody from answering when a tool needs a person's yes."""
+    asking = next((f"mcp.{name}.ask" for name, one in servers.items() if one.ask), None)
+    if asking is None:
+        return
+    if server.workers > 1:
+        problem = f"must be 1 with {asking}: a worker cannot show what calls of others wait for"
+        yield ("server.workers", asking), problem
+    if not ui.enabled:
+        problem = "needs ui.enabled = true: calls are allowed at the dashboard, nowhere else"
+        yield (asking, "ui.enabled"), problem
+    elif ui.read_only:
+        problem = "needs ui.read_only = false: nobody could allow a call"
+        yield (asking, "ui.read_only"), problem
+    elif server.api_keys_file is not None and server.api_key is None and not ui.owners:
+        problem = "needs somebody who may open the dashboard: set server.api_key or ui.owners"
+        yield (asking, "ui.owners"), problem
+
+
 def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
     url, command = f"{section}.url", f"{section}.command"
     if not _NAME.fullmatch(name):
@@ -107,8 +137,19 @@ def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contr
     for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
             yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
-    if ALL in server.tools and len(server.tools) > 1:
-        yield (f"{section}.tools",), 'has "*" beside names: it means all tools, so it stands alone'
+    yield from _misnamed_tools(section, server)
+
+
+def _misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
+    for own, tools in (("tools", server.tools), ("ask", server.ask)):
+        if ALL in tools and len(tools) > 1:
+            problem = 'has "*" beside names: it means all tools, so it stands alone'
+            yield (f"{section}.{own}",), problem
+    offered = {*server.tools, ALL} if server.tools else set()
+    for tool in server.ask:
+        if ALL not in server.tools and tool not in offered:
+            problem = f"{tool!r} is not among {section}.tools, so it is not offered"
+            yield (f"{section}.ask", f"{section}.tools"), problem
 
 
 def _names_in_common(servers: Mapping[str, ToolServer]) -> Iterator[Contradiction]:

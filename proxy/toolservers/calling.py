@@ -14,8 +14,8 @@ WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 class Called(msgspec.Struct, frozen=True):
     """One call that is over, for records and traces; its arguments and result stay out of it.
 
-    `begun` is a moment of the monotonic clock and `seconds` how long it took. `error` is a word or
-    a code for what went wrong.
+    `begun` is a moment of the monotonic clock and `seconds` how long it took, after it had `waited`
+    for a person. `error` is a word or a code for what went wrong.
     """
 
     server: str
@@ -28,10 +28,11 @@ class Called(msgspec.Struct, frozen=True):
     error: str | None = None
     transport: str = ""
     protocol: str = ""
+    waited: float = 0.0
 
-    def ran(self, begun: float, seconds: float) -> "Called":
+    def ran(self, begun: float, seconds: float, waited: float = 0.0) -> "Called":
         """Say when it ran."""
-        return replace(self, begun=begun, seconds=seconds)
+        return replace(self, begun=begun, seconds=seconds, waited=waited)
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -36,12 +36,16 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class ServedTool(msgspec.Struct, frozen=True):
-    """A tool as it is offered, and the server that runs it under the name `own_name`."""
+    """A tool as it is offered, and the server that runs it under the name `own_name`.
+
+    With `needs_yes` it is run only if a person says so.
+    """
 
     server: str
     own_name: str
     tool: Tool
     digest: str
+    needs_yes: bool = False
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -55,8 +59,8 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     """Choose the tools that the operator named, in the order of their names in the settings."""
     by_name = {one.name: one for one in definitions}
     wanted = tuple(by_name) if ALL in spec.tools else spec.tools
-    missing = [name for name in wanted if name not in by_name]
-    warnings = [f"has no tool {name!r}" for name in missing]
+    named = dict.fromkeys((*wanted, *(name for name in spec.ask if name != ALL)))
+    warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
     chosen = [by_name[name] for name in wanted if name in by_name]
     if spec.digest and spec.digest != digest_of(chosen):
         told = f"defines its tools otherwise than was looked at ({digest_of(chosen)})"
@@ -69,7 +73,8 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
             continue
         if len(one.description) > LONGEST_DESCRIPTION:
             warnings.append(f"has a description of {one.name!r} that is too long: it is cut")
-        served[name] = ServedTool(spec.name, one.name, _tool(one, name), one.digest)
+        needs_yes = not {ALL, one.name}.isdisjoint(spec.ask)
+        served[name] = ServedTool(spec.name, one.name, _tool(one, name), one.digest, needs_yes)
     return Selection(tuple(served.values()), tuple(warnings))
 
 

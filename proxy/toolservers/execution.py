@@ -5,7 +5,7 @@ Knows nothing of how servers are reached: a `ToolSource` does.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,9 +15,11 @@ from proxy.conversation.tools import Tool, ToolCall
 from proxy.rounds.executor import RoundContext
 from proxy.rounds.outcomes import Outcome, Status
 from proxy.toolservers.calling import Called, Ended
+from proxy.toolservers.confirmations import Decision
 from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.specification import CallLimits
 
+_CANCELLED = Ended("", Status.CANCELLED, "cancelled")
 _NO_ARGUMENTS = Ended("Error: the arguments are no JSON object", Status.FAILED, "arguments")
 
 
@@ -37,6 +39,9 @@ class ToolSource(Protocol):
     def protocol_of(self, server: str) -> tuple[str, str]:
         """Return how a server is reached, and by which version of the protocol."""
 
+    def condition_of(self, server: str) -> tuple[str, str]:
+        """Return a server's state, and why it cannot be used, "" where it can."""
+
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> Ended:
@@ -47,11 +52,31 @@ def _no_meta(_: ToolCall) -> JsonObject:
     return {}
 
 
+async def _nobody(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+    return Decision.UNANSWERED
+
+
+@dataclass(slots=True)
+class _Progress:
+    """When a person was asked about a call and when it began, in moments of the `clock`."""
+
+    clock: Callable[[], float]
+    asked: float | None = None
+    begun: float | None = None
+
+    def ended(self) -> tuple[float, float, float]:
+        """Return when it began, how long it took, and how long it had waited for a person."""
+        now = self.clock()
+        begun = now if self.begun is None else self.begun
+        return begun, now - begun, 0.0 if self.asked is None else begun - self.asked
+
+
 @dataclass(frozen=True, slots=True)
 class OwnedTools:
     """The tools of the operator that one request may use: an `Executor`.
 
-    `meta` makes what travels beside a call, `notice` is told of each call when it is over.
+    `meta` makes what travels beside a call, `notice` is told of each call when it is over, and
+    `confirm` asks a person about those that need a yes: without one they are refused.
     """
 
     source: ToolSource
@@ -60,6 +85,7 @@ class OwnedTools:
     meta: Callable[[ToolCall], JsonObject] = _no_meta
     notice: Callable[[Called], None] = lambda _called: None
     clock: Callable[[], float] = time.monotonic
+    confirm: Callable[[ServedTool, ToolCall, JsonObject], Awaitable[Decision]] = _nobody
 
     def specs(self) -> Sequence[Tool]:
         """Return the tools, in the order of the settings."""
@@ -77,24 +103,30 @@ class OwnedTools:
         return tuple(one.result() for one in running)
 
     async def _run(self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits) -> Outcome:
-        async with gate:
-            tool = next(one for one in self.offered if one.tool.name == call.name)
-            begun, ended = self.clock(), Ended("", Status.CANCELLED, "cancelled")
-            try:
-                ended = await self._call(tool, call, limits)
-            finally:
-                seconds = self.clock() - begun
-                self.notice(self._called(tool, call, ended).ran(begun, seconds))
-            return ended.outcome(call, seconds)
-
-    async def _call(self, tool: ServedTool, call: ToolCall, limits: CallLimits) -> Ended:
+        tool = next(one for one in self.offered if one.tool.name == call.name)
+        arguments, progress, ended = _arguments(call), _Progress(self.clock), _CANCELLED
         try:
-            arguments = json.parse(call.arguments or "{}")
-        except ValueError:
-            return _NO_ARGUMENTS
-        if not isinstance(arguments, dict):
-            return _NO_ARGUMENTS
-        return await self.source.call(tool, arguments, limits, self.meta(call))
+            if arguments is None:
+                ended = _NO_ARGUMENTS
+            elif (refusal := await self._refusal(tool, call, arguments, progress)) is not None:
+                ended = refusal
+            else:
+                async with gate:
+                    progress.begun = self.clock()
+                    ended = await self.source.call(tool, arguments, limits, self.meta(call))
+        finally:
+            begun, seconds, waited = progress.ended()
+            self.notice(self._called(tool, call, ended).ran(begun, seconds, waited))
+        return ended.outcome(call, seconds)
+
+    async def _refusal(
+        self, tool: ServedTool, call: ToolCall, arguments: JsonObject, progress: _Progress
+    ) -> Ended | None:
+        """Return why a call is not made; None if it may be. Who is asked delays no other call."""
+        if not tool.needs_yes:
+            return None
+        progress.asked = self.clock()
+        return (await self.confirm(tool, call, arguments)).refusal
 
     def _called(self, tool: ServedTool, call: ToolCall, ended: Ended) -> Called:
         transport, protocol = self.source.protocol_of(tool.server)
@@ -108,3 +140,11 @@ class OwnedTools:
             transport=transport,
             protocol=protocol,
         )
+
+
+def _arguments(call: ToolCall) -> JsonObject | None:
+    try:
+        arguments = json.parse(call.arguments or "{}")
+    except ValueError:
+        return None
+    return arguments if isinstance(arguments, dict) else None

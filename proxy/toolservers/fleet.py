@@ -46,6 +46,11 @@ class Fleet:
         known = self._servers[server]
         return known.spec.transport, known.protocol
 
+    def condition_of(self, server: str) -> tuple[str, str]:
+        """Return a server's state, and why it cannot be used, "" where it can."""
+        known = self._servers[server]
+        return known.state.value, known.problem
+
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> Ended:

@@ -12,8 +12,9 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 class ServerSpec:
     """One server: a `url`, with the `headers` it wants, or a `command` to start it.
 
-    `tools` are those that are offered, `ALL` among them means each; `prefix` stands before their
-    names. With a `digest`, they are offered only if their definitions have it.
+    `tools` are those that are offered, `ALL` among them means each; those that `ask` names are run
+    only if a person says yes. `prefix` stands before their names. With a `digest`, they are offered
+    only if their definitions have it.
     """
 
     name: str
@@ -23,6 +24,7 @@ class ServerSpec:
     env: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
     cwd: str = ""
     tools: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
     prefix: str = ""
     digest: str = ""
 

@@ -18,6 +18,7 @@ from proxy.facts import Outcome
 from proxy.observability.record import (
     CLIENT_LEFT,
     RUNNING,
+    WAITING,
     AttemptRecord,
     Phase,
     RequestRecord,
@@ -27,6 +28,7 @@ from proxy.observability.record import (
 )
 from proxy.observability.recording import Piece, RecordedAnswer, RecordedCall
 from proxy.processes.fleet import Condition
+from proxy.processes.restarts import State
 from tests.browser.conftest import Open
 from tests.browser.conftest import Stage as Served
 from tests.fakes.recorded import exchange
@@ -287,15 +289,17 @@ def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, sta
         """async () => {
           const words = await import("./ui/assets/words.js");
           return Object.fromEntries(["OUTCOMES", "OUTCOMES_EXPLAINED", "PHASES", "LEFT", "REASONS",
-            "MODEL_STATES"].map((name) => [name, Object.keys(words[name])]));
+            "MODEL_STATES", "TOOL_SERVER_STATES"].map((name) => [name, Object.keys(words[name])]));
         }"""
     )
     assert {*words["OUTCOMES"]} == {*(one.value for one in Outcome), "failed", "left"}
     assert words["OUTCOMES_EXPLAINED"] == words["OUTCOMES"]
     assert {*words["PHASES"]} == {*(one.value for one in Stage), "over"}
     assert {*words["LEFT"]} == {one.value for one in Phase}
+    assert {*words["TOOL_SERVER_STATES"]} == {one.value for one in State}
     assert {*words["MODEL_STATES"]} == {*(one.value for one in Condition), "unknown"}
     missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
+    missing -= {"confirmation_over"}  # which says so itself
     assert {*words["REASONS"]} == missing
     assert len(Health) == 3
 
@@ -357,6 +361,7 @@ def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served
         (Stage.READING, "reading 38 %"),
         (Stage.ASKED_AGAIN, "attempt 2"),
         (Stage.RUNNING_TOOL, "running t"),
+        (Stage.WAITING_FOR_PERSON, "waits for a person: s.drop"),
         (Stage.STREAMING, "streaming"),
     ],
 )
@@ -367,7 +372,10 @@ def test_a_living_request_says_what_it_does(
         RECORD,
         outcome=None,
         status=CLIENT_LEFT,
-        tools=(ToolRecord("s", "t", "1", 1, 0.0, 0.0, RUNNING),),
+        tools=(
+            ToolRecord("s", "t", "1", 1, 0.0, 0.0, RUNNING),
+            ToolRecord("s", "drop", "2", 1, 0.0, 0.0, WAITING),
+        ),
     )
 
     def begin() -> None:

@@ -33,12 +33,15 @@ def program(
     return ServerSpec(name, command=command, tools=tools, env=env or {}, prefix=prefix)
 
 
-def served(name: str, server: str = "fake", own_name: str = "") -> ServedTool:
+def served(
+    name: str, server: str = "fake", own_name: str = "", *, needs_yes: bool = False
+) -> ServedTool:
     """Return a tool that takes any arguments."""
     parameters: JsonObject = {"type": "object", "properties": {}}
     function: JsonObject = {"name": name, "parameters": parameters}
     source = json.dump({"type": "function", "function": function})
-    return ServedTool(server, own_name or name, Tool(name, parameters, source), "")
+    tool = Tool(name, parameters, source)
+    return ServedTool(server, own_name or name, tool, "", needs_yes=needs_yes)
 
 
 @dataclass(slots=True)
@@ -64,6 +67,9 @@ class FakeSource:
 
     def protocol_of(self, server: str) -> tuple[str, str]:
         return "pipe", f"version of {server}"
+
+    def condition_of(self, server: str) -> tuple[str, str]:
+        return ("ready", "") if self.is_ready(server) else ("waiting", "cannot be used: it is gone")
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject

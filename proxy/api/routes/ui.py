@@ -21,7 +21,7 @@ from starlette.responses import Response
 from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.limits import BodyLimits, read_body
 from proxy.api.watching import Watching
-from proxy.errors import ForeignOrigin, NotTheOperator
+from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
 from proxy.observability.before_after import before_after
 from proxy.observability.recording import Recording
 from proxy.observability.rows import OVER, Row
@@ -48,6 +48,13 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
+
+
+class _Answer(msgspec.Struct, forbid_unknown_fields=True):
+    """What a person says to a call."""
+
+    allow: bool
+
 
 Name: TypeAlias = Annotated[str, Path()]
 
@@ -87,6 +94,7 @@ def ui_router(dashboard: "Dashboard") -> APIRouter:
     api.add_api_route("/requests/{name}", dashboard.request, methods=["GET"])
     api.add_api_route("/requests/{name}/exchange", dashboard.exchange, methods=["GET"])
     api.add_api_route("/requests/{name}/cancel", dashboard.cancel, methods=["POST"])
+    api.add_api_route("/confirmations/{name}", dashboard.confirm, methods=["POST"])
     router.include_router(api, prefix="/ui/api")
     return router
 
@@ -191,6 +199,20 @@ class Dashboard:
             return _refusal(request, "request_over")
         return _document({"cancelled": name})
 
+    async def confirm(self, request: Request, name: Name) -> Response:
+        """Answer a call that waits for a person; who comes second, or too late, is told so."""
+        answer = _answer_in(await read_body(request, _SMALL))
+        if self.watching.about.read_only:
+            return _refusal(request, "ui_read_only")
+        who = request.scope["state"].get("owner") or "somebody without a key"
+        where = request.client.host if request.client is not None else "an unknown address"
+        tools = self.watching.tools
+        if tools is None or not tools.confirmations.answer(
+            name, allow=answer.allow, who=f"{who} from {where}"
+        ):
+            return _refusal(request, "confirmation_over")
+        return _document({"confirmation": name, "allowed": answer.allow})
+
     def _find(self, name: str) -> Row | str:
         """Return a row, or why there is none."""
         number = self.watching.board.number_of(name)
@@ -203,6 +225,13 @@ def _is_foreign(request: Request) -> bool:
     """Whether a page of another origin asks, be it one that may use the API."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
+
+
+def _answer_in(body: bytes) -> _Answer:
+    try:
+        return msgspec.json.decode(body, type=_Answer)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest("Expected true or false.", "allow") from error
 
 
 def _document(value: object) -> Response:

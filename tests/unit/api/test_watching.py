@@ -13,7 +13,12 @@ from proxy.facts import Asked, Compacted, Outcome
 from proxy.observability.board import Board
 from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
+from proxy.observability.record import ToolRecord
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.confirmations import Requester
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -155,3 +160,35 @@ async def test_no_more_than_so_many_may_watch() -> None:
     assert seen == [False] * MOST_WATCHERS + [True, False]
     for feed in feeds[1:]:
         await feed.aclose()
+
+
+async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> None:
+    board, source = Board(), FakeSource({"fake": (served("drop", needs_yes=True),)})
+    hosting = ToolHosting(ToolOffer(OfferPolicy(), source))
+    services = ServerOptions().alone(ScriptedBackend())
+    watched = Watching(board, services, About("1.2"), tools=hosting, pause=0.001)
+    (tool,) = source.offers["fake"] or ()
+    waiting = asyncio.create_task(hosting.confirmations.ask(tool, {"a": 1}, Requester(), 300.0))
+    await asyncio.sleep(0)
+    async with aclosing(watched.feed()) as feed:
+        state = (await heard(feed))[0][1]
+        (call,) = listed(state["confirmations"])
+        assert (call["tool"], call["arguments"]) == ("drop", '{\n  "a": 1\n}')
+        (card,) = listed(state["tool_servers"])
+        assert (card["name"], card["tools"], card["asking"], card["calls"]) == ("fake", 1, 1, 0)
+        assert hosting.confirmations.answer(str(call["id"]), allow=True, who="anna")
+        assert (await until(feed, "confirmations"))["confirmations"] == []
+        await waiting
+        live = asking(board)
+        live.ran(ToolRecord("fake", "drop", "1", 1, 0.0, 0.5, "done"))
+        finish(live)
+        (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])
+        assert card["calls"] == 1
+        source.offers = {"fake": None}
+        (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])
+        assert (card["state"], card["tools"]) == ("waiting", None)
+
+
+def listed(value: JsonValue) -> list[JsonObject]:
+    assert isinstance(value, list)
+    return [one for one in value if isinstance(one, dict)]

@@ -5,12 +5,19 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from proxy import facts
-from proxy.api.watching import Batch, Cards, ModelCard, State, Sums
+from proxy.api.watching import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.cli.screen import PHASES, Screen, duration
 from proxy.facts import Outcome
 from proxy.observability.history import Counts, CountsBySpan
-from proxy.observability.record import AttemptRecord, RequestRecord, Stage
+from proxy.observability.record import (
+    WAITING,
+    AttemptRecord,
+    RequestRecord,
+    Stage,
+    ToolRecord,
+)
 from proxy.observability.rows import Row, row_of
+from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 
 RECORD = RequestRecord(
     id="r",
@@ -114,3 +121,39 @@ def test_every_stage_has_its_words() -> None:
 )
 def test_a_duration_is_short(seconds: float, told: str) -> None:
     assert duration(seconds) == told
+
+
+CALL = PendingCall("x", "search", "delete", "{}", "anna", "abc-1", 45.0)
+SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, "")
+
+
+def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
+    screen = Screen(replace(STATE, confirmations=(CALL,)), "http://h:1/ui")
+    text = drawn(screen, 80)
+    assert "1 call waits for a person: search.delete" in text
+    assert "Allow or refuse at http://h:1/ui" in text
+    screen.apply(Pending(2, (CALL, replace(CALL, tool="drop"))))
+    assert "2 calls wait for a person: search.delete, search.drop" in drawn(screen, 80)
+    drawn(screen, 40)
+    screen.apply(Pending(3, ()))
+    assert "person" not in drawn(screen, 80)
+
+
+def test_a_request_that_waits_for_a_person_says_for_what() -> None:
+    waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
+    phase = Stage.WAITING_FOR_PERSON.value
+    for tools, told in (((waiting,), "waits for a person: search.delete"), ((), "person")):
+        row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
+        assert told in drawn(Screen(replace(STATE, requests=(row,))), 100)
+
+
+def test_tool_servers_are_shown_where_there_are_some() -> None:
+    assert "Tool server" not in drawn(Screen(STATE), 80)
+    down = replace(SERVER, name="time", state="down", tools=None, problem="cannot be used: gone")
+    screen = Screen(replace(STATE, tool_servers=(SERVER,)))
+    assert "search ready 3 12 2" in " ".join(drawn(screen, 80).split())
+    screen.apply(ToolCards(2, (SERVER, down)))
+    text = " ".join(drawn(screen, 80).split())
+    assert "time down - 12 2" in text
+    assert "time: cannot be used: gone" in text
+    assert "search ready 12 2" in " ".join(drawn(screen, 40).split())

@@ -7,9 +7,10 @@ from tests.fakes.invoked import config, document, temper
 from tests.fakes.tool_servers import PROGRAM
 
 
-def tool_server(*options: str, tools: str = '["echo"]') -> str:
+def tool_server(*options: str, tools: str = '["echo"]', ask: str = "[]") -> str:
     command = json.dump_text([sys.executable, "-P", PROGRAM, *options])
-    return config(f"[mcp.fake]\ncommand = {command}\ntools = {tools}\nprefix = 'f_'\n")
+    named = f"tools = {tools}\nask = {ask}\n"
+    return config(f"[mcp.fake]\ncommand = {command}\n{named}prefix = 'f_'\n")
 
 
 def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
@@ -23,6 +24,17 @@ def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
     assert isinstance(listed, list)
     assert isinstance(listed[0], dict)
     assert f'digest = "{listed[0]["digest"]}"' in result.stdout
+
+
+def test_tools_that_need_a_yes_are_marked() -> None:
+    file = tool_server(tools='["echo", "fail"]', ask='["fail"]')
+    shown = temper("tools", "--config", file).stdout
+    assert "echo  (offered as f_echo)  echo" in shown
+    assert "fail  (offered as f_fail, if a person says yes)  does fail" in shown
+    listed = document(temper("tools", "--config", file, "--json"))["servers"]
+    assert isinstance(listed, list)
+    tools = listed[0]["tools"]  # type: ignore[index, call-overload]
+    assert [one["name"] for one in tools if one["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
 
 
 def test_a_tool_server_that_is_not_there_is_a_failure() -> None:

@@ -351,3 +351,29 @@ def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
     asyncio.run(answer())
     assert account.record().status == (CLIENT_LEFT if leaves else 200)
     assert not LiveRequest("r").cancel()
+
+
+def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
+    board = Board()
+    live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
+    live.ask_person("1", "search", "delete")
+    live.call("2", "find")
+    record, stage, _ = live.snapshot()
+    assert stage is Stage.WAITING_FOR_PERSON
+    assert [(one.server, one.name, one.status) for one in record.tools] == [
+        ("search", "delete", "waiting"),
+        ("", "find", "running"),
+    ]
+    live.ran(ToolRecord("search", "find", "2", 1, 7.0, 0.5, "done"))
+    assert live.snapshot()[1] is Stage.WAITING_FOR_PERSON
+    live.call("1", "delete")
+    assert live.snapshot()[1] is Stage.RUNNING_TOOL
+    live.ran(ToolRecord("search", "delete", "1", 1, 9.0, 0.5, "done", waited=3.0))
+    done = live.record().tools[1]
+    assert (done.waited, done.begun, done.span_id != 0) == (3.0, 9.0, True)
+
+
+def test_a_request_has_the_name_of_its_row() -> None:
+    board = Board()
+    assert LiveRequest("r", link=BoardLink(board)).row_name == board.name_of(1)
+    assert LiveRequest("r").row_name == ""

@@ -196,11 +196,14 @@ def test_calls_of_tools_are_counted_by_their_server_and_rounds_by_model() -> Non
         ToolRecord("search", "find", "1", 1, 0.0, 0.5, "done"),
         ToolRecord("search", "find", "2", 1, 0.0, 1.0, "lost"),
         ToolRecord("time", "now", "3", 2, 0.0, 0.25, "done"),
+        ToolRecord("time", "set", "4", 2, 0.0, 0.0, "refused", "refused", waited=9.0),
     ]
     seen = after(replace(RECORD, tools=tuple(calls)), RECORD)
     assert seen.value("temper_tool_calls_total", server="search", result="done") == 1
     assert seen.value("temper_tool_calls_total", server="search", result="lost") == 1
     assert seen.value("temper_tool_duration_seconds_sum", server="search") == 1.5
+    assert seen.value("temper_tool_calls_total", server="time", result="refused") == 1
+    assert seen.value("temper_tool_duration_seconds_count", server="time") == 1
     assert seen.value("temper_rounds_total", model="default") == 2
 
 

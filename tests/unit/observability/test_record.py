@@ -1,3 +1,5 @@
+from msgspec.structs import replace
+
 from proxy.facts import Outcome
 from proxy.observability.record import AttemptRecord, RequestRecord, ToolRecord
 
@@ -35,3 +37,5 @@ def test_tools_that_run_together_are_counted_once() -> None:
     tools = (tool(1, 1.0, 1.0), tool(1, 1.5, 1.5), tool(2, 4.0, 0.5))
     record = RequestRecord(id="r", begun_at=0.0, seconds=5.0, status=200, tools=tools)
     assert record.overhead == 2.5
+    waited = replace(tool(2, 4.0, 0.5), waited=1.0)
+    assert replace(record, tools=(*tools[:2], waited)).overhead == 1.5

@@ -5,6 +5,7 @@ from proxy.context.prefix import PrefixBroken
 from proxy.facts import Outcome
 from proxy.observability.record import (
     RUNNING,
+    WAITING,
     AttemptRecord,
     Phase,
     RequestRecord,
@@ -96,3 +97,13 @@ def test_a_row_is_small_whatever_others_wrote_into_it() -> None:
     )
     assert len(repr(row)) < 500_000
     assert "\u202e" not in repr(row.repairs) + row.request_id + (row.model or "")
+
+
+def test_a_call_that_waits_for_a_person_takes_no_time_yet() -> None:
+    waiting = ToolRecord("search", "drop", "1", 1, 0.5, 0.0, WAITING)
+    ran = ToolRecord("search", "drop", "2", 1, 2.5, 0.25, "done", waited=2.00004)
+    row = row_of(replace(RECORD, tools=(waiting, ran)), "abc-1", phase="waiting_for_person")
+    assert row.tools == (
+        Tool("search", "drop", 0.5, None, "waiting"),
+        Tool("search", "drop", 2.5, 0.25, "done", 2.0),
+    )

@@ -9,6 +9,8 @@ from proxy.conversation.tools import WantedTools
 from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import InvalidConfiguration
+from proxy.observability.record import RequestRecord, ToolRecord
+from proxy.observability.tool_server_cards import ToolCalls, ToolServerCard
 from proxy.serving import tool_hosting
 from proxy.serving.tool_hosting import hosting_of, open_tools, specs_of
 from proxy.settings import Settings
@@ -21,7 +23,12 @@ SETTINGS = Settings.model_validate(
     {
         "tools": {"offer": "always", "hosted": {"web_search": "a.find"}, "rounds": 3},
         "mcp": {
-            "a": {"url": "http://h/mcp", "headers": {"x": "secret"}, "tools": ["find"]},
+            "a": {
+                "url": "http://h/mcp",
+                "headers": {"x": "secret"},
+                "tools": ["find"],
+                "ask": ["find"],
+            },
             "b": {
                 "command": ["python", "-P", PROGRAM],
                 "env": {"K": "secret"},
@@ -36,6 +43,7 @@ def test_settings_become_what_servers_are() -> None:
     first, second = specs_of(SETTINGS)
     assert (first.url, first.headers, first.tools) == ("http://h/mcp", {"x": "secret"}, ("find",))
     assert (second.command[-1], second.env, second.prefix) == (PROGRAM, {"K": "secret"}, "b_")
+    assert (first.ask, second.ask) == (("find",), ())
     assert "secret" not in repr((first, second))
 
 
@@ -76,3 +84,39 @@ def test_servers_are_started_without_being_waited_for() -> None:
             assert hosting.source.tools_of("a") is None
 
     asyncio.run(work())
+
+
+def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:
+    hosting = hosting_of(SETTINGS.tools, FakeSource({}))
+    changed = hosting.under(Tools(confirm_seconds=5))
+    assert changed.confirmations is hosting.confirmations
+    assert (hosting.confirm_seconds, changed.confirm_seconds) == (60.0, 5.0)
+
+
+def test_each_server_has_a_card() -> None:
+    tools = (served("find", "a"), served("drop", "a", needs_yes=True))
+    hosting = hosting_of(SETTINGS.tools, FakeSource({"a": tools, "b": None}))
+    calls = ToolCalls()
+    failed = ToolRecord("a", "find", "1", 1, 0.0, 0.5, "failed", "tool_error")
+    calls.take(RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=(failed,)))
+    there, gone = hosting.cards(calls)
+    assert there == ToolServerCard(
+        name="a",
+        state="ready",
+        problem="",
+        transport="pipe",
+        protocol="version of a",
+        tools=2,
+        asking=1,
+        calls=1,
+        failures=1,
+        refused=0,
+        failure="find failed (tool_error).",
+    )
+    assert (gone.state, gone.problem, gone.tools, gone.asking, gone.calls) == (
+        "waiting",
+        "cannot be used: it is gone",
+        None,
+        None,
+        0,
+    )

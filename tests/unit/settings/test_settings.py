@@ -474,3 +474,14 @@ def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None
     file.write_text("[aliases]\n'claude-*' = ''\n", "utf-8")
     with pytest.raises(InvalidConfiguration, match=r"aliases\.claude-"):
         load_settings(file)
+
+
+def test_tools_that_need_a_yes_go_with_one_worker_only() -> None:
+    asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
+    assert load_settings(written(asking)).mcp["notes"].ask == ["drop"]
+    for more, names in (
+        ("[server]\nworkers = 2\n", r"server\.workers.* must be 1 with mcp\.notes\.ask"),
+        ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* needs ui\.enabled = true"),
+    ):
+        with pytest.raises(InvalidConfiguration, match=names):
+            load_settings(written(more + asking))

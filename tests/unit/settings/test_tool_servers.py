@@ -2,7 +2,13 @@
 
 import pytest
 
-from proxy.settings.tool_servers import Tools, ToolServer, tool_server_contradictions
+from proxy.settings.sections import Server, Ui
+from proxy.settings.tool_servers import (
+    Tools,
+    ToolServer,
+    tool_server_contradictions,
+    unanswerable_questions,
+)
 
 URL: dict[str, object] = {"url": "http://127.0.0.1:1/mcp"}
 COMMAND: dict[str, object] = {"command": ["uvx", "mcp-server-time"]}
@@ -94,3 +100,53 @@ def test_a_hosted_tool_leads_to_one_that_is_offered(target: str, words: str) -> 
 def test_owners_need_keys_with_names() -> None:
     ((blamed, _),) = found({"a": URL}, {"owners": ["me"]})
     assert blamed == "tools.owners"
+
+
+def unanswerable(
+    server: dict[str, object] | None = None, ui: dict[str, object] | None = None, **more: object
+) -> list[tuple[tuple[str, ...], str]]:
+    servers = {
+        "a": ToolServer.model_validate({**URL, "tools": ["get"]}),
+        "b": ToolServer.model_validate({**URL, "tools": ["put"], "ask": ["put"], **more}),
+    }
+    asking = Server.model_validate(server or {})
+    return [*unanswerable_questions(servers, asking, Ui.model_validate(ui or {}))]
+
+
+def test_questions_go_with_one_worker_and_a_page_that_somebody_may_open() -> None:
+    assert unanswerable() == []
+    assert unanswerable({"api_key": "k"}) == []
+    assert unanswerable({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
+    assert unanswerable({"workers": 4}, {"enabled": False}, ask=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("server", "ui", "names", "words"),
+    [
+        ({"workers": 2}, {}, ("server.workers", "mcp.b.ask"), "must be 1 with mcp.b.ask"),
+        ({}, {"enabled": False}, ("mcp.b.ask", "ui.enabled"), "needs ui.enabled = true"),
+        ({}, {"read_only": True}, ("mcp.b.ask", "ui.read_only"), "needs ui.read_only = false"),
+        ({"api_keys_file": "k"}, {}, ("mcp.b.ask", "ui.owners"), "server.api_key or ui.owners"),
+    ],
+)
+def test_questions_that_nobody_could_answer_are_refused(
+    server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], words: str
+) -> None:
+    ((blamed, problem),) = unanswerable(server, ui)
+    assert blamed == names
+    assert words in problem
+
+
+def test_only_tools_that_are_offered_can_need_a_yes() -> None:
+    for ask in (["get"], ["*"], []):
+        assert found({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
+    assert found({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []
+    ((blamed, problem),) = found({"a": {**URL, "tools": ["get"], "ask": ["put"]}})
+    assert (blamed, problem) == (
+        "mcp.a.ask",
+        "'put' is not among mcp.a.tools, so it is not offered",
+    )
+    ((blamed, problem),) = found({"a": {**URL, "ask": ["*"]}})
+    assert (blamed, "not offered" in problem) == ("mcp.a.ask", True)
+    ((blamed, problem),) = found({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
+    assert (blamed, "stands alone" in problem) == ("mcp.a.ask", True)

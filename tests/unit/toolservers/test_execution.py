@@ -3,11 +3,15 @@ from collections.abc import Coroutine
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import ToolCall
 from proxy.rounds.executor import RoundContext
 from proxy.rounds.outcomes import Outcome, Status
 from proxy.toolservers.calling import Called, Ended
+from proxy.toolservers.confirmations import Decision
+from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.execution import OwnedTools
 from proxy.toolservers.specification import CallLimits
 from tests.fakes.tool_servers import FakeSource, served
@@ -126,5 +130,76 @@ def test_cancelling_a_round_cancels_its_calls() -> None:
             await running
         assert source.running == 0
         assert {one.status for one in told} == {Status.CANCELLED}
+
+    run(work())
+
+
+def test_a_call_that_needs_a_yes_is_made_after_it_and_its_waiting_is_told() -> None:
+    async def work() -> None:
+        told: list[Called] = []
+        asked: list[tuple[str, JsonObject]] = []
+        ticks = count()
+
+        async def confirm(tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
+            asked.append((f"{tool.own_name} {call.id}", arguments))
+            return Decision.ALLOWED
+
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        offered = (replace(TOOLS[0], needs_yes=True), TOOLS[1])
+        clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+        tools = OwnedTools(source, offered, notice=told.append, clock=clock, confirm=confirm)
+        (outcome,) = await tools.execute(calls("get"), RoundContext())
+        assert (outcome.text, outcome.seconds) == ("got", 1.0)
+        assert asked == [("get 0", {"a": 1})]
+        assert (told[0].begun, told[0].seconds, told[0].waited) == (1.0, 1.0, 1.0)
+        await tools.execute(calls("p_put"), RoundContext())
+        assert (len(asked), told[1].waited) == (1, 0.0)
+
+    run(work())
+
+
+@pytest.mark.parametrize("decision", [Decision.REFUSED, Decision.UNANSWERED])
+def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) -> None:
+    async def work() -> None:
+        told: list[Called] = []
+
+        async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+            return decision
+
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        offered = (replace(TOOLS[0], needs_yes=True),)
+        tools = OwnedTools(source, offered, notice=told.append, confirm=confirm)
+        (outcome,) = await tools.execute(calls("get"), RoundContext())
+        assert decision.refusal is not None
+        assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
+        assert (told[0].status, told[0].error, told[0].seconds) == (
+            Status.REFUSED,
+            decision.value,
+            0.0,
+        )
+        assert source.calls == []
+
+    run(work())
+
+
+def test_where_nobody_can_be_asked_nothing_is_run_that_needs_a_yes() -> None:
+    async def work() -> None:
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
+        (outcome,) = await tools.execute(calls("get"), RoundContext())
+        assert (outcome.status, source.calls) == (Status.REFUSED, [])
+
+    run(work())
+
+
+def test_nobody_is_asked_about_arguments_that_are_no_object() -> None:
+    async def work() -> None:
+        async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+            raise AssertionError
+
+        source = FakeSource({"fake": TOOLS}, ANSWERS)
+        tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),), confirm=confirm)
+        (outcome,) = await tools.execute(calls("get", arguments="[]"), RoundContext())
+        assert (outcome.status, source.calls) == (Status.FAILED, [])
 
     run(work())

@@ -52,6 +52,7 @@ def test_a_program_and_an_address_answer_one_reply_together() -> None:
                 assert fleet.protocol_of("fake") == ("pipe", "2025-11-25")
                 assert fleet.protocol_of("adder")[0] == "tcp"
                 assert [fleet.is_ready(name) for name in fleet.names] == [True, True]
+                assert fleet.condition_of("fake") == ("ready", "")
 
     run(work())
 

@@ -2,11 +2,13 @@
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { Charts } from "./charts.js";
+import { areSettling, confirmations } from "./confirmations.js";
 import { curl, detail } from "./detail.js";
-import { cancel, follow, get, knownKey, rememberKey } from "./feed.js";
+import { follow, get, knownKey, post, rememberKey } from "./feed.js";
 import { cards, line } from "./models.js";
 import { table, toolbar } from "./requests.js";
 import * as stores from "./store.js";
+import { toolServers } from "./tool-servers.js";
 import { duration, kindOf } from "./words.js";
 
 const ROWS_AT_FIRST = 100;
@@ -17,8 +19,11 @@ const KEYS = [
   ["Esc", "close it, or clear the filter"],
   ["/", "filter"],
   ["r", "with help only"],
+  ["c", "the call that waits for you"],
   ["?", "these keys"],
 ];
+
+const AGAIN = 700; // milliseconds until calls that have moved can be answered
 
 const root = document.getElementById("app");
 const charts = new Charts();
@@ -36,6 +41,7 @@ let view = {
   copied: false,
   ending: null,
   failure: "",
+  answerFailure: "",
 };
 let exchange = null; // of the open request; null while it is being loaded
 let older = null; // an open request that is no longer in the table
@@ -56,7 +62,12 @@ function draw() {
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
+    const hadFocus = document.activeElement?.closest(".question");
     render(page(), root);
+    // whoever answers by keyboard goes on with the next one
+    if (hadFocus && !hadFocus.isConnected) document.querySelector(".question")?.focus();
+    const waiting = store.confirmations.length;
+    document.title = waiting ? `(${waiting}) Temper` : "Temper";
     if (store.about) charts.update(store.points, store.about.step, now());
   });
 }
@@ -77,10 +88,22 @@ const actions = {
     if (view.ending !== id) return change({ ending: id, failure: "" });
     change({ ending: null, failure: "" });
     try {
-      await cancel(id);
+      await post(`requests/${id}/cancel`, {});
     } catch (error) {
       change({ failure: error.message });
     }
+  },
+  answer: async (id, allow) => {
+    if (areSettling(store, now())) return;
+    change({ answerFailure: "" });
+    try {
+      await post(`confirmations/${id}`, { allow });
+      store = stores.answered(store, id, Date.now() / 1000);
+    } catch (error) {
+      change({ answerFailure: error.message });
+    }
+    redrawLater();
+    draw();
   },
   copy: async (shown) => {
     const text = curl(shown, location.origin, Boolean(knownKey()));
@@ -113,7 +136,7 @@ function page() {
   actions.isOnly = models.length < 2;
   const seen = { ...view, readOnly: about?.read_only };
   return html`
-    ${bar()}
+    ${bar()} ${confirmations(store, view, now(), actions)}
     <main class=${row ? "with-detail" : ""}>
       <div class="overview">
         ${about?.workers > 1
@@ -121,7 +144,7 @@ function page() {
               not shown.</p>`
           : nothing}
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
-        ${charts.holder}
+        ${toolServers(store.toolServers)} ${charts.holder}
         <section aria-label="Requests" class="card list">
           ${toolbar(view, models, actions)} ${about ? table(rows(), view, now(), actions) : nothing}
         </section>
@@ -212,8 +235,14 @@ async function load(id) {
   }
 }
 
+/** Draw again once calls that have moved can be answered. */
+function redrawLater() {
+  setTimeout(draw, AGAIN);
+}
+
 function heard(event, data) {
   const before = store.rows.get(view.open);
+  if (event === "state" || event === "confirmations") redrawLater();
   store = stores.apply(store, event, data, Date.now() / 1000);
   const after = store.rows.get(view.open);
   if (before && after && before.phase !== "over" && after.phase === "over") load(after.id);
@@ -256,6 +285,7 @@ const BY_KEY = {
   k: () => move(-1),
   Enter: () => view.selected && actions.open(view.selected),
   "/": () => document.getElementById("filter")?.focus(),
+  c: () => document.querySelector(".question")?.focus(),
   r: () => actions.setFilter({ repaired: !view.filter.repaired }),
   "?": () => change({ hasHelp: !view.hasHelp }),
 };

@@ -57,8 +57,13 @@ function times(row, seconds) {
     bars.push([`Attempt ${at + 1}`, told, one.begun, one.seconds, kind]);
   });
   for (const tool of row.tools) {
-    const told = `on ${tool.server}: ${tool.status}`;
-    bars.push([tool.name, told, tool.begun, tool.seconds ?? total - tool.begun, "tool"]);
+    const isWaiting = tool.status === "waiting";
+    const long = tool.seconds ?? total - tool.begun;
+    const told = isWaiting ? "waits for a person" : `on ${tool.server}: ${tool.status}`;
+    if (tool.waited) {
+      bars.push(["Waited", `for a person: ${tool.name}`, tool.begun - tool.waited, tool.waited, "waited"]);
+    }
+    bars.push([tool.name, told, tool.begun, long, isWaiting ? "waited" : "tool"]);
   }
   const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
   const marked = seen < 0 ? -1 : (row.queued ? 1 : 0) + seen;

@@ -34,9 +34,9 @@ export async function get(path) {
   return (await ask(path)).json();
 }
 
-export async function cancel(id) {
+export async function post(path, value) {
   const headers = { "content-type": "application/json" };
-  await ask(`requests/${id}/cancel`, { method: "POST", headers, body: "{}" });
+  await ask(path, { method: "POST", headers, body: JSON.stringify(value) });
 }
 
 /** Follow the feed for ever. `heard(event, data)`, `told(status, error)` with live, lost or refused. */

@@ -99,7 +99,7 @@ function line(row, isSelected, hasClients, now, actions) {
       @click=${() => actions.open(row.id)}
     >
       <td class="time"><time title=${utc(row.at)}>${clock(row.at)}</time></td>
-      <td class="status"><i class="dot ${kind ?? "living"}"></i>${statusOf(row)}</td>
+      <td class="status"><i class="dot ${kind ?? "living"} ${row.phase}"></i>${statusOf(row)}</td>
       <td class="model" title=${row.model ?? ""}>${row.model ?? "–"}</td>
       ${hasClients ? html`<td class="client" title=${row.client}>${row.client || "–"}</td>` : nothing}
       <td class="news" title=${row.repairs.join("\n")}>${news}</td>

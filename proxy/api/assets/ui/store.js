@@ -8,6 +8,9 @@ export function empty() {
     about: null, // what does not change: version, instance, workers, ...
     skew: 0, // seconds by which the server's clock is ahead
     models: [],
+    toolServers: [],
+    confirmations: [], // calls that wait for a person, the oldest first
+    moved: -Infinity, // when these have changed last
     totals: { hour: {}, start: {} },
     points: [],
     rows: new Map(), // by id
@@ -24,6 +27,10 @@ export function apply(store, event, data, now) {
       return withRows(store, data.rows);
     case "models":
       return { ...store, models: data.models };
+    case "tool_servers":
+      return { ...store, toolServers: data.tool_servers };
+    case "confirmations":
+      return withConfirmations(store, data.confirmations, now);
     case "totals":
       return { ...store, totals: data.totals, points: joined(store.points, data.points) };
     default:
@@ -32,9 +39,23 @@ export function apply(store, event, data, now) {
 }
 
 function fromState(state, now) {
-  const { models, totals, points, requests, ...about } = state;
-  const fresh = { ...empty(), about, skew: state.now - now, models, totals, points };
-  return withRows(fresh, requests);
+  const { models, totals, points, requests, tool_servers, confirmations, ...about } = state;
+  const known = { about, models, totals, points, toolServers: tool_servers };
+  const fresh = { ...empty(), ...known, skew: state.now - now };
+  return withConfirmations(withRows(fresh, requests), confirmations, now);
+}
+
+/** Take over which calls wait for a person, until a moment of the server's clock. */
+export function withConfirmations(store, calls, now) {
+  const moment = now + store.skew;
+  const waiting = calls.map((call) => ({ ...call, until: moment + call.seconds_left }));
+  return { ...store, confirmations: waiting, moved: moment };
+}
+
+/** Leave out a call that was answered. */
+export function answered(store, id, now) {
+  const left = store.confirmations.filter((call) => call.id !== id);
+  return { ...store, confirmations: left, moved: now + store.skew };
 }
 
 export function withRows(store, changed) {

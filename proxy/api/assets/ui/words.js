@@ -25,6 +25,7 @@ export const PHASES = {
   reading: "reading the prompt",
   asked_again: "asked again",
   running_tool: "running a tool",
+  waiting_for_person: "waits for a person",
   streaming: "streaming",
   over: "over",
 };
@@ -69,6 +70,14 @@ export const MODEL_STATES = {
   unknown: "looking",
 };
 
+export const TOOL_SERVER_STATES = {
+  ready: "ready",
+  starting: "starting",
+  waiting: "starting again",
+  down: "down",
+  stopped: "stopped",
+};
+
 const whole = new Intl.NumberFormat("en");
 
 /** The outcome of a row in one of the words of OUTCOMES; null while it lives. */
@@ -91,8 +100,12 @@ export function phaseOf(row) {
   }
   if (row.phase === "asked_again") return `attempt ${row.attempts.length}`;
   if (row.phase === "running_tool") {
-    const tool = row.tools.findLast((one) => one.seconds === null);
+    const tool = row.tools.findLast((one) => one.status === "running");
     return tool ? `running ${tool.name}` : PHASES.running_tool;
+  }
+  if (row.phase === "waiting_for_person") {
+    const tool = row.tools.find((one) => one.status === "waiting");
+    if (tool) return `${PHASES.waiting_for_person}: ${tool.server}.${tool.name}`;
   }
   return PHASES[row.phase] ?? row.phase;
 }

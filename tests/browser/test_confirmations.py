@@ -1,0 +1,324 @@
+"""Calls that wait for a person, in a real browser before a real tool server."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from proxy.api.app import ServerOptions, create_app
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import (
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCallStarted,
+)
+from proxy.errors import TemperError
+from proxy.observability.board import Board
+from proxy.observability.observers import Observers
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.confirmations import Decision, Requester
+from proxy.toolservers.definitions import ServedTool
+from proxy.toolservers.execution import ToolSource
+from proxy.toolservers.fleet import open_fleet
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
+from tests.browser.conftest import Open
+from tests.browser.test_page import HOSTILE
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.fakes.tool_servers import PATIENCE, FakeSource, program, served
+from tests.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+
+DROP = served("drop", "notes", needs_yes=True)
+NOTES = FakeSource({"notes": (DROP,)})
+ALLOW = "button:text('Allow')[aria-disabled=false]"
+REFUSE = "button:text('Refuse')[aria-disabled=false]"
+PROSE: list[ReplyEvent | TemperError] = [
+    ReplyStarted(),
+    TextDelta("It was done."),
+    ReplyFinished("stop"),
+]
+
+
+def call(text: str) -> list[ReplyEvent | TemperError]:
+    return [
+        ReplyStarted(),
+        ToolCallStarted(0, "1", "echo"),
+        ToolCallArgumentsDelta(0, f'{{"text": "{text}"}}'),
+        ReplyFinished("tool_calls"),
+    ]
+
+
+class Asked:
+    """A Temper with tool servers, whose backend plays scripts, and what waits there."""
+
+    def __init__(self, url: str, hosting: ToolHosting, backend: ScriptedBackend) -> None:
+        self.url = url
+        self.hosting = hosting
+        self.backend = backend
+        self.answers: list[str] = []
+
+    @contextmanager
+    def chatting(self) -> Iterator[None]:
+        """Have a client ask in a thread; its answer is kept."""
+
+        def ask() -> None:
+            body: JsonObject = {
+                "model": "m",
+                "messages": [{"role": "user", "content": "Tell it to Paris."}],
+                "tools": [{"type": "mcp", "server_label": "fake"}],
+            }
+            url = f"{self.url}/v1/chat/completions"
+            answer = httpx.post(url, json=body, timeout=PATIENCE_SECONDS, trust_env=False)
+            self.answers.append(answer.json()["choices"][0]["message"]["content"])
+
+        client = threading.Thread(target=ask)
+        client.start()
+        try:
+            yield
+        finally:
+            client.join(PATIENCE_SECONDS)
+            assert not client.is_alive()
+
+    def results(self) -> list[str]:
+        """What the model was told last."""
+        messages = self.backend.questions[-1].messages
+        return [str(one.text) for one in messages if one.role == "tool"]
+
+
+@dataclass
+class Servers:
+    """Serves in the event loop of a thread, until the test is over."""
+
+    portal: BlockingPortal
+    stack: ExitStack
+
+    def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Asked:
+        """Serve a backend and a real tool server, whose tool `echo` needs a yes."""
+        spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
+        opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
+        fleet = self.stack.enter_context(opened)
+        self.portal.call(fleet.settled, PATIENCE_SECONDS)
+        return self.of(fleet, ScriptedBackend([*scripts]))
+
+    def of(
+        self,
+        source: ToolSource,
+        backend: ScriptedBackend | None = None,
+        *,
+        read_only: bool = False,
+    ) -> Asked:
+        """Serve the tools of a source."""
+        hosting = ToolHosting(ToolOffer(OfferPolicy(), source), confirm_seconds=PATIENCE_SECONDS)
+        options, behind = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
+        observers = Observers((), board=Board())
+        app = create_app(options.alone(behind), options, observers, tools=hosting)
+        server = self.stack.enter_context(self.portal.wrap_async_context_manager(listening(app)))
+        return Asked(server.url, hosting, behind)
+
+    @contextmanager
+    def waiting(
+        self, asked: Asked, arguments: JsonObject, tool: ServedTool
+    ) -> Iterator[list[Decision]]:
+        """Have a call wait for a person; what was decided is in the list at the end."""
+        decided: list[Decision] = []
+        confirmations, before = asked.hosting.confirmations, asked.hosting.confirmations.number
+
+        async def ask() -> None:
+            requester = Requester("anna", "", "req-1")
+            decided.append(await confirmations.ask(tool, arguments, requester, PATIENCE_SECONDS))
+
+        async def until_it_waits() -> None:
+            while confirmations.number == before:  # noqa: ASYNC110 - a turn of the loop
+                await asyncio.sleep(0)
+
+        asking = self.portal.start_task_soon(ask)
+        self.portal.call(until_it_waits)
+        try:
+            yield decided
+        finally:
+            if not decided:
+                asking.cancel()
+
+
+@pytest.fixture
+def servers() -> "Iterator[Servers]":
+    """Servers that are closed when the pages of a test are: they wait for who watches them."""
+    with start_blocking_portal() as portal, ExitStack() as stack:
+        yield Servers(portal, stack)
+
+
+@pytest.fixture
+def open_page(servers: "Servers", open_page: Open) -> Open:
+    """Have the pages closed before the servers are."""
+    del servers
+    return open_page
+
+
+def title_of(page: "Page", wanted: str) -> None:
+    page.wait_for_function("(wanted) => document.title === wanted", arg=wanted)
+
+
+def test_a_call_is_allowed_and_another_one_refused(
+    servers: Servers, open_page: Open, tmp_path: Path
+) -> None:
+    asked = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
+    seen, late = open_page(asked.url), open_page(asked.url)
+    page, question = seen.page, seen.page.locator(".question")
+    page.locator(".tool-server", has_text="13 (1 needs a yes)").wait_for()
+    with asked.chatting():
+        question.locator("h2", has_text="May fake.echo be called?").wait_for()
+        assert question.locator("pre").inner_text() == '{\n  "text": "Paris"\n}'
+        page.locator("tr.live", has_text="waits for a person: fake.echo").wait_for()
+        title_of(page, "(1) Temper")
+        live = page.locator("[aria-live=assertive]")
+        assert live.inner_text() == "1 call waits for your yes: fake.echo"
+        page.wait_for_selector(ALLOW)
+        seen.picture("confirmation")
+        question.locator("text=Show the request").click()
+        page.locator(".detail h2", has_text="waits for a person: fake.echo").wait_for()
+        page.click(ALLOW)
+        question.locator("pre", has_text="Rome").wait_for()
+        late.page.locator(".question pre", has_text="Rome").wait_for()
+        late.page.click(REFUSE)
+    question.wait_for(state="detached")
+    title_of(page, "Temper")
+    paris, rome = asked.results()
+    assert paris == "Paris"
+    assert "a person refused" in rome
+    assert asked.answers == ["It was done."]
+    assert (tmp_path / "log").read_text().count("called echo") == 1
+
+
+def test_what_came_of_calls_stands_on_the_page(
+    servers: Servers, open_page: Open, tmp_path: Path
+) -> None:
+    asked = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
+    with asked.chatting():
+        seen = open_page(asked.url)  # which did not see it come
+        seen.page.click(REFUSE)
+    seen.page.locator(".tool-server", has_text="Refused1").wait_for()
+    seen.page.locator("tbody tr").first.click()
+    seen.page.locator(".detail .timeline", has_text="for a person: echo").wait_for()
+    seen.picture("tool-servers")
+
+
+def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> None:
+    asked = servers.of(NOTES)
+    with (
+        servers.waiting(asked, {"id": 1}, DROP) as first,
+        servers.waiting(asked, {"id": 2}, DROP) as second,
+    ):
+        page = open_page(asked.url).page
+        page.wait_for_selector(ALLOW)
+        page.keyboard.press("c")
+        for _ in range(2):  # past the arguments
+            page.keyboard.press("Tab")
+        page.locator("button:focus", has_text="Allow").wait_for()
+        page.keyboard.press("Enter")
+        title_of(page, "(1) Temper")
+        # whoever goes on typing does not answer the one that has moved up
+        page.locator(".question:focus", has_text='"id": 2').wait_for()
+        page.wait_for_selector(ALLOW)
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        title_of(page, "Temper")
+        page.locator(".question").wait_for(state="detached")
+    assert (first, second) == ([Decision.ALLOWED], [Decision.REFUSED])
+
+
+def test_a_click_that_was_meant_for_something_else_answers_nothing(
+    servers: Servers, open_page: Open
+) -> None:
+    told = open_page(servers.of(NOTES).url).page.evaluate(
+        """async () => {
+          const { areSettling } = await import("./ui/assets/confirmations.js");
+          const s = await import("./ui/assets/store.js");
+          const call = { id: "a", seconds_left: 60 };
+          let store = s.apply(s.empty(), "confirmations", { confirmations: [call] }, 1000);
+          const known = [store.confirmations[0].until, areSettling(store, 1000.1),
+            areSettling(store, 1001)];
+          store = s.answered(store, "a", 1002);
+          return [...known, store.confirmations.length, areSettling(store, 1002.1)];
+        }"""
+    )
+    assert told == [1060, True, False, 0, True]
+
+
+def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
+    asked = servers.of(NOTES)
+    with servers.waiting(asked, {}, DROP) as decided:
+        page = open_page(asked.url).page
+        page.wait_for_selector(ALLOW)
+        late = {"error": {"message": "it came too late", "code": "confirmation_over"}}
+        page.route("**/confirmations/*", lambda route: route.fulfill(status=404, json=late))
+        page.click(ALLOW)
+        page.locator(".questions [role=alert]", has_text="it came too late").wait_for()
+    assert decided == []
+
+
+def test_a_page_for_reading_only_shows_what_waits_and_has_no_buttons(
+    servers: Servers, open_page: Open
+) -> None:
+    asked = servers.of(NOTES, read_only=True)
+    with servers.waiting(asked, {}, DROP):
+        page = open_page(asked.url).page
+        page.locator(".question", has_text="This page is for reading only.").wait_for()
+        assert page.locator(".question button").count() == 0
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
+    text: str, servers: Servers, open_page: Open
+) -> None:
+    written = text.encode("utf-8", "replace").decode()
+    tool = served(written, "notes", needs_yes=True)
+    asked = servers.of(FakeSource({"notes": (tool,)}))
+    with servers.waiting(asked, {written: written, "n": 2**70}, tool):
+        for width in (1440, 360):
+            page = open_page(asked.url, width=width, height=740).page
+            question = page.locator(".question")
+            question.locator("text=Allow").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert question.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+            shown = question.inner_text()
+            assert '"n": 1180591620717411303424' in shown
+            assert not {*shown} & {*"\u202e\u2066\u200b\ufeff\x1b\x07\0"}
+            assert page.locator("img, script[src=x], iframe").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"), [("dark", 1440, "dark"), ("narrow", 360, "light")]
+)
+def test_what_waits_fits_every_screen(
+    name: str, width: int, scheme: str, servers: Servers, open_page: Open
+) -> None:
+    asked = servers.of(FakeSource({"notes": (DROP,), "time": None}))
+    arguments: JsonObject = {
+        "path": "/srv/notes/2024",
+        "recursive": True,
+        "why": "to tidy up " * 99,
+    }
+    with servers.waiting(asked, arguments, DROP):
+        seen = open_page(asked.url, width=width, height=740, scheme=scheme)
+        seen.page.wait_for_selector(ALLOW)
+        seen.page.locator(".tool-server", has_text="It cannot be used").wait_for()
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert seen.page.locator(ALLOW).is_visible()
+        seen.picture(f"confirmation-{name}")

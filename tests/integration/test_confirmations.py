@@ -1,0 +1,403 @@
+"""Calls that need a person's yes: a real tool server behind Temper, a person before it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.api.limits import Access
+from proxy.api.streaming import StreamTimeouts
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.observability.board import Board
+from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.fleet import open_fleet
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
+from proxy.toolservers.specification import CallLimits
+from tests.fakes import spoken
+from tests.fakes.answers import Answer
+from tests.fakes.front import CHAT, Front, request, temper
+from tests.fakes.spoken import calls, says
+from tests.fakes.tool_servers import PATIENCE, program
+from tests.integration.test_dashboard import asked, code_of, following, objects
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
+REFUSED = "Error: a person refused this call; it was not made"
+UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
+YES: JsonObject = {"allow": True}
+NO: JsonObject = {"allow": False}
+ASKING: JsonObject = request(
+    messages=[{"role": "user", "content": "Delete it."}],
+    tools=[{"type": "mcp", "server_label": "fake"}],
+)
+KEYS = {"api_key": "operators", "bob": "bobs"}
+OPERATOR = {"authorization": "Bearer operators"}
+
+
+@dataclass
+class Scene:
+    """A Temper whose tool `echo` needs a person's yes, and what its tool server was asked."""
+
+    front: Front
+    log: Path
+    records: list[RequestRecord] = field(default_factory=list)
+
+    @property
+    def ran(self) -> list[str]:
+        """The tools that were called."""
+        lines = self.log.read_text("utf-8").splitlines()
+        return [line.removeprefix("called ") for line in lines if line.startswith("called ")]
+
+    def take(self, record: RequestRecord) -> None:
+        """Keep the record of a request that is over."""
+        self.records.append(record)
+
+    def results(self) -> list[JsonValue]:
+        """What the model was told last."""
+        messages = [json.parse(one) for one in self.front.backend.questions[-1].messages]
+        return [one["content"] for one in messages if isinstance(one, dict) and _is_result(one)]
+
+    async def pending(self, many: int = 1) -> list[JsonObject]:
+        """Wait until so many calls wait for a person."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                _, state = await asked(self.front, "state")
+                if len(found := objects(state["confirmations"])) == many:
+                    return found
+
+    async def answer(self, name: JsonValue, said: JsonObject) -> httpx.Response:
+        """Say what a person says."""
+        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=said)
+
+
+def _is_result(message: JsonObject) -> bool:
+    return message["role"] == "tool"
+
+
+@asynccontextmanager
+async def needing_a_yes(
+    folder: Path,
+    *scripts: bytes,
+    seconds: float = PATIENCE_SECONDS,
+    serving: ServerOptions | None = None,
+    limits: CallLimits | None = None,
+) -> AsyncGenerator[Scene, None]:
+    log, serves = folder / "log", serving or ServerOptions()
+    spec = replace(program(env={"LOG": str(log)}), ask=("echo",))
+    async with open_fleet([spec], PATIENCE) as fleet:
+        await fleet.settled(PATIENCE_SECONDS)
+        offer = ToolOffer(OfferPolicy(), fleet)
+        tools = ToolHosting(offer, limits or CallLimits(), confirm_seconds=seconds)
+        sinks: list[Scene] = []
+        observers = Observers((_Sinks(sinks),), board=Board())
+        async with temper(*scripts, serving=serves, tools=tools, observers=observers) as front:
+            scene = Scene(front, log)
+            sinks.append(scene)
+            yield scene
+
+
+@dataclass
+class _Sinks:
+    all: list[Scene]
+
+    def take(self, record: RequestRecord) -> None:
+        for one in self.all:
+            one.take(record)
+
+
+def begun(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
+    return asyncio.create_task(scene.front.ask(ASKING, stream=stream))
+
+
+async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = begun(scene, stream=stream)
+        (call,) = await scene.pending()
+        assert (call["server"], call["tool"], call["client"]) == ("fake", "echo", "")
+        assert call["arguments"] == '{\n  "text": "Paris"\n}'
+        assert isinstance(call["seconds_left"], float)
+        assert 0 < call["seconds_left"] <= PATIENCE_SECONDS
+        assert scene.ran == []
+        said = await scene.answer(call["id"], YES)
+        assert (said.status_code, said.json()) == (
+            200,
+            {"confirmation": call["id"], "allowed": True},
+        )
+        assert (await answer).text == "It was done."
+        assert (scene.ran, scene.results()) == (["echo"], ["Paris"])
+        assert await scene.pending(0) == []
+    (tool,) = scene.records[0].tools
+    assert (tool.status, tool.waited > 0) == ("done", True)
+
+
+async def test_a_call_that_is_refused_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = begun(scene, stream=stream)
+        (call,) = await scene.pending()
+        assert (await scene.answer(call["id"], NO)).json()["allowed"] is False
+        assert (await answer).text == "It was done."
+        assert (scene.ran, scene.results()) == ([], [REFUSED])
+        late = await scene.answer(call["id"], YES)
+        assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+    (tool,) = scene.records[0].tools
+    assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
+
+
+async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
+        answer = await begun(scene, stream=stream)
+        assert answer.text == "It was done."
+        assert (scene.ran, scene.results()) == ([], [UNANSWERED])
+        assert await scene.pending(0) == []
+    (tool,) = scene.records[0].tools
+    assert (tool.status, tool.error) == ("refused", "unanswered")
+
+
+async def test_a_client_who_leaves_takes_the_question_along(
+    tmp_path: Path, *, stream: bool
+) -> None:
+    async with needing_a_yes(tmp_path, ECHO) as scene:
+        asking = begun(scene, stream=stream)
+        (call,) = await scene.pending()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert await scene.pending(0) == []
+        assert (await scene.answer(call["id"], YES)).status_code == 404
+        await scene.front.server.settle()
+        assert scene.ran == []
+    assert [one.status for one in scene.records[0].tools] == ["cancelled"]
+
+
+async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Path) -> None:
+    again = calls("echo", '{ "text" : "Paris" }')
+    other = calls("echo", '{"text": "Rome"}')
+    async with needing_a_yes(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        await scene.answer(call["id"], YES)
+        while (await scene.pending())[0]["id"] == call["id"]:
+            pass
+        assert scene.ran == ["echo", "echo"]
+        (call,) = await scene.pending()
+        assert call["arguments"] == '{\n  "text": "Rome"\n}'
+        await scene.answer(call["id"], NO)
+        assert (await answer).text == "It was done."
+        assert scene.results() == ["Paris", "Paris", REFUSED]
+        anew = begun(scene)
+        (call,) = await scene.pending()  # nothing is remembered for another request
+        await scene.answer(call["id"], NO)
+        assert (await anew).text == "It was done."
+    assert scene.ran == ["echo", "echo"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"messages": ASKING["messages"], "max_tokens": 100}),
+        ("/v1/responses", {"input": "Delete it."}),
+    ],
+)
+async def test_clients_of_all_languages_wait_for_a_person(
+    tmp_path: Path, path: str, body: JsonObject, *, stream: bool
+) -> None:
+    asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = asyncio.create_task(scene.front.client.post(path, content=asks))
+        (call,) = await scene.pending()
+        await scene.answer(call["id"], NO)
+        assert "It was done." in (await answer).text
+        assert (scene.ran, scene.results()) == ([], [REFUSED])
+
+
+async def test_two_of_the_same_call_in_one_reply_are_one_question(tmp_path: Path) -> None:
+    twice = (
+        spoken.START
+        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + spoken.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
+        + spoken.end("tool_calls")
+    )
+    async with needing_a_yes(tmp_path, twice, SAYS) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        await scene.answer(call["id"], NO)
+        assert (await answer).text == "It was done."
+        assert scene.results() == [REFUSED, REFUSED]
+
+
+async def test_calls_that_need_no_yes_are_run_meanwhile(tmp_path: Path) -> None:
+    both = (
+        spoken.START
+        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + spoken.call_delta("nothing", "{}", index=1, call_id="two")
+        + spoken.end("tool_calls")
+    )
+    async with needing_a_yes(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        while scene.ran != ["nothing"]:  # noqa: ASYNC110 - it is another process's file
+            await asyncio.sleep(0)
+        await scene.answer(call["id"], YES)
+        assert (await answer).text == "It was done."
+    assert scene.ran == ["nothing", "echo"]
+
+
+async def test_of_two_people_who_answer_at_once_one_is_heard(tmp_path: Path) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        both = await asyncio.gather(scene.answer(call["id"], YES), scene.answer(call["id"], NO))
+        assert sorted(one.status_code for one in both) == [200, 404]
+        assert (await answer).text == "It was done."
+        was_allowed = both[0].status_code == 200
+        assert scene.results() == (["Paris"] if was_allowed else [REFUSED])
+        assert scene.ran == (["echo"] if was_allowed else [])
+
+
+async def test_signs_of_life_flow_while_a_person_thinks(tmp_path: Path) -> None:
+    serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
+    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+        body = json.dump({**ASKING, "stream": True})
+        async with scene.front.client.stream("POST", CHAT, content=body) as answer:
+            chunks = answer.aiter_bytes()
+            seen = b""
+            while seen.count(b"\n\n") < 4:  # the first of them is the beginning
+                seen += await anext(chunks)
+            (call,) = await scene.pending()
+            await scene.answer(call["id"], YES)
+            rest = b"".join([chunk async for chunk in chunks])
+    assert b"It was done." in rest
+
+
+async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
+        name, state = await anext(events)
+        assert (name, state["confirmations"]) == ("state", [])
+        answer = begun(scene)
+        rows: dict[JsonValue, JsonObject] = {}
+        pending: list[JsonObject] = []
+        told: JsonObject = {}
+        while not pending:
+            name, told = await anext(events)
+            rows |= {row["id"]: row for row in objects(told.get("rows", []))}
+            pending = objects(told.get("confirmations", []))
+        (call,) = pending
+        row = rows[call["request"]]
+        (tool,) = objects(row["tools"])
+        assert (row["phase"], tool["status"], tool["seconds"]) == (
+            "waiting_for_person",
+            "waiting",
+            None,
+        )
+        assert (tool["server"], tool["name"]) == ("fake", "echo")
+        await scene.answer(call["id"], YES)
+        while name != "confirmations" or told["confirmations"]:
+            name, told = await anext(events)
+        await answer
+        while name != "tool_servers":
+            name, told = await anext(events)
+        (card,) = objects(told["tool_servers"])
+    assert (card["name"], card["state"], card["calls"], card["failures"]) == ("fake", "ready", 1, 0)
+    assert (card["tools"], card["asking"], card["problem"]) == (13, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("headers", "refusal"),
+    [
+        ({}, (401, "invalid_api_key")),
+        ({"authorization": "Bearer wrong"}, (401, "invalid_api_key")),
+        ({"authorization": "Bearer bobs"}, (403, "ui_not_allowed")),
+        ({**OPERATOR, "host": "evil.example"}, (403, "host_not_allowed")),
+        ({**OPERATOR, "origin": "http://evil.example"}, (403, "foreign_origin")),
+        ({**OPERATOR, "content-type": "text/plain"}, (415, "unsupported_media_type")),
+        (
+            {**OPERATOR, "content-type": "application/x-www-form-urlencoded"},
+            (415, "unsupported_media_type"),
+        ),
+    ],
+)
+async def test_only_the_operator_can_answer_and_only_from_the_page(
+    tmp_path: Path, headers: dict[str, str], refusal: tuple[int, str]
+) -> None:
+    access = Access(KEYS, frozenset({"127.0.0.1"}))
+    serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
+    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+        client = scene.front.client
+        bob = {"authorization": "Bearer bobs"}
+        answer = asyncio.create_task(scene.front.ask(ASKING, headers=bob))
+        state: JsonObject = {"confirmations": []}
+        while not objects(state["confirmations"]):
+            _, state = await asked(scene.front, "state", **OPERATOR)
+        (call,) = objects(state["confirmations"])
+        assert call["client"] == "bob"
+        path = f"/ui/api/confirmations/{call['id']}"
+        denied = await client.post(path, content=b'{"allow": true}', headers=headers)
+        assert (denied.status_code, code_of(denied.json())) == refusal
+        assert denied.headers.get("access-control-allow-origin") is None
+        assert scene.ran == []
+        heard = await client.post(path, json=NO, headers=OPERATOR)
+        assert heard.status_code == 200
+        assert heard.headers["cache-control"] == "no-store"
+        assert (await answer).text == "It was done."
+    assert scene.ran == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
+async def test_an_answer_is_true_or_false_and_nothing_else(tmp_path: Path, body: bytes) -> None:
+    async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        path = f"/ui/api/confirmations/{call['id']}"
+        wrong = await scene.front.client.post(path, content=body)
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "allow")
+        assert (await scene.front.client.get(path)).status_code == 405
+        await scene.answer(call["id"], NO)
+        await answer
+    assert scene.ran == []
+
+
+async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path) -> None:
+    serving = ServerOptions(has_read_only_ui=True)
+    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+        answer = begun(scene)
+        (call,) = await scene.pending()
+        denied = await scene.answer(call["id"], YES)
+        assert (denied.status_code, code_of(denied.json())) == (403, "ui_read_only")
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
+        await scene.front.server.settle()
+    assert scene.ran == []
+
+
+async def test_an_answer_to_nothing_is_too_late(tmp_path: Path) -> None:
+    async with temper(observers=Observers(board=Board())) as front:
+        late = await front.client.post("/ui/api/confirmations/x", json=YES)
+    assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+
+
+async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "proxy.toolservers.confirmations")
+    access = Access(KEYS)
+    serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
+    async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
+        scene.front.client.headers.update(OPERATOR)
+        answer = asyncio.create_task(
+            scene.front.ask(ASKING, headers={"x-request-id": "req-7", **OPERATOR})
+        )
+        (call,) = await scene.pending()
+        await scene.answer(call["id"], YES)
+        await answer
+    assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
+        "a call of fake.echo waits for a person's yes at /ui, asked by req-7",
+        "a call of fake.echo was allowed by api_key from 127.0.0.1",
+    ]
