@@ -108,7 +108,7 @@ def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: in
 
 def test_temper_says_itself_that_its_line_is_full(served: Served) -> None:
     same = {"x-session-id": "line"}
-    asked = [served.pool.submit(served.ask, "[[tokens=1;ms=3000]]", **same) for _ in range(50)]
+    asked = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
     answers = [one.result() for one in asked]
     assert {one.status_code for one in answers} == {200, 429}
     refused = next(one for one in answers if one.status_code == 429)
