@@ -18,13 +18,14 @@ from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.errors import error_response
 from proxy.api.fronts import all_fronts
-from proxy.api.observing import observing
+from proxy.api.observing import observing, telling_siblings
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reloaded
 from proxy.api.response_keeping import keeping_responses
 from proxy.api.warming import warming_up
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import late_tools
@@ -61,6 +62,7 @@ async def opened(
     on_stage: StageListener = lambda _stage: None,
     *,
     remote: Supervised | None = None,
+    place: WorkerPlace | None = None,
     reload: ReadSettings | None = None,
     replica: str | None = None,
 ) -> AsyncGenerator[OpenedApp]:
@@ -73,7 +75,7 @@ async def opened(
         late_tools() as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
-        watching = observing(settings, replica)
+        watching = observing(settings, place, replica)
         with watching as observers, keeping_responses(settings, observers.lose) as kept:
             fronts = all_fronts(kept)
             hosting = tools.under(settings)
@@ -89,7 +91,8 @@ async def opened(
                     renewed = tools.under(loaded.serving)
                     app.replace(create_app(again, terms, observers, fronts, tools=renewed))
 
-            yield OpenedApp(app, services, renew)
+            async with telling_siblings(observers):
+                yield OpenedApp(app, services, renew)
 
 
 class Hosted:
