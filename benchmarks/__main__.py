@@ -4,6 +4,7 @@ python -m benchmarks peers            install the other proxies, outside the rep
 python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
 python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
 python -m benchmarks profile burst    which functions take the time
+python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
@@ -30,6 +31,7 @@ from benchmarks.load import backend, peers, profiling, results, runs, table
 from benchmarks.load.candidates import CANDIDATES, REPOSITORY
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
+from benchmarks.scaling import measuring
 from benchmarks.tiny import page as tiny_page
 from proxy.evals.tiny_suite import SIZES as TINY_SIZES
 
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     mock.add_argument("--port", type=int, default=9931)
     mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
     mock.set_defaults(command=_mock)
+    _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
     _add_tiny(commands.add_parser("tiny", help="measure help and harm with the tiny model"))
@@ -101,6 +104,13 @@ def _add_replicas(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
     parser.add_argument("--page", type=Path, help="renew the figures of this page")
     parser.set_defaults(command=_replicas)
+
+
+def _add_scaling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
+    parser.add_argument("--into", type=Path, help="a page with the place for the table")
+    parser.set_defaults(command=_scaling)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +172,18 @@ def _run(chosen: argparse.Namespace) -> int:
         runs.run(plan, found, _tell)
     results.save(found, chosen.output)
     sys.stdout.write(f"\n{table.markdown(found)}\nAll figures: {chosen.output}\n")
+    return 0
+
+
+def _scaling(chosen: argparse.Namespace) -> int:
+    shown = measuring.table(measuring.measure(chosen.rounds, chosen.seconds))
+    if chosen.into is None:
+        sys.stdout.write(f"{shown}\n")
+        return 0
+    machine = f"{results.today()}: {results.this_machine()}"
+    heading = f"Measured on {machine}; medians of {chosen.rounds} rounds."
+    page = chosen.into.read_text(encoding="utf-8")
+    chosen.into.write_text(measuring.renewed(page, f"{heading}\n\n{shown}"), "utf-8")
     return 0
 
 

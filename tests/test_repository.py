@@ -43,6 +43,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "proxy/evals/temper_server.py": "tests/integration/test_evals.py",
     "proxy/evals/inspect.py": "tests/integration/test_inspect.py",
     "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
+    "proxy/scaling/serve.py": "tests/scaling/test_serve.py",
 }
 
 # Libraries that are used without being imported, and by what.

@@ -8,9 +8,10 @@ and is answered in `routes/chat`:
 `exchange` brings a turn's events to the wire by `streaming`, `tool_exchange` those of several where
 tools of the operator run in between, `errors` says what a failure is.
 
-Around that: `server` runs it all in one process and `workers` in several, `event_loop` says how,
-`assembly`, `observing`, `shared_state` and `response_keeping` translate the settings, `reloading`
-reads them again, `openapi` describes what is plain ASGI, `header_table` lists headers, `warming`
-prepares what the first requests would have to wait for. `cancelling` lets an operator end a
-request, `watching` feeds the dashboard (`routes/ui`) with `feed_events`.
+Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
+process and `workers` in several, `event_loop` says how, `assembly`, `observing`, `shared_state` and
+`response_keeping` translate the settings, `reloading` reads them again, `openapi` describes what is
+plain ASGI, `header_table` lists headers, `warming` prepares what the first requests would have to
+wait for. `cancelling` lets an operator end a request, `watching` feeds the dashboard (`routes/ui`)
+with `feed_events`.
 """

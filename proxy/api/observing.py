@@ -24,17 +24,17 @@ _PUBLISH_SECONDS = 1.0
 
 @contextmanager
 def observing(
-    settings: Settings, place: WorkerPlace | None = None
+    settings: Settings, place: WorkerPlace | None = None, replica: str | None = None
 ) -> Generator[Observers, None, None]:
     """Open the observers that are configured, of one worker at a `place` if there are several.
 
-    Raises `InvalidConfiguration`.
+    A `replica` has a name of its own in traces. Raises `InvalidConfiguration`.
     """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url
     with ExitStack() as opened:
         if collector is not None:
-            sinks.append(_open_tracing(collector, opened))
+            sinks.append(_open_tracing(collector, opened, replica))
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
         board = _board(recording) if settings.ui.enabled else None
@@ -83,13 +83,13 @@ def _board(recording: Recording | None) -> Board:
     return Board() if kept is None else Board(has_exchange=kept.has)
 
 
-def _open_tracing(url: str, opened: ExitStack) -> Sink:
+def _open_tracing(url: str, opened: ExitStack, replica: str | None) -> Sink:
     try:
         from proxy.observability.tracing import Tracing, exporter_to
     except ImportError as missing:
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
-    tracing = Tracing(exporter_to(url))
+    tracing = Tracing(exporter_to(url), replica)
     opened.callback(tracing.close)
     return tracing
 

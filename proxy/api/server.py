@@ -14,26 +14,14 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.api.app import create_app
-from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
-from proxy.api.observing import observing, telling_siblings
-from proxy.api.reloading import (
-    LoadedConfiguration,
-    ReadSettings,
-    ReplaceableApp,
-    on_hangup,
-    reloaded,
-)
-from proxy.api.shared_state import opened_fronts
+from proxy.api.hosted import opened
+from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
-from proxy.observability.logs import configure_logging
 from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
-from proxy.serving.late_tools import late_tools
-from proxy.serving.opening import open_services
 from proxy.settings import Settings
 
 _BACKLOG = 2048
@@ -109,36 +97,16 @@ async def served(
 
     The task ends when one of the `signals` came, see `serving`.
     """
-    options = serving_of(settings)
-    async with (
-        late_tools() as tools,
-        open_services(settings, options, on_stage, remote=worker.remote) as services,
-    ):
-        own = settings.server
-        limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings, worker.place) as observers:
-            async with opened_fronts(settings, observers) as fronts:
-                hosting = tools.under(settings)
-                app = ReplaceableApp(
-                    create_app(services, options, observers, fronts, tools=hosting)
-                )
-                loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
-
-                def renew() -> None:
-                    if loaded.reload():
-                        logs = loaded.serving.logging
-                        configure_logging(logs.format, logs.level)
-                        terms = serving_of(loaded.serving)
-                        again = reloaded(services, loaded.serving, terms)
-                        hosted = tools.under(loaded.serving)
-                        app.replace(create_app(again, terms, observers, fronts, tools=hosted))
-
-                address = Address(url_of(listening), services.name)
-                serving_now = serving(app, listening, own.grace_seconds, limits, signals=signals)
-                async with telling_siblings(observers), serving_now as server:
-                    heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
-                    with heeding, warming_up():
-                        yield server, address
+    own = settings.server
+    limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
+    opening = opened(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
+    async with opening as found:
+        address = Address(url_of(listening), found.services.name)
+        grace = own.grace_seconds
+        async with serving(found.app, listening, grace, limits, signals=signals) as server:
+            heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
+            with heeding, warming_up():
+                yield server, address
 
 
 def listen(host: str, port: int) -> socket.socket:

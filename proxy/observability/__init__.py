@@ -3,7 +3,8 @@
 `live_request` follows a request while it is alive and ends as a `record`, which the `observers`
 get: `logs`, `metrics` (listed in `metric_table`), `tracing` (`trace_context`, `span_names`), beside
 which `run_spans` are those of agents in programs. On terminals logs are `short_lines`;
-`escaping` makes what others wrote harmless.
+`escaping` makes what others wrote harmless. `replica` names this process among others in logs and
+traces.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
 secrets out, and `replay` judges them again, by the `replayed_turns`.
 

@@ -16,6 +16,7 @@ from typing import Literal, TextIO, TypeAlias
 from proxy.facts import context, repairs, tools
 from proxy.observability.escaping import escaped
 from proxy.observability.record import RequestRecord
+from proxy.observability.replica import replica_name
 from proxy.observability.short_lines import ShortFormatter, columns_of, takes_colour
 
 LONGEST_VALUE = 256
@@ -39,15 +40,18 @@ class RequestLog:
             _requests.handle(_requests.makeRecord(*place, "request", (), None, extra=told))
 
 
-def configure_logging(form: LogFormat, level: str, stream: TextIO | None = None) -> None:
+def configure_logging(
+    form: LogFormat, level: str, stream: TextIO | None = None, *, replica: str | None = None
+) -> None:
     """Send all log lines to `stream`, standard error by default; may be called again.
 
+    Each line names the `replica` that wrote it, by default as `replica_name` has it.
     Libraries are heard from warnings upwards only: some of them write headers and bodies below.
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not told
     handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    handler.setFormatter(_formatter(form, stream or sys.stderr, threshold))
+    handler.setFormatter(_formatter(form, stream or sys.stderr, threshold, replica))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(threshold, logging.WARNING))
@@ -67,37 +71,47 @@ class _StandardError(logging.StreamHandler[TextIO]):
         """Leave it as it is: the base class sets what it is made with."""
 
 
-def _formatter(form: LogFormat, stream: TextIO, threshold: int) -> logging.Formatter:
+def _formatter(
+    form: LogFormat, stream: TextIO, threshold: int, replica: str | None
+) -> logging.Formatter:
     """Choose the form: for a terminal short lines, but everything at debug level; else JSON."""
     is_watched = form == "auto" and stream.isatty()
     if form == "text" or (is_watched and threshold <= logging.DEBUG):
-        return TextFormatter()
+        return TextFormatter(replica)
     if is_watched:
         return ShortFormatter(lambda: columns_of(stream), is_coloured=takes_colour(stream))
-    return JsonFormatter()
+    return JsonFormatter(replica)
 
 
-class TextFormatter(logging.Formatter):
+class _ReplicaFormatter(logging.Formatter):
+    """Knows whose lines it writes."""
+
+    def __init__(self, replica: str | None = None) -> None:
+        super().__init__()
+        self.replica = replica or replica_name()
+
+
+class TextFormatter(_ReplicaFormatter):
     """Lines for people: time, level, message, then `name=value` for all that is known."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, however much the message would like to be several."""
-        values = _values(record)
+        values = _values(record, self.replica)
         time, level, event = (str(values.pop(name)) for name in ("time", "level", "event"))
         pairs = [f"{name}={_quoted(value)}" for name, value in values.items() if value is not None]
         return " ".join([time, f"{level:<7}", escaped(event), *pairs])
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_ReplicaFormatter):
     """Lines for programs: one JSON object in pure ASCII each."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one JSON object."""
         # json leaves DEL alone, the one control character that is valid inside a JSON string
-        return json.dumps(_values(record)).replace("\x7f", "\\u007f")
+        return json.dumps(_values(record, self.replica)).replace("\x7f", "\\u007f")
 
 
-def _values(record: logging.LogRecord) -> dict[str, Value]:
+def _values(record: logging.LogRecord, replica: str) -> dict[str, Value]:
     second = int(record.created)
     values: dict[str, Value] = {
         "time": f"{_moment(second)}.{int((record.created - second) * 1000):03}Z",
@@ -109,6 +123,7 @@ def _values(record: logging.LogRecord) -> dict[str, Value]:
         values |= _told(request)
     else:
         values["logger"] = record.name
+    values["replica"] = replica
     if record.exc_info:
         values["traceback"] = logging.Formatter().formatException(record.exc_info)
     return values

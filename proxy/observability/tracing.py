@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, TraceFlags
 
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
+from proxy.observability.replica import replica_name
 from proxy.observability.span_names import ATTEMPT, REQUEST, TOOL, Attribute, operation
 from proxy.observability.trace_context import TraceContext
 
@@ -32,13 +33,14 @@ def exporter_to(url: str) -> SpanExporter:
 
 
 class Tracing:
-    """Writes the spans of requests to an exporter, from a thread of its own."""
+    """Writes the spans of the requests of a `replica` to an exporter, from a thread of its own."""
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, replica: str | None = None) -> None:
         self._exporter = exporter
         self._ids = _GivenIds()
+        own = Resource({"service.name": _NAME, "service.instance.id": replica or replica_name()})
         self._provider = TracerProvider(
-            resource=Resource({"service.name": _NAME}).merge(OTELResourceDetector().detect()),
+            resource=own.merge(OTELResourceDetector().detect()),
             id_generator=self._ids,
             span_limits=SpanLimits(max_attribute_length=_LONGEST_VALUE),
             shutdown_on_exit=False,

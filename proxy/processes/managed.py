@@ -78,6 +78,11 @@ class Managed:
         status = self._server.status
         return status.reason if status.state in (State.WAITING, State.DOWN) else ""
 
+    @property
+    def is_down(self) -> bool:
+        """Whether the server was given up: it is not started again."""
+        return self._server.status.state is State.DOWN
+
     async def close(self) -> None:
         """Close every connection; the server is somebody else's."""
         if self._connected is not None:

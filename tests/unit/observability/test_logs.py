@@ -63,7 +63,7 @@ def as_json(stream: StringIO) -> JsonObject:
 
 def text_of(record: RequestRecord) -> str:
     stream = StringIO()
-    configure_logging("text", "info", stream)
+    configure_logging("text", "info", stream, replica="temper-0")
     RequestLog().take(record)
     return stream.getvalue()
 
@@ -76,14 +76,16 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
         " backend=http://127.0.0.1:8080 dialect=chat stream=true queued_ms=10.0 first_token_ms=12.3"
         " overhead_ms=10.0 prompt_tokens=10 cached_tokens=0 output_tokens=5 attempts=2"
         " outcome=retried"
-        ' repairs="rescued=hermes;coerced=2" trace=000000000000000000000000000000ab\n'
+        ' repairs="rescued=hermes;coerced=2" trace=000000000000000000000000000000ab'
+        " replica=temper-0\n"
     )
 
 
 def test_what_is_not_known_is_left_out_of_the_text() -> None:
     line = text_of(a_record("r2"))
     assert line.endswith(
-        'request id=r2 status=400 total_ms=1.0 dialect=chat overhead_ms=1.0 attempts=0 repairs=""\n'
+        'request id=r2 status=400 total_ms=1.0 dialect=chat overhead_ms=1.0 attempts=0 repairs=""'
+        " replica=temper-0\n"
     )
 
 
@@ -98,7 +100,7 @@ def test_what_kept_an_answer_from_coming_is_told() -> None:
 
 def test_a_request_is_one_json_object_with_every_field() -> None:
     stream = StringIO()
-    configure_logging("json", "info", stream)
+    configure_logging("json", "info", stream, replica="temper-0")
     RequestLog().take(replace(RECORD, client="ann"))
     line = as_json(stream)
     assert line.pop("time")
@@ -127,6 +129,7 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
         "error": None,
         "left": None,
         "trace": f"{0xAB:032x}",
+        "replica": "temper-0",
     }
 
 
@@ -150,11 +153,11 @@ def test_a_hostile_value_is_plain_ascii_in_json_and_comes_back_whole() -> None:
 
 def test_a_hostile_message_stays_on_one_line() -> None:
     stream = StringIO()
-    configure_logging("text", "info", stream)
+    configure_logging("text", "info", stream, replica="temper-0")
     logging.getLogger("proxy.somewhere").warning("odd: %s", HOSTILE)
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().removesuffix("\n").isprintable()
-    assert stream.getvalue().endswith("logger=proxy.somewhere\n")
+    assert stream.getvalue().endswith("logger=proxy.somewhere replica=temper-0\n")
 
 
 def test_a_traceback_stays_on_the_line() -> None:

@@ -77,6 +77,21 @@ def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     assert first.parent.span_id == 0x1
 
 
+def test_spans_name_the_replica_that_they_are_from_unless_the_environment_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def instance() -> object:
+        exporter = InMemorySpanExporter()
+        sink = Tracing(exporter, "temper-0")
+        sink.take(RECORD)
+        sink.close()
+        return exporter.get_finished_spans()[0].resource.attributes["service.instance.id"]
+
+    assert instance() == "temper-0"
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=another")
+    assert instance() == "another"
+
+
 def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
     request, first, second = map(attributes, spans_of(RECORD))
     assert request == {

@@ -314,3 +314,8 @@ def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
     route.mock(side_effect=httpx.ConnectError("refused"))
     with pytest.raises(BackendUnavailable, match="it is started again"):
         run(lambda: relayed_by(scene.backend))
+
+
+def test_a_server_is_lost_when_it_was_given_up_and_not_before() -> None:
+    for status, is_down in ((STARTING, False), (WAITING, False), (READY, False), (DOWN, True)):
+        assert Scene(status).backend.is_down is is_down

@@ -1,0 +1,1 @@
+"""Scaling: what Temper costs on Ray Serve, and the cluster of this machine that tests use too."""

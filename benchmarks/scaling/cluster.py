@@ -1,0 +1,317 @@
+"""A Ray cluster of one machine with Ray Serve on it: started, told what to run, ended without rest.
+
+Nothing is imported from Ray: its programs are run, and its dashboard is asked. Everything lies in a
+folder of its own. The cluster is ended by its own process and not by `ray stop`, which would end
+every other cluster of this machine as well.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import httpx
+
+from benchmarks.load.processes import free_port
+from proxy.conversation.json import JsonObject, JsonValue
+
+Ingress: TypeAlias = Literal["python", "haproxy"]
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_SECONDS = 240.0
+_POLL_SECONDS = 0.2
+_STORE_BYTES = 100_000_000
+_PLACES = "/api/serve/applications/"
+_KEY = "sk-of-the-cluster"
+NAME = "temper"
+
+
+class Refused(Exception):
+    """Serve says that the application cannot be run."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports of a cluster on this machine."""
+
+    head: int = field(default_factory=free_port)
+    dashboard: int = field(default_factory=free_port)
+    client: int = field(default_factory=free_port)
+    agent: int = field(default_factory=free_port)
+    http: int = field(default_factory=free_port)
+    metrics: int = field(default_factory=free_port)
+    statistics: int = field(default_factory=free_port)
+
+    def left_open(self) -> list[int]:
+        """Return those on which somebody listens."""
+        return [port for port in vars(self).values() if _is_open(port)]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that runs. It wants `token`, and Temper on it the `key`, which lies in a file."""
+
+    folder: Path
+    ports: Ports
+    ingress: Ingress
+    token: str
+    environment: Mapping[str, str]
+    key: str
+
+    @property
+    def url(self) -> str:
+        """Where clients ask."""
+        return f"http://127.0.0.1:{self.ports.http}"
+
+    @property
+    def dashboard(self) -> str:
+        """Where the operator asks."""
+        return f"http://127.0.0.1:{self.ports.dashboard}"
+
+    @property
+    def key_file(self) -> Path:
+        """Where the key lies on every node."""
+        return self.folder / "key"
+
+    @cached_property
+    def operator(self) -> httpx.Client:
+        """The dashboard's client; it is closed with the cluster."""
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx.Client(
+            base_url=self.dashboard, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+        )
+
+    def written(self, settings: str, name: str = "temper.toml") -> Path:
+        """Write a file of settings, as it lies on every node."""
+        file = self.folder / name
+        file.write_text(settings, encoding="utf-8")
+        return file
+
+    def configuration(self, arguments: JsonObject) -> JsonObject:
+        """Return a configuration of Serve as in deploy/ray."""
+        variables: JsonObject = {"TEMPER_SERVER__API_KEY_FILE": str(self.key_file)}
+        application: JsonObject = {
+            "name": NAME,
+            "route_prefix": "/",
+            "import_path": "proxy.scaling.serve:app",
+            "args": {"cpus": 0.1, **arguments},
+            "runtime_env": {"env_vars": variables},
+        }
+        host = "127.0.0.1" if self.ingress == "python" else "0.0.0.0"  # noqa: S104 - as Ray wants it
+        return {
+            "proxy_location": "EveryNode",
+            "http_options": {"host": host, "port": self.ports.http},
+            "applications": [application],
+        }
+
+    def apply(self, arguments: JsonObject) -> None:
+        """Have Serve run this from now on, as `serve deploy` does."""
+        answer = self.operator.put(_PLACES, json=self.configuration(arguments))
+        answer.raise_for_status()
+
+    def deploy(self, arguments: JsonObject) -> None:
+        """Have Serve run this, and wait until it does; raises `Refused`."""
+        before = self.application().get("last_deployed_time_s")
+        self.apply(arguments)
+        self.until(lambda: self.application().get("last_deployed_time_s") != before)
+        self.until(self.is_running)
+
+    def is_running(self) -> bool:
+        """Whether all replicas that are wanted answer, and no others; raises `Refused`."""
+        found = self.application()
+        if found.get("status") == "DEPLOY_FAILED":
+            told = [found.get("message"), *(one.get("message") for one in self._deployments())]
+            raise Refused(" ".join(str(one) for one in told))
+        states = {str(one.get("state")) for one in self._replicas()}
+        return found.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
+
+    def replicas(self) -> dict[str, int]:
+        """Return the running replicas and their processes."""
+        return {
+            str(one["replica_id"]): int(str(one["pid"]))
+            for one in self._replicas()
+            if one.get("state") == "RUNNING"
+        }
+
+    def application(self) -> JsonObject:
+        """Return what Serve says of the application."""
+        found = self._told().get("applications")
+        return _object(_object(found).get(NAME))
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise TimeoutError(str(self.application()))
+            time.sleep(_POLL_SECONDS)
+
+    def logs(self) -> str:
+        """Return everything that was logged, by Ray and by replicas."""
+        files = (self.folder / "ray").glob("session_2*/logs/**/*")
+        return "\n".join(
+            one.read_text(encoding="utf-8", errors="replace") for one in files if one.is_file()
+        )
+
+    def processes(self) -> dict[int, str]:
+        """Return the processes that were started for it, by what they were told at their start."""
+        found: dict[int, str] = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if str(self.folder).encode() in (folder / "environ").read_bytes():
+                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    if command:  # else it has ended, and waits for who started it
+                        found[int(folder.name)] = command.decode(errors="replace")
+        return found
+
+    def _told(self) -> JsonObject:
+        answer = self.operator.get(_PLACES)
+        answer.raise_for_status()
+        return _object(answer.json())
+
+    def _deployments(self) -> list[JsonObject]:
+        return [_object(one) for one in _object(self.application().get("deployments")).values()]
+
+    def _replicas(self) -> list[JsonObject]:
+        listed = [one.get("replicas") for one in self._deployments()]
+        return [_object(one) for each in listed if isinstance(each, list) for one in each]
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@contextlib.contextmanager
+def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[Cluster]:
+    """Run a cluster on this machine, with one of Serve's two proxies."""
+    folder = Path(tempfile.mkdtemp(prefix="tr-"))  # sockets lie in it: it has to be short
+    ports, token = Ports(), secrets.token_hex(32)
+    (folder / "token").write_text(token)
+    (folder / "key").write_text(key)
+    surroundings = {**_environment(folder, ports, ingress), **environment}
+    one = Cluster(folder, ports, ingress, token, surroundings, key)
+    log = folder / "start.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - Ray's own program
+            _command(folder, ports),
+            cwd=folder,
+            env=surroundings,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        one.until(lambda: _is_up(one, process))
+        yield one
+    finally:
+        _end(one, process)
+    shutil.rmtree(folder)
+
+
+def ray_program(name: str) -> Path:
+    """Return a program that the extra `ray` brings."""
+    return Path(sys.executable).with_name(name)
+
+
+def _is_up(one: Cluster, process: "subprocess.Popen[bytes]") -> bool:
+    if process.poll() is not None:
+        raise Refused((one.folder / "start.log").read_text(encoding="utf-8", errors="replace"))
+    try:
+        return one.operator.get(_PLACES).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _end(one: Cluster, process: "subprocess.Popen[bytes]") -> None:
+    """End Serve, then Ray, and whatever of it is left after that."""
+    with contextlib.suppress(httpx.HTTPError):
+        one.operator.delete(_PLACES)
+    one.operator.close()
+    process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(60)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while (left := one.processes()) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for number in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    if left or one.ports.left_open():
+        raise RuntimeError(f"left behind: {left}, ports {one.ports.left_open()}")
+
+
+def _command(folder: Path, ports: Ports) -> list[str]:
+    flags = {
+        "node-ip-address": "127.0.0.1",
+        "port": ports.head,
+        "num-cpus": 2,
+        "object-store-memory": _STORE_BYTES,
+        "temp-dir": folder / "ray",
+        "dashboard-host": "127.0.0.1",
+        "dashboard-port": ports.dashboard,
+        "ray-client-server-port": ports.client,
+        "dashboard-agent-listen-port": ports.agent,
+        "min-worker-port": 0,
+        "max-worker-port": 0,
+    }
+    own = [f"--{name}={value}" for name, value in flags.items()]
+    switches = ["--head", "--block", "--disable-usage-stats"]
+    return [str(ray_program("ray")), "start", *switches, *own]
+
+
+def _environment(folder: Path, ports: Ports, ingress: Ingress) -> dict[str, str]:
+    """Return what the guide wants on every node, and ports and places that are free."""
+    lowest = free_port()
+    found = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": str(folder),
+        "PYTHONPATH": str(REPOSITORY),
+        "RAY_worker_niceness": "0",
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "5",
+        "LLAMA_ARG_THREADS": "1",
+    }
+    if ingress == "python":
+        return found
+    own = folder / "h"
+    return {
+        **found,
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.metrics),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.statistics),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(own / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(own / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(own),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(own / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(own / "metrics.sock"),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(lowest),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(min(65535, lowest + 200)),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    }
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}

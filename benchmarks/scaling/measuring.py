@@ -1,0 +1,145 @@
+"""Measures `temper serve` beside Ray Serve with two replicas, in front of the same mock engine.
+
+Unlike `run` nothing is tied to a core: two replicas, a proxy, the generator of the load and the
+engine share what there is. Ratios are what can be read; `load` tells who else used the machine.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+
+from benchmarks.load.candidates import Launch
+from benchmarks.load.client import Target
+from benchmarks.load.figures import Figures, percentile
+from benchmarks.load.generator import Effort, send
+from benchmarks.load.processes import free_port
+from benchmarks.load.replies import Behaviour
+from benchmarks.load.subjects import launched, mock_backend
+from benchmarks.load.workloads import Workload
+from benchmarks.scaling.cluster import REPOSITORY, Ingress, cluster
+
+PLAIN = "plain"
+NAMES: Mapping[str, str] = {
+    PLAIN: "`temper serve`",
+    "python": "Serve, Python proxy",
+    "haproxy": "Serve, HAProxy",
+}
+_INGRESSES: tuple[Ingress, ...] = ("python", "haproxy")
+_MS = 1000
+_KEY = "nobody"  # as the client of the load says
+_SETTINGS = '[backend]\nurl = "{engine}"\nkind = "llama-server"\n'
+
+
+def measure(rounds: int, seconds: float) -> dict[str, Figures]:
+    """Measure all three, round after round; returns medians."""
+    seen: dict[str, list[Figures]] = {name: [] for name in NAMES}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engine = stack.enter_context(mock_backend(folder))
+        targets = {PLAIN: stack.enter_context(_plain(engine, folder))}
+        for ingress in _INGRESSES:
+            targets[ingress] = stack.enter_context(_on_ray(ingress, engine))
+        for _ in range(rounds):
+            for name, target in targets.items():
+                seen[name].append(asyncio.run(_measured(target, seconds)))
+    return {name: _medians(found) for name, found in seen.items()}
+
+
+async def _measured(target: Target, seconds: float) -> Figures:
+    """Ask for calls, one at a time and sixteen, and for streams, one and eight."""
+    call = Workload(Behaviour("call"), is_streamed=False)
+    await send(target, call, Effort(requests=100, at_once=16))
+    alone = await send(target, call, Effort(seconds=seconds))
+    many = await send(target, call, Effort(seconds=seconds, at_once=16))
+    figures = {
+        "p50": _MS * percentile((one.total for one in alone.answers), 50),
+        "requests_per_second": len(many.answers) / many.seconds,
+        "errors": float(len(alone.problems) + len(many.problems)),
+        "load": os.getloadavg()[0],
+    }
+    prose = Workload(Behaviour("prose", 100, 20))
+    for number in (1, 8):
+        batch = await send(target, prose, Effort(2 * number, at_once=number, ramp=0.05))
+        delays = [delay for one in batch.answers for delay in one.delays]
+        figures[f"first_byte_{number}"] = _MS * percentile(
+            (one.first_byte for one in batch.answers), 50
+        )
+        figures[f"delay_{number}"] = _MS * percentile(delays, 50)
+        figures["errors"] += len(batch.problems)
+    return figures
+
+
+@contextlib.contextmanager
+def _plain(engine: str, folder: Path) -> Iterator[Target]:
+    port = free_port()
+    (folder / "temper.toml").write_text(_SETTINGS.format(engine=engine))
+    command = (sys.executable, "-m", "proxy", "serve", "--port", str(port), "--json")
+    launch = Launch(command, {"PYTHONPATH": str(REPOSITORY)}, folder)
+    # a core that there is not leaves the choice to the kernel
+    with launched(launch, port, folder / "plain.log", core=os.cpu_count() or 1) as subject:
+        yield subject.target
+
+
+@contextlib.contextmanager
+def _on_ray(ingress: Ingress, engine: str) -> Iterator[Target]:
+    with cluster(ingress, key=_KEY) as one:
+        file = one.written(_SETTINGS.format(engine=engine))
+        one.deploy({"config": str(file), "replicas": 2})
+        yield Target(one.url)
+
+
+def _medians(found: list[Figures]) -> Figures:
+    return {name: median(one[name] for one in found) for name in found[0]}
+
+
+_BEGIN, _END = "<!-- scaling -->", "<!-- end of scaling -->"
+_ROWS = (
+    ("requests_per_second", "calls, 16 at once: requests/s", "{:,.0f}"),
+    ("p50", "one call alone: p50, ms", "{:.1f}"),
+    ("first_byte_1", "first byte of a stream: p50, ms", "{:.1f}"),
+    ("first_byte_8", "the same, 8 at once", "{:.1f}"),
+    ("delay_1", "delay per token, one stream: p50, ms", "{:.2f}"),
+    ("delay_8", "the same, 8 streams", "{:.2f}"),
+    ("errors", "errors", "{:.0f}"),
+    ("load", "load of the machine meanwhile", "{:.1f}"),
+)
+
+
+def table(found: Mapping[str, Figures]) -> str:
+    """Show what was measured as Markdown, and what of it was a goal."""
+    lines = [f"|  | {' | '.join(NAMES.values())} |", f"|---|{'---|' * len(NAMES)}"]
+    for figure, title, form in _ROWS:
+        shown = (form.format(found[name][figure]) for name in NAMES)
+        lines.append(f"| {title} | {' | '.join(shown)} |")
+    lines += ["", "| goal | | measured | met |", "|---|---|---|---|", *_goals(found)]
+    return "\n".join(lines)
+
+
+def _goals(found: Mapping[str, Figures]) -> Iterator[str]:
+    plain, python, haproxy = (found[name] for name in NAMES)
+    rate, first, delay = "requests_per_second", "first_byte_1", "delay_8"
+    share = {name: one[rate] / plain[rate] for name, one in found.items()}
+    for goal, limit, value, is_met in (
+        ("HAProxy: share of plain's requests/s", ">= 0.6", share["haproxy"], 0.6),
+        ("Python proxy: share of plain's requests/s", ">= 0.12", share["python"], 0.12),
+        ("HAProxy: first byte, added", "<= 3 ms", haproxy[first] - plain[first], -3.0),
+        ("HAProxy: delay per token, added", "<= 0.5 ms", haproxy[delay] - plain[delay], -0.5),
+        ("Python proxy: first byte, added", "<= 25 ms", python[first] - plain[first], -25.0),
+    ):
+        # a negative limit is one from above
+        met = value >= is_met if is_met > 0 else value <= -is_met
+        yield f"| {goal} | {limit} | {value:.2f} | {'yes' if met else '**no**'} |"
+
+
+def renewed(page: str, shown: str) -> str:
+    """Put what was measured where a page has the place for it; raises ValueError."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise ValueError(f"there is no {_BEGIN} ... {_END}")
+    return f"{before}{begin}\n\n{shown}\n\n{end}{after}"

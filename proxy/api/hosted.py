@@ -1,0 +1,241 @@
+"""Temper as an ASGI application for somebody else's server: `uvicorn proxy.api.hosted:app`.
+
+The server around it owns sockets, signals and processes; what settings say of these counts for
+nothing then. `opened` is what every server needs, our own included.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.app import create_app
+from proxy.api.assembly import serving_of
+from proxy.api.errors import error_response
+from proxy.api.observing import observing, telling_siblings
+from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reloaded
+from proxy.api.shared_state import opened_fronts
+from proxy.api.warming import warming_up
+from proxy.dialects.front import Problem
+from proxy.errors import TemperError
+from proxy.observability.logs import configure_logging
+from proxy.observability.sibling_workers import WorkerPlace
+from proxy.processes.managed import Managed, Supervised
+from proxy.processes.start_progress import StageListener
+from proxy.serving.late_tools import late_tools
+from proxy.serving.opening import open_services
+from proxy.serving.services import Services
+from proxy.settings import Settings, load_settings
+from proxy.settings.sections import Server
+
+logger = logging.getLogger(__name__)
+
+Beside: TypeAlias = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
+
+OWNED = ("host", "port", "workers", "max_connections", "header_seconds", "stall_seconds")
+_OTHERS = "the server around Temper owns sockets and processes: %s counts for nothing here"
+_ANYWHERE = "0.0.0.0"  # noqa: S104 - where the server around us listens is not known here
+_NOT_OPEN = "Temper is not open: the server around it has to send ASGI's lifespan events."
+_NO_KEY = (
+    "Temper has no key, so it answers this machine only: its operator has to set server.api_key."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedApp:
+    """The application with what it serves; `renew` has it go by the configuration as it is now."""
+
+    app: ReplaceableApp
+    services: Services
+    renew: Callable[[], None]
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings,
+    on_stage: StageListener = lambda _stage: None,
+    *,
+    remote: Supervised | None = None,
+    place: WorkerPlace | None = None,
+    reload: ReadSettings | None = None,
+    replica: str | None = None,
+) -> AsyncGenerator[OpenedApp]:
+    """Open what settings name, and make the application for it; see `open_services`.
+
+    Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors, the latter in the block too.
+    """
+    options = serving_of(settings)
+    async with (
+        late_tools() as tools,
+        open_services(settings, options, on_stage, remote=remote) as services,
+    ):
+        with observing(settings, place, replica) as observers:
+            async with opened_fronts(settings, observers) as fronts, telling_siblings(observers):
+                hosting = tools.under(settings)
+                app = ReplaceableApp(
+                    create_app(services, options, observers, fronts, tools=hosting)
+                )
+                loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
+
+                def renew() -> None:
+                    if loaded.reload():
+                        logs = loaded.serving.logging
+                        configure_logging(logs.format, logs.level, replica=replica)
+                        terms = serving_of(loaded.serving)
+                        again = reloaded(services, loaded.serving, terms)
+                        renewed = tools.under(loaded.serving)
+                        app.replace(create_app(again, terms, observers, fronts, tools=renewed))
+
+                yield OpenedApp(app, services, renew)
+
+
+class Hosted:
+    """The application; `read` and all that follows from it wait until it is opened.
+
+    `beside` lives as long as the application it is given; `replica` names this one among others.
+    """
+
+    def __init__(
+        self,
+        read: ReadSettings = load_settings,
+        *,
+        beside: Beside = lambda _app: nullcontext(),
+        replica: str | None = None,
+    ) -> None:
+        self._read = read
+        self._beside = beside
+        self._replica = replica
+        self._life: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[OpenedApp]
+        self._closing: asyncio.Event
+        self._app: ASGIApp = _refusal(503, _NOT_OPEN)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, or follow the life of the server."""
+        if scope["type"] == "lifespan":
+            await self._follow(receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def open(self) -> None:
+        """Open what the settings name, once; raises what `opened` does."""
+        if self._life is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._closing = asyncio.Event()
+            self._life = asyncio.create_task(self._live())
+        await asyncio.wait((self._opened, self._life), return_when=asyncio.FIRST_COMPLETED)
+        if not self._opened.done():
+            self._life.result()
+
+    async def until_loaded(self) -> None:
+        """Wait for the models that are loaded at the start.
+
+        Raises `BackendUnavailable`, or a `ProcessFailed` kind of error, for one that cannot be.
+        """
+        for backend in self._managed():
+            await backend.until_ready()
+
+    async def close(self) -> None:
+        """Close everything; the requests of this moment are the business of the server."""
+        if self._life is not None:
+            self._closing.set()
+            await asyncio.wait((self._life,))
+
+    @property
+    def problem(self) -> str:
+        """Why a model of ours will not come back, "" while none is lost."""
+        return next((one.problem for one in self._managed() if one.is_down), "")
+
+    def _managed(self) -> list[Managed]:
+        backends = (service.backend for service in self._opened.result().services)
+        return [backend for backend in backends if isinstance(backend, Managed)]
+
+    async def _follow(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.open()
+        except TemperError as error:
+            logger.error("Temper cannot start: %s", error)
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _live(self) -> None:
+        """Own what is open, from its beginning to its end."""
+        asked = self._read()
+        configure_logging(asked.logging.format, asked.logging.level, replica=self._replica)
+        taken = [f"server.{name}" for name in OWNED if _is_set(asked.server, name)]
+        if taken:
+            logger.warning(_OTHERS, ", ".join(taken))
+        try:
+            async with (
+                opened(_as_guest(asked), replica=self._replica) as found,
+                self._beside(found.app),
+            ):
+                with warming_up():
+                    self._app = found.app if _has_key(asked) else _LocalOnly(found.app)
+                    self._opened.set_result(found)
+                    await self._closing.wait()
+        except TemperError as error:
+            self._app = _refusal(503, str(error))
+            if self._opened.done():  # nobody else hears of it
+                logger.error("Temper has ended: %s", error)
+            else:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalOnly:
+    """ASGI middleware: turns other machines away, as there is no key that they could show."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        answering = self.app if _is_here(client[0] if client else "") else _refusal(403, _NO_KEY)
+        await answering(scope, receive, send)
+
+
+def _refusal(status: int, problem: str) -> ASGIApp:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        kind = "server_error" if status >= 500 else "permission_error"
+        await error_response(Problem(status, kind, problem), scope)(scope, receive, send)
+
+    return refuse
+
+
+def _is_here(client: str) -> bool:
+    """Whether a client is on this machine; one without an address came through a file."""
+    try:
+        return ipaddress.ip_address(client).is_loopback
+    except ValueError:
+        return True
+
+
+def _is_set(server: Server, name: str) -> bool:
+    return bool(getattr(server, name) != Server.model_fields[name].default)
+
+
+def _has_key(settings: Settings) -> bool:
+    return settings.server.api_key is not None or settings.server.api_keys_file is not None
+
+
+def _as_guest(settings: Settings) -> Settings:
+    """Return the settings for an application whose address and workers are somebody else's.
+
+    With a key it may be called by any name unless some are listed, without one by loopback's.
+    """
+    place = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
+    return settings.model_copy(update={"server": settings.server.model_copy(update=place)})
+
+
+app = Hosted()
+"""Goes by `temper.toml` in the working directory and by `TEMPER_*`, as `temper serve` does."""

@@ -1,0 +1,166 @@
+"""What an operator tells the application on Ray Serve, and what follows from it. Knows no Ray.
+
+Arguments lie in Ray's store and on its dashboard, so none of them can hold a secret: settings are
+given by the name of their file.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from proxy.errors import InvalidConfiguration
+from proxy.settings import DEFAULT_FILE, Settings, load_settings
+
+Replicas: TypeAlias = int | Literal["auto"]
+Affinity: TypeAlias = Literal["session", "load"]
+Options: TypeAlias = dict[str, "int | float | str | bool | Options | None"]
+
+_CALMING_SECONDS = 600.0  # a unit that was loaded stays for so long
+_MARGIN_SECONDS = 5.0  # behind the grace that a replica gives its own requests
+_HEALTH_SECONDS = 2.0
+_TRIES = 2  # a broken model is no less broken later
+_BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments, see docs/guides/growing.md.
+
+    `config` is a file of settings on every node, "" for `temper.toml` in the working directory. A
+    new `revision` has it read again. `replicas` may be "auto" where each has an engine of its own:
+    1 to `most` of them. In the folder `scraping` every replica says where its metrics are. `cpus`
+    and `gpus` are reserved for each. The `affinity` decides who gets a request: by default whoever
+    had the session's last one where each has an engine, else whoever has the least to do.
+    """
+
+    config: str = ""
+    revision: str = ""
+    replicas: Replicas = 1
+    most: int = 4
+    cpus: float = 1.0
+    gpus: float = 0.0
+    affinity: Affinity | None = None
+    scraping: str = ""
+
+    @property
+    def file(self) -> Path:
+        """The file of settings."""
+        return Path(self.config) if self.config else DEFAULT_FILE
+
+
+def read_arguments(given: Mapping[str, object]) -> Arguments:
+    """Read what was given, as text too; raises `InvalidConfiguration`."""
+    known = [field.name for field in fields(Arguments)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            meant = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
+            raise InvalidConfiguration(str(name), f"is not an argument{meant}")
+    texts = {name: str(value).strip() for name, value in given.items()}
+    return Arguments(
+        config=texts.get("config", ""),
+        revision=texts.get("revision", ""),
+        replicas=_replicas(texts.get("replicas", "1")),
+        most=_count("most", texts.get("most", "4")),
+        cpus=_amount("cpus", texts.get("cpus", "1")),
+        gpus=_amount("gpus", texts.get("gpus", "0")),
+        affinity=_affinity(texts.get("affinity")),
+        scraping=texts.get("scraping", ""),
+    )
+
+
+def checked_settings(arguments: Arguments) -> Settings:
+    """Read the settings as every replica will; raises `InvalidConfiguration`.
+
+    A cluster is reached from other machines, so there has to be a key.
+    """
+    settings = load_settings(arguments.file if arguments.config else None)
+    if settings.server.api_key is None and settings.server.api_keys_file is None:
+        problem = (
+            "a key is required on a cluster: name a file of every node in "
+            "TEMPER_SERVER__API_KEY_FILE or server.api_keys_file"
+        )
+        raise InvalidConfiguration("server.api_key", problem)
+    if arguments.replicas == "auto" and not is_unit(settings):
+        problem = "'auto' is for units, each with an engine of its own (model.path): give a number"
+        raise InvalidConfiguration("replicas", problem)
+    return settings
+
+
+def is_unit(settings: Settings) -> bool:
+    """Whether each replica has an engine of its own."""
+    return settings.model.source is not None or bool(settings.models)
+
+
+def fingerprint(arguments: Arguments) -> str:
+    """Return what changes with the settings' file, so that replicas are replaced for it.
+
+    Serve looks again only where an argument has changed: that is what the revision is for.
+    """
+    try:
+        content = arguments.file.read_bytes()
+    except OSError:  # there need not be one
+        content = b""
+    return hashlib.sha256(content + arguments.revision.encode()).hexdigest()[:16]
+
+
+def deployment_options(
+    arguments: Arguments, settings: Settings, *, is_behind_haproxy: bool = False
+) -> Options:
+    """Return how Serve is to run it.
+
+    Serve must not queue before Temper, where nobody takes turns and nobody is told to come back.
+    HAProxy, where that is Serve's proxy, goes by variables of its own and by no router.
+    """
+    options: Options = {
+        "name": "temper",
+        "max_ongoing_requests": settings.server.max_connections,
+        "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
+        "health_check_period_s": _HEALTH_SECONDS,
+        "max_constructor_retry_count": _TRIES,
+        "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
+    }
+    if arguments.replicas == "auto":
+        options["autoscaling_config"] = {
+            "min_replicas": 1,
+            "max_replicas": arguments.most,
+            "target_ongoing_requests": settings.model.slots,
+            "downscale_delay_s": _CALMING_SECONDS,
+        }
+    else:
+        options["num_replicas"] = arguments.replicas
+    affinity = arguments.affinity or ("session" if is_unit(settings) else "load")
+    if affinity == "session" and not is_behind_haproxy:
+        options["request_router_config"] = {"request_router_class": _BY_SESSION}
+    return options
+
+
+def _replicas(text: str) -> Replicas:
+    return "auto" if text == "auto" else _count("replicas", text)
+
+
+def _affinity(text: str | None) -> Affinity | None:
+    match text:
+        case None | "session" | "load":
+            return text
+        case _:
+            raise InvalidConfiguration("affinity", f"should be session or load, not {text!r}")
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidConfiguration(name, f"should be a number of at least 1, not {text!r}")
+    return int(text)
+
+
+def _amount(name: str, text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise InvalidConfiguration(name, f"should be a number of at least 0, not {text!r}")
+    return amount

@@ -1,0 +1,68 @@
+"""Every replica's own `/metrics`: on a port of its own, in a file for Prometheus' file discovery.
+
+Behind a balancer the route would show a replica by chance.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.errors import error_response, not_found
+from proxy.api.routes.metrics import METRICS_PATH
+from proxy.api.server import listen, serving
+from proxy.conversation import json
+
+_BEGINNING = "temper-"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOnly:
+    """ASGI middleware: lets nothing through but the metrics."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; there is no life to follow here."""
+        if scope["type"] != "http":
+            return
+        is_metrics = scope["path"] == METRICS_PATH
+        refusal = error_response(not_found(scope["path"], (METRICS_PATH,)), scope)
+        await (self.app if is_metrics else refusal)(scope, receive, send)
+
+
+@asynccontextmanager
+async def scraped(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]:
+    """Serve an application's metrics on a free port of `host`, told in `folder`, in the block."""
+    with contextlib.closing(listen(host, 0)) as listening:
+        port = listening.getsockname()[1]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        async with serving(MetricsOnly(app), listening, 1, signals=()):
+            with told(folder, address):
+                yield
+
+
+@contextmanager
+def told(folder: Path, address: str) -> Iterator[Path]:
+    """Name an address in a file of this process while the block runs.
+
+    Files of processes that were killed are removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.glob(f"{_BEGINNING}*.json"):
+        number = other.stem.removeprefix(_BEGINNING)
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            other.unlink(missing_ok=True)
+    file = folder / f"{_BEGINNING}{os.getpid()}.json"
+    unfinished = file.with_suffix(".new")  # Prometheus may read at any moment
+    unfinished.write_bytes(json.dump([{"targets": [address]}]))
+    unfinished.replace(file)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,45 @@
+import pytest
+
+from benchmarks.load.figures import Figures
+from benchmarks.scaling.cluster import Ports
+from benchmarks.scaling.measuring import PLAIN, renewed, table
+
+
+def figures(rate: float, first: float, delay: float) -> Figures:
+    return {
+        "requests_per_second": rate,
+        "p50": 1.0,
+        "first_byte_1": first,
+        "first_byte_8": 2 * first,
+        "delay_1": delay,
+        "delay_8": delay,
+        "errors": 0.0,
+        "load": 1.5,
+    }
+
+
+def test_the_table_tells_which_goals_were_met() -> None:
+    found = {
+        PLAIN: figures(1000, 2, 0.25),
+        "python": figures(100, 20, 2),
+        "haproxy": figures(700, 4, 1),
+    }
+    shown = table(found)
+    assert "| calls, 16 at once: requests/s | 1,000 | 100 | 700 |" in shown
+    assert "| HAProxy: share of plain's requests/s | >= 0.6 | 0.70 | yes |" in shown
+    assert "| Python proxy: share of plain's requests/s | >= 0.12 | 0.10 | **no** |" in shown
+    assert "| HAProxy: first byte, added | <= 3 ms | 2.00 | yes |" in shown
+    assert "| HAProxy: delay per token, added | <= 0.5 ms | 0.75 | **no** |" in shown
+    assert "| Python proxy: first byte, added | <= 25 ms | 18.00 | yes |" in shown
+
+
+def test_the_table_goes_where_a_page_has_its_place() -> None:
+    page = "before\n<!-- scaling -->old<!-- end of scaling -->\nafter"
+    again = renewed(renewed(page, "first"), "second")
+    assert again == "before\n<!-- scaling -->\n\nsecond\n\n<!-- end of scaling -->\nafter"
+    with pytest.raises(ValueError, match="there is no"):
+        renewed("nothing", "first")
+
+
+def test_a_port_on_which_nobody_listens_is_not_left_open() -> None:
+    assert Ports().left_open() == []

@@ -1,0 +1,104 @@
+"""An engine that speaks as slowly as a request asks it to, and notes who leaves before the end.
+
+`[[tokens=40;ms=25]]` in a message is a stream of so many tokens, so far apart, with `bytes=9` of
+that length; `[[silence]]` is nothing at all. Without a mark there are three tokens at once.
+"""
+
+import asyncio
+import re
+import threading
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.questions import chunk
+
+_MARK = re.compile(rb"\[\[tokens=(\d+);ms=(\d+)(?:;bytes=(\d+))?\]\]")
+_SILENCE = b"[[silence]]"
+_BEGINNING: JsonObject = {"role": "assistant"}
+MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
+
+
+@dataclass
+class PacedEngine:
+    """The server; counts what it sends, and keeps the headers of every question."""
+
+    asked: list[Headers] = field(default_factory=list)
+    sent: int = 0
+    left: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = await _body(receive)
+        if not scope["path"].endswith("/chat/completions"):
+            await _whole(send, MODELS)
+            return
+        self.asked.append(Headers(scope=scope))
+        self.arrived.release()
+        speaking = asyncio.create_task(self._speak(body, send))
+        leaving = asyncio.create_task(_leaves(receive))
+        try:
+            await asyncio.wait((speaking, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not speaking.done():
+                self.left.release()
+        finally:
+            leaving.cancel()
+            speaking.cancel()
+            await asyncio.gather(speaking, leaving, return_exceptions=True)
+
+    async def _speak(self, body: bytes, send: Send) -> None:
+        if _SILENCE in body:
+            await asyncio.Event().wait()
+        found = _MARK.findall(body)
+        tokens, pause, size = (int(part or 0) for part in found[-1]) if found else (3, 0, 0)
+        if b'"stream":true' not in body.replace(b" ", b""):
+            await asyncio.sleep(tokens * pause / 1000)
+            await _whole(send, _completion(tokens))
+            return
+        await send(_head(b"text/event-stream"))
+        text = "x" * size or "word "
+        said: JsonObject = {"content": text}
+        for delta in (_BEGINNING, *([said] * tokens)):
+            await self._say(send, json.dump(chunk(delta)))
+            await asyncio.sleep(pause / 1000)
+        await self._say(send, json.dump(chunk({}, "stop")))
+        await self._say(send, b"[DONE]")
+        await send({"type": "http.response.body"})
+
+    async def _say(self, send: Send, event: bytes) -> None:
+        body = b"data: %b\n\n" % event
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self.sent += len(body)
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _leaves(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _completion(tokens: int) -> JsonValue:
+    message: JsonValue = {"role": "assistant", "content": "word " * tokens}
+    choice: JsonValue = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"id": "c", "object": "chat.completion", "choices": [choice]}
+
+
+def _head(kind: bytes) -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+
+
+async def _whole(send: Send, document: JsonValue) -> None:
+    await send(_head(b"application/json"))
+    await send({"type": "http.response.body", "body": json.dump(document)})

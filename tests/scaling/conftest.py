@@ -1,0 +1,131 @@
+"""Ray clusters on this machine, each with one of Serve's two proxies, and a Temper on them.
+
+They need the extra `ray`, which nothing here imports; without it these tests are skipped.
+"""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.scaling.cluster import Cluster, Ingress, cluster
+from proxy.conversation.json import JsonObject
+from tests.fakes.paced_engine import PacedEngine
+from tests.fakes.sockets import listening_in_thread
+from tests.patience import PATIENCE_SECONDS
+
+MISSING = "Ray is missing: the extra `ray` brings it"
+SETTINGS = """
+[backend]
+url = "{engine}"
+kind = "openai"
+parallel_requests = 32
+[server]
+max_waiting = 1
+port = 1
+grace_seconds = 60
+keep_alive_seconds = 1
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all of these tests, and skip them where there is no Ray."""
+    here = Path(__file__).parent
+    is_missing = importlib.util.find_spec("ray") is None
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.ray)
+            if is_missing:
+                item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@dataclass
+class Served:
+    """Temper on a cluster, before an engine."""
+
+    cluster: Cluster
+    engine: PacedEngine
+    arguments: JsonObject
+    client: httpx.Client
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(64))
+
+    def ask(self, text: str = "Hi", **headers: str) -> httpx.Response:
+        """Ask for a whole answer."""
+        return self.client.post("/v1/chat/completions", json=body_of(text), headers=headers)
+
+    def stream(self, text: str, **headers: str) -> bytes:
+        """Ask for a stream and return all of it, however it ends."""
+        read = b""
+        asked = self.client.stream(
+            "POST", "/v1/chat/completions", json=body_of(text, stream=True), headers=headers
+        )
+        with asked as answer:
+            try:
+                for piece in answer.iter_bytes():
+                    read += piece
+            except httpx.TransportError:
+                pass
+        return read
+
+    def replica_of(self, request_id: str) -> str:
+        """Return which replica wrote the log line of a request."""
+        pattern = re.compile(rf'"id": "{request_id}".*"replica": "([^"]+)"')
+        self.cluster.until(lambda: pattern.search(self.cluster.logs()) is not None)
+        (found,) = set(pattern.findall(self.cluster.logs()))
+        return str(found)
+
+
+def body_of(text: str, **members: object) -> dict[str, object]:
+    return {"model": "m", "messages": [{"role": "user", "content": text}], **members}
+
+
+@pytest.fixture(scope="session", params=["python", "haproxy"])
+def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster; HAProxy knows conversations by their session."""
+    ingress: Ingress = request.param
+    with cluster(ingress, RAY_SERVE_HAPROXY_BALANCE_ALGORITHM="hdr(x-session-id)") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def served(ray_cluster: Cluster) -> Iterator[Served]:
+    """Two Tempers in front of one engine."""
+    engine = PacedEngine()
+    with (
+        listening_in_thread(engine) as url,
+        httpx.Client(
+            base_url=ray_cluster.url,
+            headers={"authorization": f"Bearer {ray_cluster.key}"},
+            timeout=PATIENCE_SECONDS,
+            limits=httpx.Limits(max_connections=200),
+            trust_env=False,
+        ) as client,
+    ):
+        arguments: JsonObject = {
+            "config": str(ray_cluster.written(SETTINGS.format(engine=url))),
+            "replicas": 2,
+            "affinity": "session",
+            "scraping": str(ray_cluster.folder / "scraping"),
+        }
+        ray_cluster.deploy(arguments)
+        one = Served(ray_cluster, engine, arguments, client)
+        with one.pool:
+            yield one
+
+
+# Clusters and clients serve all tests: they are closed when the last one is over.
+
+
+@pytest.fixture(autouse=True)
+def every_connection_ends_with_its_loop() -> None:
+    """Leave out what is looked for elsewhere."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def every_socket_is_closed_by_the_end_of_its_module() -> None:
+    """Leave out what is looked for elsewhere."""

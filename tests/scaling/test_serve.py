@@ -1,0 +1,307 @@
+"""Two Tempers on a real Ray Serve, behind each of its two proxies."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import openai
+import psutil
+import pytest
+from openai.types.chat import ChatCompletionFunctionToolParam
+
+from benchmarks.scaling.cluster import REPOSITORY
+from tests.patience import PATIENCE_SECONDS
+from tests.scaling.conftest import Served, body_of
+
+SLOW = "[[tokens=100;ms=50]]"
+TOOLS: list[ChatCompletionFunctionToolParam] = [
+    {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+]
+MEGABYTE = 2**20
+
+
+def test_an_sdk_gets_what_temper_says(served: Served) -> None:
+    with openai.OpenAI(base_url=f"{served.client.base_url}/v1", api_key=served.cluster.key) as sdk:
+        whole = sdk.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Hi"}], tools=TOOLS
+        )
+        assert whole.choices[0].message.content == "word word word "
+        stream = sdk.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Hi"}], stream=True
+        )
+        text = "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
+        assert text == "word word word "
+
+
+def test_one_id_goes_from_the_client_to_the_engine_and_back(served: Served) -> None:
+    answer = served.ask(**{"x-request-id": "one-id", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    assert answer.headers.get_list("x-request-id") == ["one-id"]
+    assert served.engine.asked[-1]["x-request-id"] == "one-id"
+    assert served.replica_of("one-id").partition("#")[2] in served.cluster.replicas()
+    own = served.ask().headers.get_list("x-request-id")
+    assert len(own) == 1
+    assert served.engine.asked[-1]["x-request-id"] == own[0]
+
+
+def test_errors_are_those_of_temper(served: Served) -> None:
+    without = httpx.post(f"{served.cluster.url}/v1/chat/completions", json=body_of("Hi"))
+    assert without.status_code == 401
+    assert without.json()["error"]["code"] == "invalid_api_key"
+    missing = served.client.get("/v1/nothing")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
+    wrong = served.client.post("/v1/chat/completions", json={"model": "m"})
+    assert wrong.status_code == 400
+
+
+def test_eight_megabytes_get_through(served: Served) -> None:
+    assert served.ask("x" * 8 * MEGABYTE).status_code == 200
+
+
+def test_tokens_come_one_by_one(served: Served) -> None:
+    asked = served.client.stream(
+        "POST", "/v1/chat/completions", json=body_of("[[tokens=40;ms=25]]", stream=True)
+    )
+    with asked as answer:
+        words = (one for one in answer.iter_lines() if "word" in one)
+        moments = [time.monotonic() for _ in words]
+    assert len(moments) == 40
+    assert moments[-1] - moments[0] >= 0.9
+
+
+def test_a_stream_ends_for_the_engine_when_its_client_leaves(served: Served) -> None:
+    asked = served.client.stream(
+        "POST", "/v1/chat/completions", json=body_of("[[tokens=10000;ms=50]]", stream=True)
+    )
+    with asked as answer:
+        next(answer.iter_bytes())
+    assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("packets", [1, 2])
+def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
+    """By HAProxy with the second sign of life at the latest, as it sends it to nobody."""
+    raw = json.dumps(body_of("[[silence]]", stream=True)).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        f"authorization: Bearer {served.cluster.key}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(raw)}\r\n\r\n"
+    ).encode()
+    while served.engine.arrived.acquire(blocking=False):
+        pass
+    with closing(socket.create_connection(("127.0.0.1", served.cluster.ports.http))) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (head + raw,) if packets == 1 else (head, raw):
+            client.sendall(piece)
+        assert served.engine.arrived.acquire(timeout=PATIENCE_SECONDS)
+    assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
+
+
+def test_temper_says_itself_that_its_line_is_full(served: Served) -> None:
+    same = {"x-session-id": "line"}
+    asked = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
+    answers = [one.result() for one in asked]
+    assert {one.status_code for one in answers} == {200, 429}
+    refused = next(one for one in answers if one.status_code == 429)
+    assert refused.json()["error"]["code"] == "queue_full"
+    assert "retry-after" in refused.headers
+
+
+def test_conversations_stay_on_a_replica(served: Served) -> None:
+    names = [f"session-{number}" for number in range(12)]
+    homes = {name: homes_of(served, name, turns=3) for name in names}
+    assert {len(found) for found in homes.values()} == {1}
+    assert len({next(iter(found)) for found in homes.values()}) == 2
+
+
+def homes_of(served: Served, session: str, *, turns: int) -> set[str]:
+    """Return the replicas that answered for a session."""
+    ids = [f"{session}-{os.urandom(4).hex()}" for _ in range(turns)]
+    for one in ids:
+        served.ask(**{"x-session-id": session, "x-request-id": one})
+    return {served.replica_of(one) for one in ids}
+
+
+def test_every_replica_has_metrics_of_its_own(served: Served) -> None:
+    before = counted(served)
+    assert len(before) == 2
+    for number in range(20):
+        served.ask(**{"x-session-id": f"metrics-{number}"})
+    after = counted(served)
+    assert all(after[target] > before[target] for target in before)
+    assert sum(after.values()) - sum(before.values()) == 20
+
+
+def counted(served: Served) -> dict[str, float]:
+    """Return how many requests each replica has answered, as Prometheus would find out."""
+    found: dict[str, float] = {}
+    for file in Path(str(served.arguments["scraping"])).glob("*.json"):
+        (group,) = json.loads(file.read_text())
+        (target,) = group["targets"]
+        text = httpx.get(
+            f"http://{target}/metrics",
+            headers={"authorization": f"Bearer {served.cluster.key}"},
+            trust_env=False,
+        ).text
+        lines = [line for line in text.splitlines() if line.startswith("temper_requests_total{")]
+        found[target] = sum(float(line.rpartition(" ")[2]) for line in lines)
+    return found
+
+
+def test_one_line_names_the_settings_that_serve_takes_away(served: Served) -> None:
+    lines = [line for line in served.cluster.logs().splitlines() if "counts for nothing" in line]
+    assert {json.loads(line)["event"].partition(": ")[2] for line in lines} == {
+        "server.port counts for nothing here"
+    }
+    assert len(lines) == len({json.loads(line)["replica"] for line in lines})
+
+
+def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> None:
+    places = ("/api/serve/applications/", "/nodes?view=summary", "/api/jobs/", "/api/v0/actors")
+    seen = [served.cluster.operator.get(place).text for place in places]
+    assert "proxy.scaling.serve:app" in seen[0]
+    logs = served.cluster.logs()
+    assert '"event": "request"' in logs
+    assert [one for one in (*seen, logs) if served.cluster.key in one] == []
+
+
+def test_who_reads_nothing_makes_nobody_grow(served: Served) -> None:
+    """HAProxy lets the engine wait. Ray's own proxy takes everything: a minute of 200 tokens/s."""
+    flood = "tokens=20000;ms=0;bytes=4096"
+    mark = flood if served.cluster.ingress == "haproxy" else "tokens=12000;ms=0"
+    with closing(socket.socket()) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.cluster.ports.http))
+        raw = json.dumps(body_of(f"[[{mark}]]", stream=True)).encode()
+        client.sendall(
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            f"authorization: Bearer {served.cluster.key}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(raw)}\r\n\r\n".encode()
+            + raw
+        )
+        before = memory(served)
+        until_nothing_is_sent(served)
+        grown = {name: after - before[name] for name, after in memory(served).items()}
+    assert max(grown.values()) < 10 * MEGABYTE
+
+
+def memory(served: Served) -> dict[int, int]:
+    """Return what the processes of Serve that requests pass hold."""
+    wanted = ("ServeReplica", "ProxyActor", "haproxy ")
+    found: dict[int, int] = {}
+    for number, command in served.cluster.processes().items():
+        if any(part in command for part in wanted):
+            found[number] = psutil.Process(number).memory_info().rss
+    return found
+
+
+def until_nothing_is_sent(served: Served) -> None:
+    """Wait until the engine cannot send more."""
+    still, before = 0, -1
+    while still < 10:
+        threading.Event().wait(0.2)
+        still = still + 1 if served.engine.sent == before else 0
+        before = served.engine.sent
+
+
+# The following tests change what runs, one after the other.
+
+
+class Load:
+    """Twelve long streams, and short requests one after the other, until it is over."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._is_over = threading.Event()
+        self.streams: list[Future[bytes]] = []
+        for number in range(12):
+            own = {"x-session-id": f"load-{number}"}
+            self.streams.append(served.pool.submit(served.stream, SLOW, **own))
+        for _ in self.streams:
+            assert served.engine.arrived.acquire(timeout=PATIENCE_SECONDS)
+        self._short = served.pool.submit(self._ask)
+
+    def _ask(self) -> list[int]:
+        found: list[int] = []
+        while not self._is_over.is_set():
+            try:
+                found.append(self._served.ask(**{"x-session-id": str(len(found))}).status_code)
+            except httpx.TransportError:
+                found.append(0)
+        return found
+
+    def ended(self) -> tuple[int, list[int]]:
+        """Return how many streams came whole, and how short requests were answered."""
+        whole = sum(one.result().count(b"[DONE]") for one in self.streams)
+        self.end()
+        return whole, self._short.result()
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._is_over.set()
+
+
+@pytest.fixture
+def load(served: Served) -> Iterator[Load]:
+    while served.engine.arrived.acquire(blocking=False):
+        pass
+    one = Load(served)
+    yield one
+    one.end()
+
+
+def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
+    served: Served, load: Load
+) -> None:
+    killed, number = next(iter(served.cluster.replicas().items()))
+    os.kill(number, signal.SIGKILL)
+    served.cluster.until(
+        lambda: len(served.cluster.replicas()) == 2 and killed not in served.cluster.replicas()
+    )
+    whole, answered = load.ended()
+    assert 0 < whole < 12
+    assert sum(status != 200 for status in answered) <= 1  # what it was answering in that moment
+    assert len(answered) > 20
+
+
+def test_a_new_configuration_breaks_nothing(served: Served, load: Load) -> None:
+    before = served.cluster.replicas()
+    file = Path(str(served.arguments["config"]))
+    file.write_text(file.read_text().replace("[server]", "[server]\nmax_body_bytes = 100000"))
+    served.cluster.deploy({**served.arguments, "revision": "2"})
+    assert served.cluster.replicas().keys().isdisjoint(before)
+    whole, answered = load.ended()
+    assert whole == 12
+    assert set(answered) == {200}
+    assert served.ask("x" * 200_000).status_code == 413
+
+
+def test_one_replica_less_breaks_nothing(served: Served, load: Load) -> None:
+    served.cluster.deploy({**served.arguments, "revision": "2", "replicas": 1})
+    assert len(served.cluster.replicas()) == 1
+    whole, answered = load.ended()
+    assert whole == 12
+    assert set(answered) == {200}
+
+
+def test_what_cannot_be_run_is_one_sentence_before_any_replica_starts() -> None:
+    code = "from proxy.scaling.serve import app; app({'replica': 2})"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert last == "ValueError: replica: is not an argument; did you mean replicas?"

@@ -1,0 +1,117 @@
+"""The files that come along, by the commands of docs/guides/growing.md: Ray's own programs."""
+
+import re
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+import yaml
+
+from benchmarks.scaling.cluster import REPOSITORY, Cluster, ray_program
+from proxy.conversation.json import JsonObject
+from tests.patience import PATIENCE_SECONDS
+from tests.scaling.conftest import Served
+
+GUIDE = (REPOSITORY / "docs" / "guides" / "growing.md").read_text(encoding="utf-8")
+SHIPPED = ("pool", "unit")
+
+
+def commands() -> list[str]:
+    """Return every command of the guide that begins with a program of Ray, and its mark."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("serve ")]
+
+
+def shipped(name: str) -> JsonObject:
+    found: JsonObject = yaml.safe_load((REPOSITORY / "deploy" / "ray" / f"{name}.yaml").read_text())
+    return found
+
+
+def run(cluster: Cluster, arguments: Sequence[str]) -> str:
+    """Run Serve's program as on a node of the cluster; returns what it prints."""
+    ended = subprocess.run(
+        [ray_program("serve"), *arguments],
+        cwd=cluster.folder,
+        env=surroundings(cluster),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def surroundings(cluster: Cluster) -> dict[str, str]:
+    """Return what the guide has exported, and where this cluster is."""
+    own = {
+        "RAY_ADDRESS": f"127.0.0.1:{cluster.ports.head}",
+        "RAY_DASHBOARD_ADDRESS": cluster.dashboard,
+        "TEMPER_SERVER__API_KEY_FILE": str(cluster.key_file),
+    }
+    return {**cluster.environment, **own}
+
+
+def test_every_command_of_serve_in_the_guide_is_run_here_or_marked() -> None:
+    assert [line.partition("#")[0].strip() for line in commands()] == [
+        "serve deploy deploy/ray/pool.yaml",
+        "serve status",
+        "serve run proxy.scaling.serve:app config=temper.toml replicas=2",
+    ]
+    marks = [line.partition("# ")[2].partition(":")[0] for line in commands()]
+    assert marks == ["tested", "tested", "not run"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_file_that_comes_along_has_the_form_that_is_tested(served: Served, name: str) -> None:
+    own = served.cluster.configuration({})
+    for here, there in zip(places(shipped(name)), places(own), strict=True):
+        assert here == there
+
+
+def places(configuration: JsonObject) -> list[list[str]]:
+    """Return the names in a configuration, part by part."""
+    (application,) = list_of(configuration["applications"])
+    return [sorted(configuration), sorted(object_of(application))]
+
+
+def list_of(value: object) -> list[object]:
+    assert isinstance(value, list)
+    return value
+
+
+def object_of(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value
+
+
+def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) -> None:
+    cluster = served.cluster
+    if cluster.ingress == "haproxy":
+        pytest.skip("the same programs and files as before the other proxy")
+    file = cluster.written(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
+    before = cluster.application()["last_deployed_time_s"]
+    run(cluster, ["deploy", str(file)])
+    cluster.until(lambda: cluster.application()["last_deployed_time_s"] != before)
+    cluster.until(cluster.is_running)
+    assert len(cluster.replicas()) == 2
+    assert served.ask().status_code == 200
+    told = run(cluster, ["status"])
+    assert "status: RUNNING" in told
+    assert "/etc/temper" not in told
+    assert cluster.key not in told
+
+
+def as_here(served: Served, text: str) -> str:
+    """Put the ports and files of this machine into a file that comes along, and little work."""
+    host = "127.0.0.1" if served.cluster.ingress == "python" else "0.0.0.0"
+    for theirs, ours in {
+        "/etc/temper/temper.toml": str(served.arguments["config"]),
+        "/etc/temper/key": str(served.cluster.key_file),
+        "port: 8367": f"port: {served.cluster.ports.http}",
+        "host: 0.0.0.0": f"host: {host}",
+        "replicas: 2": "replicas: 2\n    cpus: 0.1",
+    }.items():
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    return text

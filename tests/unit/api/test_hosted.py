@@ -1,0 +1,261 @@
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message
+
+from proxy.api.hosted import Hosted, opened
+from proxy.api.server import listen, url_of
+from proxy.conversation import json
+from proxy.errors import BackendUnavailable, ProcessFailed
+from proxy.settings import Settings, load_settings
+from tests.fakes.llama import build_model
+from tests.fakes.questions import HELLO
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import listening, listening_in_thread
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[3]
+BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+NOWHERE: dict[str, object] = {"url": "http://127.0.0.1:1", "kind": "openai"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("proxy")
+    handlers, levels = root.handlers, (root.level, ours.level)
+    yield
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+
+
+def settings_of(**sections: dict[str, object]) -> Settings:
+    return load_settings(None, sections)
+
+
+def reading(**sections: dict[str, object]) -> Callable[[], Settings]:
+    return lambda: settings_of(**{"backend": NOWHERE, **sections})
+
+
+@asynccontextmanager
+async def living(hosted: Hosted) -> AsyncGenerator[None]:
+    """Have an application live as a server does; fails unless it says that it began and ended."""
+    heard: asyncio.Queue[Message] = asyncio.Queue()
+    said: asyncio.Queue[Message] = asyncio.Queue()
+    life = asyncio.create_task(hosted({"type": "lifespan"}, heard.get, said.put))
+    heard.put_nowait({"type": "lifespan.startup"})
+    assert (await said.get()) == {"type": "lifespan.startup.complete"}
+    try:
+        yield
+    finally:
+        heard.put_nowait({"type": "lifespan.shutdown"})
+        assert (await said.get()) == {"type": "lifespan.shutdown.complete"}
+        await life
+
+
+def asking(app: ASGIApp, client: str = "127.0.0.1") -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, client=(client, 1))
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+
+@contextlib.contextmanager
+def hosted_by_uvicorn(*flags: str, **environment: str) -> Iterator[tuple[str, list[str]]]:
+    """Run `uvicorn proxy.api.hosted:app`; yields its URL, and its log once it has ended."""
+    log: list[str] = []
+    with contextlib.closing(listen("127.0.0.1", 0)) as socket:
+        command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", *flags]
+        with subprocess.Popen(
+            [*command, "--fd", str(socket.fileno())],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            pass_fds=[socket.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+            watchdog.start()
+            try:
+                yield url_of(socket), log
+            finally:
+                process.send_signal(signal.SIGTERM)
+                log += process.communicate()[1].splitlines()
+                watchdog.cancel()
+
+
+def test_uvicorn_serves_it_and_closes_it() -> None:
+    with (
+        listening_in_thread(ScriptedBackend(HELLO)) as backend,
+        hosted_by_uvicorn(
+            TEMPER_BACKEND__URL=backend, TEMPER_BACKEND__KIND="openai", POD_NAME="temper-0"
+        ) as (url, log),
+        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        answer = client.post("/v1/chat/completions", json=BODY, headers={"x-request-id": "r1"})
+        assert answer.status_code == 200
+        assert answer.headers.get_list("x-request-id") == ["r1"]
+        assert "Hello" in answer.text
+    line = next(json.parse(one) for one in log if '"event": "request"' in one)
+    assert isinstance(line, dict)
+    assert (line["id"], line["replica"]) == ("r1", "temper-0")
+    assert any("Application shutdown complete" in one for one in log)
+
+
+def test_uvicorn_does_not_start_with_a_wrong_setting_and_says_which() -> None:
+    command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", "--port", "0"]
+    surroundings = {"PYTHONPATH": str(ROOT), "TEMPER_BACKEND__URL": "ftp://nowhere"}
+    ended = subprocess.run(
+        command,
+        env={**os.environ, **surroundings},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 3
+    assert "Temper cannot start: backend.url" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_nothing_is_read_before_it_is_opened() -> None:
+    hosted = Hosted(reading())
+    async with asking(hosted) as client:
+        answer = await client.get("/healthz")
+    assert answer.status_code == 503
+    assert "lifespan" in answer.json()["error"]["message"]
+
+
+async def test_it_answers_while_it_lives_and_something_lives_beside_it() -> None:
+    lived: list[str] = []
+
+    @asynccontextmanager
+    async def beside(app: ASGIApp) -> AsyncGenerator[None]:
+        async with asking(app) as client:
+            lived.append(str((await client.get("/healthz")).status_code))
+        yield
+        lived.append("over")
+
+    hosted = Hosted(reading(), beside=beside)
+    async with living(hosted), asking(hosted) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        await hosted.until_loaded()
+        assert hosted.problem == ""
+        assert lived == ["200"]
+    assert lived == ["200", "over"]
+
+
+async def test_who_is_open_may_be_opened_again_and_who_is_not_may_be_closed() -> None:
+    hosted = Hosted(reading())
+    await hosted.close()
+    await hosted.open()
+    async with living(hosted):
+        pass
+
+
+async def test_without_a_key_no_other_machine_is_answered() -> None:
+    hosted = Hosted(reading())
+    async with living(hosted):
+        for client_address, status in (("192.0.2.7", 403), ("::1", 200), ("testclient", 200)):
+            async with asking(hosted, client_address) as client:
+                assert (await client.get("/healthz")).status_code == status
+
+
+async def test_with_a_key_every_machine_may_call_it_by_any_name() -> None:
+    hosted = Hosted(reading(server={"api_key": "secret"}))
+    async with living(hosted), asking(hosted, "192.0.2.7") as client:
+        headers = {"host": "temper.example", "authorization": "Bearer secret"}
+        assert (await client.get("/metrics", headers=headers)).status_code == 200
+        assert (await client.get("/metrics")).status_code == 401
+
+
+async def test_names_that_are_listed_count_with_a_key_too() -> None:
+    own: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
+    hosted = Hosted(reading(server=own))
+    async with living(hosted), asking(hosted) as client:
+        for host, status in (("temper.example", 200), ("other.example", 403)):
+            headers = {"host": host, "authorization": "Bearer secret"}
+            assert (await client.get("/metrics", headers=headers)).status_code == status
+
+
+async def test_what_the_server_around_it_decides_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taken = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
+    hosted = Hosted(reading(server=taken))
+    async with living(hosted):
+        pass
+    told = [one for one in capsys.readouterr().err.splitlines() if "counts for nothing" in one]
+    assert len(told) == 1
+    assert "server.host, server.port, server.workers, server.stall_seconds counts" in told[0]
+
+
+async def test_nobody_is_told_of_what_was_not_set(capsys: pytest.CaptureFixture[str]) -> None:
+    async with living(Hosted(reading())):
+        pass
+    assert "counts for nothing" not in capsys.readouterr().err
+
+
+async def test_a_wrong_setting_ends_the_start_with_its_sentence() -> None:
+    heard: asyncio.Queue[Message] = asyncio.Queue()
+    said: list[Message] = []
+
+    async def say(message: Message) -> None:
+        said.append(message)
+
+    heard.put_nowait({"type": "lifespan.startup"})
+    await Hosted(settings_of)({"type": "lifespan"}, heard.get, say)
+    assert said[0]["type"] == "lifespan.startup.failed"
+    assert "nothing to serve" in said[0]["message"]
+
+
+async def opened_and_loaded(hosted: Hosted) -> None:
+    await hosted.open()
+    await hosted.until_loaded()
+
+
+async def test_a_model_that_cannot_be_loaded_is_told_to_who_waits_and_to_clients(
+    tmp_path: Path,
+) -> None:
+    broken = build_model(tmp_path / "broken.gguf")
+    broken.write_bytes(broken.read_bytes()[:-4096])
+    hosted = Hosted(lambda: settings_of(model={"path": str(broken)}))
+    with pytest.raises((BackendUnavailable, ProcessFailed)):
+        await opened_and_loaded(hosted)
+    await hosted.close()
+    async with asking(hosted) as client:
+        answer = await client.get("/healthz")
+        assert answer.status_code == 503
+        assert "cut off: download it again" in answer.json()["error"]["message"]
+
+
+async def test_a_new_configuration_takes_effect() -> None:
+    settings = settings_of(backend=NOWHERE)
+    strict = settings_of(
+        backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
+    )
+    async with opened(settings, reload=lambda: strict) as found, asking(found.app) as client:
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
+        found.renew()
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
+
+
+async def test_it_is_served_by_a_server_in_this_process() -> None:
+    hosted = Hosted(reading())
+    async with living(hosted), listening(hosted) as server, httpx.AsyncClient() as client:
+        assert (await client.get(f"{server.url}/healthz")).json() == {"status": "ok"}

@@ -1,0 +1,67 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from proxy.api.app import ServerOptions, create_app
+from proxy.conversation import json
+from proxy.observability.metrics import Metrics
+from proxy.observability.observers import Observers
+from proxy.scaling.scraping import MetricsOnly, scraped, told
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def address_in(folder: Path) -> str:
+    """Return the only address that a folder tells, as Prometheus reads it."""
+    (file,) = folder.glob("*.json")
+    groups = json.parse(file.read_bytes())
+    assert isinstance(groups, list)
+    assert isinstance(groups[0], dict)
+    targets = groups[0]["targets"]
+    assert isinstance(targets, list)
+    return str(targets[0])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, host: str) -> None:
+    options = ServerOptions()
+    app = create_app(options.alone(ScriptedBackend()), options, Observers((), Metrics()))
+    async with scraped(app, tmp_path / "made", host), httpx.AsyncClient() as client:
+        url = f"http://{address_in(tmp_path / 'made')}"
+        found = await client.get(f"{url}/metrics")
+        assert found.status_code == 200
+        assert "temper_requests_running" in found.text
+        assert (await client.get(f"{url}/v1/models")).status_code == 404
+    assert [*(tmp_path / "made").iterdir()] == []
+
+
+async def test_there_is_no_life_to_follow() -> None:
+    async def app(*_: object) -> None:
+        pytest.fail("the application is asked")
+
+    client = HandMadeClient()
+    await MetricsOnly(app)({"type": "lifespan"}, client.receive, client.send)
+    assert client.got == []
+
+
+def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    (tmp_path / f"temper-{gone.pid}.json").write_text("[]")
+    kept = {f"temper-{os.getppid()}.json", "temper-own.json", "other.json"}
+    for name in kept:
+        (tmp_path / name).write_text("[]")
+    with told(tmp_path, "127.0.0.1:1") as file:
+        assert {one.name for one in tmp_path.iterdir()} == {*kept, file.name}
+    assert {one.name for one in tmp_path.iterdir()} == kept
