@@ -279,6 +279,20 @@ def test_the_schemas_of_kubernetes_would_find_a_misspelt_member(
         validate(found)
 
 
+@BOTH
+def test_the_oldest_kubernetes_that_is_asked_for_knows_all_of_it(
+    shape: str, render: Renders
+) -> None:
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    oldest = re.search(r"kubeVersion: \">=(\d+\.\d+)", (CHART / "Chart.yaml").read_text("utf-8"))
+    assert oldest
+    found = rendered(render, merged(SHAPES[shape], INGRESS, {"replicas": 2}))
+    for one in found.objects.values():
+        assert kubernetes.validate(one, oldest[1], strict=True) == oldest[1]
+    with pytest.raises(jsonschema.ValidationError, match=r"preStop|sleep|lifecycle"):
+        kubernetes.validate(found.objects["Deployment"], "1.28", strict=True)
+
+
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_our_own_schemas_would_find_one_too(kind: str, render: Renders, validate: Validate) -> None:
     monitor = "PodMonitor" if kind == "PodMonitor" else "ServiceMonitor"
