@@ -18,7 +18,7 @@ GLOSSARY = re.findall(
 MANY_ROOMS = 3
 MOST_FILES = {
     "proxy/backends": 34,
-    "proxy/api": 26,
+    "proxy/api": 28,
     "proxy/observability": 24,
     "proxy/guardrails/rescue/syntaxes": 30,
 }  # others have at most so many:

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
-from proxy.api.fronts import all_fronts
 from proxy.api.observing import observing
 from proxy.api.reloading import (
     LoadedConfiguration,
@@ -27,7 +26,7 @@ from proxy.api.reloading import (
     on_hangup,
     reloaded,
 )
-from proxy.api.response_keeping import keeping_responses
+from proxy.api.shared_state import opened_fronts
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
@@ -108,26 +107,26 @@ async def served(
     ):
         own = settings.server
         limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-        with observing(settings) as observers, keeping_responses(settings, observers.lose) as kept:
-            fronts = all_fronts(kept)
-            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
-            loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
+        with observing(settings) as observers:
+            async with opened_fronts(settings, observers) as fronts:
+                app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
+                loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
-            def renew() -> None:
-                if loaded.reload():
-                    logs = loaded.serving.logging
-                    configure_logging(logs.format, logs.level)
-                    terms = serving_of(loaded.serving)
-                    again = reloaded(services, loaded.serving, terms)
-                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
+                def renew() -> None:
+                    if loaded.reload():
+                        logs = loaded.serving.logging
+                        configure_logging(logs.format, logs.level)
+                        terms = serving_of(loaded.serving)
+                        again = reloaded(services, loaded.serving, terms)
+                        hosting = tools.under(loaded.serving.tools) if tools is not None else None
+                        app.replace(create_app(again, terms, observers, fronts, tools=hosting))
 
-            address = Address(url_of(listening), services.name)
-            grace = own.grace_seconds
-            async with serving(app, listening, grace, limits, signals=signals) as server:
-                heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
-                with heeding, warming_up():
-                    yield server, address
+                address = Address(url_of(listening), services.name)
+                grace = own.grace_seconds
+                async with serving(app, listening, grace, limits, signals=signals) as server:
+                    heeding = on_hangup(renew) if reload is not None else contextlib.nullcontext()
+                    with heeding, warming_up():
+                        yield server, address
 
 
 @asynccontextmanager
