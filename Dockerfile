@@ -1,8 +1,8 @@
 # Temper as a sidecar: it needs a running server to talk to (TEMPER_BACKEND__URL) and, because it
 # listens on all addresses of the container, a key (TEMPER_SERVER__API_KEY or ..._API_KEY_FILE).
 FROM python:3.12-slim AS build
-# what is asked for in temper.toml has to be in the image: [mcp.NAME], tracing.url
-ARG EXTRAS=mcp,otel
+# what is asked for in temper.toml has to be in the image: [mcp.NAME], tracing.url, state.url
+ARG EXTRAS=mcp,otel,state
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy

@@ -210,6 +210,14 @@ def test_a_misspelt_compose_key_would_be_found() -> None:
         jsonschema.validate({"services": {"a": {"build": ".", "port": []}}}, COMPOSE_SCHEMA)
 
 
+# what the operator has in the environment of docker compose
+GIVEN = {
+    "TEMPER_SERVER__API_KEY": "sk-of-a-test",
+    "TEMPER_STATE__URL": "valkey://valkey:6379",
+    "TEMPER_STATE__SECRET": "0123456789abcdef0123456789abcdef",
+}
+
+
 def engines_of(name: str) -> dict[str, JsonObject]:
     """Return the services that a Temper talks to, by name."""
     environment = member(services()[name], "environment")
@@ -302,10 +310,22 @@ def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
     assert given
     monkeypatch.setenv("TEMPER_SERVER__HOST", given[1])
     for variable, value in environment.items():
-        is_key = variable == "TEMPER_SERVER__API_KEY"
-        monkeypatch.setenv(variable, "sk-of-a-test" if is_key else str(value))
-    backend = load_settings().backend
-    assert backend.urls or backend.url
+        monkeypatch.setenv(variable, GIVEN.get(variable, str(value)))
+    settings = load_settings()
+    assert settings.backend.urls or settings.backend.url
+    assert settings.state.url is not None
+
+
+def test_a_store_is_used_by_those_who_name_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in temper_services():
+        environment = member(services()[name], "environment")
+        assert isinstance(environment, dict)
+        for variable in ("TEMPER_STATE__URL", "TEMPER_STATE__SECRET"):
+            assert environment[variable] == f"${{{variable}:-}}"
+    for variable, value in {**GIVEN, "TEMPER_STATE__URL": "", "TEMPER_STATE__SECRET": ""}.items():
+        monkeypatch.setenv(variable, value)
+    assert load_settings().state.url is None
+    assert profile_of("valkey") == ["state"]
 
 
 @pytest.mark.parametrize("name", temper_services())

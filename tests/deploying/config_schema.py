@@ -16,27 +16,36 @@ SCHEMA = CHART / "values.schema.json"
 _OF_THE_CHART = ("host", "port")
 # a ConfigMap is no place for a secret, but for the name of a variable
 _REFERENCE = r"^[^$]*\$\{[A-Za-z_][A-Za-z0-9_]*\}.*$|^$"
+# an address is no secret unless a password stands in it
+_ADDRESS = f"^[a-z]+://[^@]*$|{_REFERENCE}"
 _ANNOTATIONS = ("title", "default", "format", "writeOnly")
 
 
 def with_settings(schema: JsonObject) -> JsonObject:
     """Return the schema with the settings as they are now."""
     settings: JsonObject = Settings.model_json_schema()
-    definitions = settings.pop("$defs")
-    assert isinstance(definitions, dict)
-    server = definitions["Server"]
-    assert isinstance(server, dict)
-    assert isinstance(server["properties"], dict)
+    definitions = _object(settings.pop("$defs"))
     for name in _OF_THE_CHART:
-        del server["properties"][name]
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
+        del _properties_of(definitions, "Server")[name]
+    store = _properties_of(definitions, "State")
+    meaning = _object(store["url"])["description"]
+    store["url"] = {"type": "string", "description": meaning, "pattern": _ADDRESS}
+    properties = _object(schema["properties"])
     config = _simplified(settings)
     return {
         **schema,
         "properties": {**properties, "config": config},
         "$defs": _simplified(definitions),
     }
+
+
+def _properties_of(definitions: JsonObject, section: str) -> JsonObject:
+    return _object(_object(definitions[section])["properties"])
+
+
+def _object(value: JsonValue) -> JsonObject:
+    assert isinstance(value, dict)
+    return value
 
 
 def _simplified(value: JsonValue) -> JsonValue:
@@ -53,10 +62,8 @@ def _simplified(value: JsonValue) -> JsonValue:
 def _without_null(value: JsonObject) -> JsonObject:
     options = value.get("anyOf")
     if isinstance(options, list) and options[1:] == [{"type": "null"}]:
-        wanted = options[0]
-        assert isinstance(wanted, dict)
         others = {name: one for name, one in value.items() if name != "anyOf"}
-        return _without_null({**wanted, **others})
+        return _without_null({**_object(options[0]), **others})
     return {**value, "pattern": _REFERENCE} if value.get("writeOnly") else value
 
 

@@ -11,6 +11,7 @@ INGRESS: JsonObject = {"ingress": {"enabled": True}}
 GROWING: JsonObject = {"autoscaling": {"enabled": True}}
 RULE: JsonObject = {"ports": [{"port": 3128, "protocol": "TCP"}]}
 PEER: JsonObject = {"namespaceSelector": {"matchLabels": {"name": "agents"}}}
+STORE: JsonObject = {"config": {"state": {"url": "valkey://127.0.0.1:6379"}}}
 TLS: JsonObject = {"secretName": "temper-tls", "hosts": ["temper.example.com"]}
 
 
@@ -60,6 +61,8 @@ SWITCHES = [
         resources__limits__memory="2Gi",
     ),
     Switch("backendSecretKey", "token", "pool", {"backendSecret": "engine"}),
+    Switch("stateSecret", "seal", "pool", STORE),
+    Switch("stateSecretKey", "seal", "pool", {**STORE, "stateSecret": "seal"}),
     *_of(
         "unit",
         {},

@@ -157,12 +157,13 @@ def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Render
         },
         "mcp": {"s": {"url": "http://search/mcp", "tools": ["*"]}},
         "tracing": {"url": "http://otel:4318"},
+        "state": {"url": "rediss://store.example.com"},
     }
     values: JsonObject = {"existingSecret": "key", "config": config}
     egress = rendered(render, values).at("NetworkPolicy", "spec", "egress")
     assert isinstance(egress, list)
     ports = re.findall(r'"port": (\d+)', json.dumps(egress))
-    assert sorted(map(int, ports)) == [53, 53, 80, 443, 4318, 8000, 9000]
+    assert sorted(map(int, ports)) == [53, 53, 80, 443, 4318, 6379, 8000, 9000]
     only_names = rendered(render, UNIT).at("NetworkPolicy", "spec", "egress")
     assert re.findall(r'"port": (\d+)', json.dumps(only_names)) == ["53", "53"]
 
@@ -254,6 +255,7 @@ def test_wrong_values_are_refused_by_name(values: JsonObject, told: str, render:
         ("pool", {"config": {"model": {"path": "/m.gguf"}}}, "Temper's image holds none"),
         ("pool", {"autoscaling": {"enabled": True}}, "autoscaling is for shape=unit"),
         ("pool", {"keyFromElsewhere": True}, "contradict each other"),
+        ("pool", {"stateSecret": "seal"}, "seals what is kept at config.state.url"),
         ("unit", {"backends": [ADDRESS]}, "a unit has an engine of its own"),
         ("unit", {"engine": {"modelVolume": None}}, "engine.modelVolume is empty"),
         ("unit", {"autoscaling": {"enabled": True, "minReplicas": 5}}, "more than autoscaling.max"),

@@ -36,6 +36,19 @@ def test_no_secret_goes_into_a_config_map(secret: str) -> None:
         jsonschema.validate({"config": {"backend": {"headers": {"x": secret}}}}, VALUES_SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("url", "is_taken"),
+    [
+        ("valkey://valkey:6379?namespace=a", True),
+        ("valkeys://:${PASSWORD}@valkey", True),
+        ("valkey://:secret@valkey", False),
+    ],
+)
+def test_the_address_of_a_store_may_hold_no_password(url: str, *, is_taken: bool) -> None:
+    found = jsonschema.Draft202012Validator(VALUES_SCHEMA)
+    assert found.is_valid({"config": {"state": {"url": url}}}) == is_taken
+
+
 @pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])
 def test_the_name_of_a_variable_may_stand_there(reference: str) -> None:
     jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)

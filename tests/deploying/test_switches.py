@@ -50,8 +50,8 @@ def check_settings(
         return
     file = folder / "temper.toml"
     file.write_text(found.toml(), encoding="utf-8")
-    for name in ("api-key", "backend-key"):
-        (folder / name).write_text("sk-of-a-test\n")
+    for name in ("api-key", "backend-key", "state-secret"):
+        (folder / name).write_text("a-key-of-a-test-and-long-enough\n")
     for name, value in (*found.environment().items(), *more):
         monkeypatch.setenv(name, value.replace(KEYS, str(folder)))
     checked = temper("check", "--config", str(file))

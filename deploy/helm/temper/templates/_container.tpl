@@ -68,6 +68,10 @@
 - name: TEMPER_BACKEND__API_KEY_FILE
   value: /run/secrets/temper/backend-key
 {{- end }}
+{{- with .Values.stateSecret }}
+- name: TEMPER_STATE__SECRET_FILE
+  value: /run/secrets/temper/state-secret
+{{- end }}
 - name: XDG_CACHE_HOME
   value: /tmp/cache
 - name: POD_NAME
@@ -94,6 +98,13 @@
     items:
       - key: {{ $.Values.backendSecretKey }}
         path: backend-key
+{{- end }}
+{{- with .Values.stateSecret }}
+- secret:
+    name: {{ . }}
+    items:
+      - key: {{ $.Values.stateSecretKey }}
+        path: state-secret
 {{- end }}
 {{- end -}}
 

@@ -135,6 +135,9 @@ labels:
 {{- if and .Values.backends $hasAddress }}
 {{- fail "backends and config.backend.url(s) contradict each other: name the engines in one place" -}}
 {{- end -}}
+{{- if and .Values.stateSecret (not (dig "state" "url" "" .Values.config)) }}
+{{- fail "stateSecret seals what is kept at config.state.url, and there is none" -}}
+{{- end -}}
 {{- if or (dig "model" "path" "" .Values.config) (dig "model" "hf_repo" "" .Values.config) }}
 {{- fail "config.model starts a llama-server, and Temper's image holds none: use shape=unit and engine.model" -}}
 {{- end -}}
