@@ -6,6 +6,7 @@ python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE
 python -m benchmarks profile burst    which functions take the time
 python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
+python -m benchmarks replicas         turns before one engine, and what a shared store costs
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks import replicas
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
@@ -62,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     mock.set_defaults(command=_mock)
     _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
+    _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -96,6 +99,14 @@ def _add_scaling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
     parser.add_argument("--into", type=Path, help="a page with the place for the table")
     parser.set_defaults(command=_scaling)
+
+
+def _add_replicas(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", default="", help="address of a Valkey or Redis on loopback")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
+    parser.add_argument("--page", type=Path, help="renew the figures of this page")
+    parser.set_defaults(command=_replicas)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -226,6 +237,19 @@ def _evidence(chosen: argparse.Namespace) -> int:
     if chosen.page is not None:
         told = evidence.page(folder, proxies.versions(installed))
         chosen.page.write_text(told, encoding="utf-8")
+    return 0
+
+
+def _replicas(chosen: argparse.Namespace) -> int:
+    store: str = chosen.store
+    figures = replicas.markdown(
+        replicas.measure_turns(),
+        replicas.measure_throughput(store, chosen.rounds, chosen.seconds) if store else None,
+    )
+    sys.stdout.write(figures)
+    if chosen.page is not None:
+        page = replicas.renewed(chosen.page.read_text(encoding="utf-8"), figures)
+        chosen.page.write_text(page, encoding="utf-8")
     return 0
 
 

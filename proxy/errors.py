@@ -27,6 +27,7 @@ TemperError
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
+├── StateUnavailable            that of the store that replicas share
 ├── RunStopped                  a run's, that ended without what was asked of it
 │   ├── RoundsExhausted
 │   ├── ToolsFailed
@@ -307,6 +308,13 @@ class ToolServerUnavailable(TemperError):
     def __init__(self, server: str) -> None:
         self.server = server
         super().__init__(f"The tool server {server!r} is not available")
+
+
+class StateUnavailable(TemperError):
+    """The store that replicas share cannot be used, so what is named may be there or not."""
+
+    def __init__(self) -> None:
+        super().__init__("What is shared with other replicas cannot be read now (state.url)")
 
 
 class RunStopped(TemperError):

@@ -18,7 +18,7 @@ GLOSSARY = re.findall(
 MANY_ROOMS = 3
 MOST_FILES = {
     "proxy/backends": 34,
-    "proxy/api": 27,
+    "proxy/api": 29,
     "proxy/observability": 25,
     "proxy/guardrails/rescue/syntaxes": 30,
 }  # others have at most so many:

@@ -17,12 +17,12 @@ from starlette.types import ASGIApp
 from proxy.api.cancelling import Cancellable
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.fast_routes import FastRoutes, LateEndpoint
-from proxy.api.fronts import FrontRoute, Fronts, all_fronts
+from proxy.api.fronts import FrontRoute, Fronts, all_fronts, kept_by
 from proxy.api.idempotency import Idempotency
 from proxy.api.limits import HEALTH_PATHS, Access, BodyLimits, Limits
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import PASSED_ON, RequestReader
-from proxy.api.response_keeping import REFERENCES, WaitForWriting
+from proxy.api.response_keeping import REFERENCES
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
@@ -57,9 +57,9 @@ class ServerOptions(ServiceOptions):
 
     With `forwards_authorization` a client's own key travels to the backend, for which the operator
     then has none; web pages from `origins` may use the server from a browser. What a backend works
-    on at once is shared by `workers` alike. With `has_open_metrics` they can be read without a key.
-    `workflows` are rules of order, by the names of models. The dashboard opens with the keys of
-    `operators`, and with none where nobody needs a key.
+    on at once is shared by the `workers` of all `replicas` alike. With `has_open_metrics` they can
+    be read without a key. `workflows` are rules of order, by the names of models. The dashboard
+    opens with the keys of `operators`, and with none where nobody needs a key.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -68,11 +68,17 @@ class ServerOptions(ServiceOptions):
     origins: tuple[str, ...] = ()
     body: BodyLimits = field(default_factory=BodyLimits)
     workers: int = 1
+    replicas: int = 1
     forwards_authorization: bool = False
     has_open_metrics: bool = False
     operators: frozenset[str] = frozenset()
     has_read_only_ui: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
+
+    @property
+    def sharers(self) -> int:
+        """How many processes put requests to the same backends."""
+        return self.workers * self.replicas
 
 
 def create_app(
@@ -177,14 +183,13 @@ def _endpoints(
             preparation,
             timeouts,
             budget,
-            serving.workers,
+            serving.sharers,
             observers,
             tools,
         )
-        answering: ASGIApp = Cancellable(chatting)
-        if route.file is not None:
-            answering = WaitForWriting(answering, route.file)
-        return Idempotency(answering, serving.body, front.is_complete)
+        answering = kept_by(route, Cancellable(chatting))
+        sharing = fronts.sharing(front, timeouts.keep_alive)
+        return Idempotency(answering, serving.body, front.is_complete, sharing=sharing)
 
     def count(route: FrontRoute) -> ASGIApp:
         return TokenCount(route.front, reader_for(route), preparation, tools)
@@ -194,7 +199,7 @@ def _endpoints(
         if route.count_path:
             endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
-        relay = Relay(path, reader, preparation, serving.timeouts, serving.workers, observers)
+        relay = Relay(path, reader, preparation, serving.timeouts, serving.sharers, observers)
         endpoints[path] = Cancellable(relay)
     return endpoints
 

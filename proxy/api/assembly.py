@@ -40,6 +40,7 @@ def serving_of(settings: Settings) -> ServerOptions:
         parallel=services.parallel,
         tried=services.tried,
         workers=server.workers,
+        replicas=settings.backend.replicas,
         forwards_authorization=not keys,
         has_open_metrics=settings.metrics.open,
         operators=operators,

@@ -52,6 +52,10 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
     }
 )
 
+_MISSING: Mapping[type[TemperError], str] = MappingProxyType(
+    {errors.ToolServerUnavailable: "tool_server", errors.StateUnavailable: "state"}
+)
+
 
 def describe(error: TemperError) -> Problem:
     """Translate an error; what nobody foresaw is an internal error without details."""
@@ -67,8 +71,8 @@ def describe(error: TemperError) -> Problem:
         case errors.RequestCancelled():
             code = "request_cancelled"
             return Problem(503, "server_error", str(error), code, headers=_NO_RETRY)
-        case errors.ProcessFailed() | errors.ToolServerUnavailable():
-            kind = "backend" if isinstance(error, errors.ProcessFailed) else "tool_server"
+        case errors.ProcessFailed() | errors.ToolServerUnavailable() | errors.StateUnavailable():
+            kind = _MISSING.get(type(error), "backend")
             return _unavailable(str(error), f"{kind}_unavailable")
         case _:
             return Problem(500, "server_error", "Internal error; see the server's log.")

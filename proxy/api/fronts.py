@@ -8,7 +8,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from proxy.api.response_keeping import Kept
+from starlette.types import ASGIApp
+
+from proxy.api.response_keeping import Kept, TellWhenAlone, WaitForWriting, Written
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, Stamp
 from proxy.dialects.openai_chat.front import ChatFront
@@ -16,7 +18,8 @@ from proxy.dialects.openai_chat.models import ChatCatalogue
 from proxy.dialects.openai_responses.store import MemoryStore
 
 if TYPE_CHECKING:
-    from proxy.state.responses_file import ResponsesFile
+    from proxy.api.shared_answers import SharedAnswers
+    from proxy.api.shared_state import SharedState
 
 STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
@@ -32,8 +35,9 @@ class FrontRoute:
     would take its part of the start and of the memory.
 
     At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models. Where a `file` keeps answers,
-    they end when they have been written there.
+    `header` that only they send; their `catalogue` lists models. Where a `file`, or a store that
+    replicas share, keeps answers, they end when they have been written there; `is_shared` tells
+    whether replicas share them now.
     """
 
     make: Callable[[], Front]
@@ -41,7 +45,8 @@ class FrontRoute:
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
-    file: "ResponsesFile | None" = None
+    file: Written | None = None
+    is_shared: Callable[[], bool] | None = None
 
     @cached_property
     def front(self) -> Front:
@@ -52,11 +57,14 @@ class FrontRoute:
 class Fronts:
     """Every language that is spoken; who shows none by path or header is answered in the first.
 
-    Responses are kept in the `store`; None where nothing is.
+    Responses are kept in the `store`; None where nothing is. `state` is what replicas share.
     """
 
-    def __init__(self, *routes: FrontRoute, store: Kept = None) -> None:
+    def __init__(
+        self, *routes: FrontRoute, store: Kept = None, state: "SharedState | None" = None
+    ) -> None:
         self.store = store
+        self._state = state
         self._routes = routes
 
     def __iter__(self) -> Iterator[FrontRoute]:
@@ -69,6 +77,13 @@ class Fronts:
                 return route.front
         return self._route_of_client(headers).front
 
+    def sharing(self, front: Front, silence: float) -> "SharedAnswers | None":
+        """Return what shares the answers to keyed requests; None where nothing is shared.
+
+        After `silence` seconds those who wait get a sign of life.
+        """
+        return None if self._state is None else self._state.answers(front, silence)
+
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
         return self._route_of_client(headers).catalogue or _CATALOGUE
@@ -78,7 +93,7 @@ class Fronts:
         return next(known, self._routes[0])
 
 
-def all_fronts(store: Kept = None) -> Fronts:
+def all_fronts(store: Kept = None, state: "SharedState | None" = None) -> Fronts:
     """Return every language there is; without a `store` no response is kept."""
 
     def responses() -> Front:
@@ -101,9 +116,18 @@ def all_fronts(store: Kept = None) -> Fronts:
             ("/v1/responses",),
             "/v1/responses/input_tokens",
             file=None if isinstance(store, MemoryStore) else store,
+            is_shared=None if state is None else state.shares(store),
         ),
         store=store,
+        state=state,
     )
+
+
+def kept_by(route: FrontRoute, app: ASGIApp) -> ASGIApp:
+    """Have an answer end when it has been written to where the route keeps it, if it does."""
+    if route.file is not None:
+        app = WaitForWriting(app, route.file)
+    return app if route.is_shared is None else TellWhenAlone(app, route.is_shared)
 
 
 def _messages() -> Front:

@@ -29,7 +29,8 @@ HEADERS = (
         "in",
         "idempotency-key",
         "the same key and request within five minutes: the same answer, generated once; of several"
-        " workers each remembers the keys that it heard itself",
+        " workers or replicas each remembers the keys that it heard itself, unless they share them"
+        " (`state.url`)",
     ),
     Header("out", "x-temper-attempts", "generations that were asked for"),
     Header("out", "x-temper-outcome", "`clean`, `repaired`, `retried` or `exhausted`"),
@@ -45,6 +46,12 @@ HEADERS = (
         "out",
         "x-temper-tools",
         "calls of the operator's tools by their servers, e.g. `search=2, time=1`",
+    ),
+    Header(
+        "out",
+        "x-temper-state",
+        "`alone` on an answer that other replicas should know, and do not: the store at `state.url`"
+        " cannot be used",
     ),
     Header("out", "x-temper-backend", "the server that answered"),
     Header(

@@ -17,10 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.errors import error_response
-from proxy.api.fronts import all_fronts
 from proxy.api.observing import observing
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reloaded
-from proxy.api.response_keeping import keeping_responses
+from proxy.api.shared_state import opened_fronts
 from proxy.api.warming import warming_up
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
@@ -75,22 +74,21 @@ async def opened(
         tools_of(settings) as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
-        watching = observing(settings, replica)
-        with watching as observers, keeping_responses(settings, observers.lose) as kept:
-            fronts = all_fronts(kept)
-            app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
-            loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
+        with observing(settings, replica) as observers:
+            async with opened_fronts(settings, observers) as fronts:
+                app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
+                loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
-            def renew() -> None:
-                if loaded.reload():
-                    logs = loaded.serving.logging
-                    configure_logging(logs.format, logs.level, replica=replica)
-                    terms = serving_of(loaded.serving)
-                    again = reloaded(services, loaded.serving, terms)
-                    hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                    app.replace(create_app(again, terms, observers, fronts, tools=hosting))
+                def renew() -> None:
+                    if loaded.reload():
+                        logs = loaded.serving.logging
+                        configure_logging(logs.format, logs.level, replica=replica)
+                        terms = serving_of(loaded.serving)
+                        again = reloaded(services, loaded.serving, terms)
+                        hosting = tools.under(loaded.serving.tools) if tools is not None else None
+                        app.replace(create_app(again, terms, observers, fronts, tools=hosting))
 
-            yield OpenedApp(app, services, renew)
+                yield OpenedApp(app, services, renew)
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """One generation for each `Idempotency-Key`: who asks the same again gets the same answer.
 
 It knows requests as bytes and answers as messages, and must not know what they are about. What it
-keeps lives in this process: of several workers only the one that heard a key knows it.
+keeps lives in this process: of several workers only the one that heard a key knows it, unless they
+share answers (`shared_answers`).
 """
 
 # The answer is made by a task of its own, which every client that asked for it follows, the first
@@ -14,11 +15,11 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -35,12 +36,19 @@ logger = logging.getLogger(__name__)
 _HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = "x-temper-"  # headers that change an answer
-_REPLAYED = (b"idempotent-replayed", b"true")
+REPLAYED = (b"idempotent-replayed", b"true")
 _MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not taken yet
 
 Clock: TypeAlias = Callable[[], float]
 IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end has ended well
 Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
+
+
+class Sharing(Protocol):
+    """Answers requests with a key together with other replicas."""
+
+    def around(self, app: ASGIApp, name: Name, fingerprint: bytes) -> ASGIApp:
+        """Return what answers one request with this key: somebody else, or `app`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +92,7 @@ class SharedAnswer:
     @property
     def _is_good(self) -> bool:
         """Whether an answer that has ended has ended well."""
-        if not self._messages or self._messages[0]["status"] != 200:
-            return False
-        headers, last = Headers(raw=self._messages[0]["headers"]), self._messages[-1]
-        is_stream = headers["content-type"].startswith("text/event-stream")
-        is_whole = not last.get("more_body", False)
-        return is_whole and (not is_stream or self.is_complete(last["body"]))
+        return ended_well(self._messages, self.is_complete)
 
     def begin(self, app: ASGIApp, scope: Scope, body: bytes, clock: Clock) -> None:
         """Have it made, for as long as anybody follows; a first follower has to come at once."""
@@ -182,14 +185,15 @@ class Idempotency:
         memory: Memory | None = None,
         *,
         clock: Clock = time.monotonic,
+        sharing: Sharing | None = None,
     ) -> None:
         self._app = app
         self._limits = limits
         self._is_complete = is_complete
         self._memory = memory or Memory()
         self._clock = clock
+        self._sharing = sharing
         self._answers: dict[Name, SharedAnswer] = {}
-        self._makings: dict[SharedAnswer, asyncio.Task[None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -221,7 +225,9 @@ class Idempotency:
         known = self._answers.get(name)
         if known is None:
             answer = self._answers[name] = SharedAnswer(fingerprint, own_id, self._is_complete)
-            answer.begin(self._app, http.scope, body, self._clock)
+            app, sharing = self._app, self._sharing
+            app = app if sharing is None else sharing.around(app, name, fingerprint)
+            answer.begin(app, http.scope, body, self._clock)
             return answer, False
         if known.fingerprint != fingerprint:
             raise KeyReused
@@ -246,6 +252,16 @@ class Idempotency:
         return age <= self._memory.seconds and answer.size <= self._memory.bytes_of_one
 
 
+def ended_well(messages: Sequence[Message], is_complete: IsComplete) -> bool:
+    """Whether the messages of an answer that has ended are one that others may get, too."""
+    if not messages or messages[0]["status"] != 200:
+        return False
+    headers, last = Headers(raw=messages[0]["headers"]), messages[-1]
+    is_stream = headers["content-type"].startswith("text/event-stream")
+    is_whole = not last.get("more_body", False)
+    return is_whole and (not is_stream or is_complete(last["body"]))
+
+
 def _name_of(http: Request) -> Name:
     """Return whose key it is, and the key; raises `InvalidRequest` for one that cannot be."""
     key = http.headers[_HEADER]
@@ -266,8 +282,8 @@ def _marked(send: Send) -> Send:
     """Tell a client that its answer was made for an earlier request."""
 
     async def send_marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], _REPLAYED]
+        if message["type"] == "http.response.start" and REPLAYED not in message["headers"]:
+            message["headers"] = [*message["headers"], REPLAYED]
         await send(message)
 
     return send_marked

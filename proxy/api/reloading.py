@@ -37,6 +37,7 @@ _SECTIONS = (
     "tracing",
     "recording",
     "responses",
+    "state",
     "mcp",
 )
 _FIELDS = {

@@ -1,37 +1,45 @@
 """Where responses are kept, as the settings say, and who waits until one is.
 
-In memory, in a file, or nowhere. A file is written by a thread of its own; the end of an answer
-waits for that, so that its client may go on from it at once, at whichever worker it gets to.
+In memory, in a file, in a store that replicas share, or nowhere. The end of an answer waits until
+it has been written there, so that its client may go on from it at once, wherever it gets to.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proxy.conversation import json
 from proxy.dialects.openai_responses.store import Bounds, MemoryStore
 from proxy.settings import Settings
 
-if TYPE_CHECKING:  # SQLite is imported where there is a file
+if TYPE_CHECKING:  # each is imported where it is used
+    from proxy.api.shared_state import SharedState
     from proxy.state.responses_file import ResponsesFile
+    from proxy.state.shared_responses import SharedResponses
 
-Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", None]
+Written: TypeAlias = Union["ResponsesFile", "SharedResponses"]
+Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 
-REFERENCES = (b'"previous_response_id"', b'"item_reference"')
-"""What stands in a request that cannot be read without what was kept."""
+REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
+"""What stands in a request that cannot be read without what was kept, also if it is escaped."""
+
+ALONE = (b"x-temper-state", b"alone")
 
 
 @contextmanager
 def keeping_responses(
-    settings: Settings, on_loss: Callable[[str], None] = lambda _reason: None
+    settings: Settings,
+    on_loss: Callable[[str], None] = lambda _reason: None,
+    state: "SharedState | None" = None,
 ) -> Iterator[Kept]:
     """Open what keeps responses, None where nothing does; raises `InvalidConfiguration`.
 
-    Several workers need a file: which of them gets the next request is chance. `on_loss` is told,
-    by any thread, why a response could not be stored.
+    Several workers need a file or the `state` that replicas share: which of them gets the next
+    request is chance. `on_loss` is told, by any thread, why a response could not be stored.
     """
     kept = settings.responses
     bounds = Bounds(kept.store_responses, kept.store_bytes, kept.store_seconds)
@@ -40,7 +48,11 @@ def keeping_responses(
 
         with open_responses(kept.path, bounds, on_loss) as file:
             yield file
-    elif kept.store == "off" or settings.server.workers > 1:
+    elif kept.store == "off":
+        yield None
+    elif state is not None:
+        yield state.responses(bounds, MemoryStore(time.monotonic, bounds))
+    elif settings.server.workers > 1:
         yield None
     else:
         yield MemoryStore(time.monotonic, bounds)
@@ -59,7 +71,7 @@ class WaitForWriting:
     """ASGI middleware: an answer ends when what was kept of it has been written to the `file`."""
 
     app: ASGIApp
-    file: "ResponsesFile"
+    file: Written
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -70,3 +82,63 @@ class WaitForWriting:
             await send(message)
 
         await self.app(scope, receive, send_when_written)
+
+
+@dataclass(frozen=True, slots=True)
+class TellWhenAlone:
+    """ASGI middleware: says of an answer that it is kept by this replica only, unless `is_shared`.
+
+    A stream begins before anything of it is kept; of a whole answer it is known.
+    """
+
+    app: ASGIApp
+    is_shared: Callable[[], bool]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        answer = _TellingAnswer(receive, send, self.is_shared)
+        await self.app(scope, answer.receive, answer.send)
+
+
+@dataclass(slots=True)
+class _TellingAnswer:
+    """One request and its answer, the head of which waits for the body unless it is a stream's."""
+
+    receives: Receive
+    sends: Send
+    is_shared: Callable[[], bool]
+    _pieces: list[bytes] = field(default_factory=list)
+    _head: Message | None = None
+
+    async def receive(self) -> Message:
+        """Receive a part of the request; it counts where its answer is not shared."""
+        message = await self.receives()
+        if not self.is_shared():
+            self._pieces.append(message.get("body", b""))
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._head = message
+            if not _is_stream(message):
+                return
+        if (head := self._head) is not None:
+            self._head = None
+            if not self.is_shared() and head["status"] == 200 and _is_stored(self._pieces):
+                head["headers"] = [*head["headers"], ALONE]
+            await self.sends(head)
+        if message is not head:
+            await self.sends(message)
+
+
+def _is_stream(start: Message) -> bool:
+    return (b"content-type", b"text/event-stream; charset=utf-8") in start["headers"]
+
+
+def _is_stored(pieces: Sequence[bytes]) -> bool:
+    """Whether an answer to a request is kept; one that was not seen, or is wrong, may be."""
+    try:
+        return json.split_object(b"".join(pieces)).get("store") != b"false"
+    except ValueError:
+        return True

@@ -24,6 +24,7 @@ from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping
 from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
+from proxy.api.shared_state import examine_state
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
@@ -62,6 +63,7 @@ async def run_workers(
     with contextlib.closing(listening), shared_folder() as counts:
         serving_of(settings)  # what is wrong with it is said once, and not by every worker
         examine_keeping(settings)
+        examine_state(settings)
         loaded = LoadedConfiguration(reload or (lambda: settings), settled(settings), settings)
         settings = loaded.serving
         crew = _Crew(settings, listening, counts)

@@ -57,7 +57,8 @@ class PoolTimeouts:
 class Pool:
     """Members that serve the same model under different addresses.
 
-    `sharers` processes use them alike, so each takes its part of their slots.
+    `sharers` processes, of this and other Tempers, use them alike, so each takes its part of their
+    slots.
     """
 
     def __init__(

@@ -263,6 +263,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
 def check(config: Path | None, *, as_json: bool) -> None:
     """Check the configuration, and look for the files it names."""
     from proxy.api.response_keeping import examine_keeping
+    from proxy.api.shared_state import examine_state
     from proxy.cli import configuration
 
     try:
@@ -270,6 +271,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
         if problems := [*configuration.problems_with_files(loaded)]:
             raise all_in_one(problems)
         examine_keeping(loaded.settings)
+        examine_state(loaded.settings)
     except TemperError as error:
         listed = configuration.problems_document(error)
         fail(error, as_json=as_json, details={"problems": listed})

@@ -194,7 +194,21 @@ UNSTORED = Metric(
     "counter",
     ("reason",),
     "answers of /v1/responses that were given and not stored, by what was wrong with the file: "
-    "locked, full, damaged, unwritable, slow",
+    "locked, full, damaged, unwritable, slow; or kept by one replica only, as the shared state was "
+    "not there (unshared), or they are too large for it (too_large)",
+)
+STATE_UP = Metric(
+    "temper_state_up",
+    "gauge",
+    ("server",),
+    "1 if the store that replicas share (state.url) takes and gives, else 0, as it was last seen",
+)
+STATE_ERRORS = Metric(
+    "temper_state_errors_total",
+    "counter",
+    ("operation",),
+    "operations that this store did not carry out: ping, claim, renew, finish, release, look_up, "
+    "keep, use, prolong, forget",
 )
 RESTARTS = Metric(
     "temper_backend_restarts",
@@ -258,6 +272,8 @@ METRICS = (
     UP,
     RESTARTS,
     UNSTORED,
+    STATE_UP,
+    STATE_ERRORS,
     TOOL_CALLS,
     TOOL_DURATION,
     TOOL_SERVER_UP,

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -27,6 +28,8 @@ _NONE = "none"
 _MOST_CLIENTS = 200
 # by whoever looks; anybody finds the same
 _FOUND = (table.UP, table.RESTARTS, table.TOOL_SERVER_UP)
+# every worker finds out for itself
+_LEAST = (table.STATE_UP,)
 
 
 @contextmanager
@@ -113,6 +116,14 @@ class Metrics:
         """Count a response that could not be stored."""
         self._count(table.UNSTORED, reason)
 
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        """Note whether the store that replicas share can be read and written."""
+        self._gauges[table.STATE_UP.name].labels(server).set(int(is_up))
+
+    def fail_state(self, operation: str) -> None:
+        """Count an operation that the store did not carry out."""
+        self._count(table.STATE_ERRORS, operation)
+
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
         registry = self._registry
@@ -144,7 +155,7 @@ class Metrics:
                     meaning,
                     labels,
                     registry=registry,
-                    multiprocess_mode="livemostrecent" if metric in _FOUND else "livesum",
+                    multiprocess_mode=_mode(metric),
                 )
             case "histogram":
                 self._histograms[name] = Histogram(
@@ -194,6 +205,13 @@ class Metrics:
             case _:
                 if (told := _told(fact)) is not None:
                     self._count(told[0], model, told[1])
+
+
+def _mode(metric: Metric) -> Literal["livemostrecent", "livemin", "livesum"]:
+    """Tell what the gauges of several workers come to."""
+    if metric in _FOUND:
+        return "livemostrecent"
+    return "livemin" if metric in _LEAST else "livesum"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ class Meter(Sink, Protocol):
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""
 
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        """Note whether the store that replicas share can be read and written."""
+
+    def fail_state(self, operation: str) -> None:
+        """Count an operation that the store did not carry out."""
+
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that `accept` names, and its content type."""
 
@@ -57,6 +63,16 @@ class Observers:
         """Count a response that could not be stored."""
         if self.meter is not None:
             self.meter.lose(reason)
+
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        """Note whether the store that replicas share can be read and written."""
+        if self.meter is not None:
+            self.meter.find_state(server, is_up=is_up)
+
+    def fail_state(self, operation: str) -> None:
+        """Count an operation that the store did not carry out."""
+        if self.meter is not None:
+            self.meter.fail_state(operation)
 
     def load(self, service: str) -> Load | None:
         """Return what follows the load of a service, if anybody does."""

@@ -144,7 +144,8 @@ async def _running_servers(
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
         pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
-        pool = Pool(members, pace, sharers=settings.server.workers)
+        sharers = settings.server.workers * settings.backend.replicas
+        pool = Pool(members, pace, sharers=sharers)
         yield await stack.enter_async_context(pool.watched())
 
 

@@ -65,10 +65,10 @@ class Service:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
-    def resize(self, known: KnownModel, workers: int) -> None:
-        """Admit at once what the model has slots for, or one worker's part of it."""
+    def resize(self, known: KnownModel, sharers: int) -> None:
+        """Admit at once what the model has slots for, or the part of one of several processes."""
         slots = self.parallel or known.slots
-        self.admission.resize(None if slots is None else max(1, slots // workers))
+        self.admission.resize(None if slots is None else max(1, slots // sharers))
 
     @property
     def title(self) -> str:

@@ -4,11 +4,10 @@ Only `cli`, `api` and `serving` read settings; everything below them receives va
 knows what a setting is used for, and no message or representation ever shows a secret.
 
 `Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
-in `tool_servers`, made of kinds of `values` and `launch_values`; `sources` says where each value
-comes from.
+in `tool_servers`, of what replicas share in `shared_state`, made of kinds of `values` and
+`launch_values`; `sources` says where each value comes from.
 """
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from proxy.settings.sections import (
     Tracing,
     Ui,
 )
+from proxy.settings.shared_state import State, state_contradictions
 from proxy.settings.sources import Given, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
@@ -47,6 +47,7 @@ from proxy.settings.tool_servers import (
     unanswerable_questions,
 )
 from proxy.settings.values import RequiredName
+from proxy.settings.values import is_loopback as is_loopback
 
 DEFAULT_FILE = Path("temper.toml")
 TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
@@ -71,6 +72,7 @@ class Settings(BaseSettings):
     swapping: Swapping = Swapping()
     guardrails: Guardrails = Guardrails()
     responses: Responses = Responses()
+    state: State = State()
     context: Context = Context()
     profile: Profile = Profile()
     logging: Logging = Logging()
@@ -119,7 +121,7 @@ _CONFIDENTIAL = tuple(
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
-    secrets=tuple(name for name in _CONFIDENTIAL if name.endswith("_key")),
+    secrets=tuple(name for name in _CONFIDENTIAL if name.endswith(("_key", ".secret"))),
     open=("workflows", "aliases"),
     tables=TABLES,
 )
@@ -247,6 +249,8 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
             ("responses.path", "responses.store"),
             "cannot be combined with responses.store = 'off': remove one of the two",
         )
+    yield from state_contradictions(settings.state)
+    yield from _shared_servers_of_our_own(settings)
     has_key = settings.server.api_key is not None or settings.server.api_keys_file is not None
     if not has_key and not is_loopback(settings.server.host):
         yield (
@@ -254,6 +258,13 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
             f"{settings.server.host} can be reached from other machines, so a key is required: "
             f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1",
         )
+
+
+def _shared_servers_of_our_own(settings: Settings) -> Iterator[Contradiction]:
+    starts = [settings.model, *settings.models.values()]
+    if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
+        problem = "must be 1 where Temper starts the server itself: nobody shares that one"
+        yield ("backend.replicas", "model"), problem
 
 
 def _windows_that_cannot_be(settings: Settings) -> Iterator[Contradiction]:
@@ -308,14 +319,6 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
         for name in others:
             problem = f"all names lead to the same model, and workflows.{first} has its rules"
             yield (f"workflows.{name}", f"workflows.{first}"), problem
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name other than localhost may not."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:

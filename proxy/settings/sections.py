@@ -143,6 +143,12 @@ class Backend(Address):
     deadline_seconds: Seconds = Field(
         default=1800, description="limit for all attempts of one request together, in seconds"
     )
+    replicas: Count = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="Tempers that share these servers; each takes its part of the slots, or one",
+    )
 
 
 class Ollama(Section):

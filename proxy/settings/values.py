@@ -1,5 +1,6 @@
 """The kinds of values that settings take: addresses, keys, durations, names."""
 
+import ipaddress
 import re
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,16 @@ def not_a_truth_value(value: object) -> object:
     return value
 
 
-def _none_if_empty(value: object) -> object:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; a name other than localhost may not."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def none_if_empty(value: object) -> object:
+    """Let "" say that there is none."""
     return None if value == "" else value
 
 
@@ -112,28 +122,28 @@ Count = Annotated[int, BeforeValidator(not_a_truth_value)]
 Seconds = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(not_a_truth_value), Field(gt=0, le=1)]
 Key = Annotated[
-    Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(_none_if_empty)
+    Annotated[SecretStr, AfterValidator(_usable_key)] | None, BeforeValidator(none_if_empty)
 ]
 OneUrl = Annotated[str, AfterValidator(_usable_url)]
-Url = Annotated[OneUrl | None, BeforeValidator(_none_if_empty)]
+Url = Annotated[OneUrl | None, BeforeValidator(none_if_empty)]
 ToolServerUrl = Annotated[
-    Annotated[str, AfterValidator(_usable_tool_server_url)] | None, BeforeValidator(_none_if_empty)
+    Annotated[str, AfterValidator(_usable_tool_server_url)] | None, BeforeValidator(none_if_empty)
 ]
 Collector = Annotated[
     Annotated[str, AfterValidator(partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS"))]
     | None,
-    BeforeValidator(_none_if_empty),
+    BeforeValidator(none_if_empty),
 ]
 File = Annotated[
-    Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(_none_if_empty)
+    Annotated[Path, AfterValidator(Path.expanduser)] | None, BeforeValidator(none_if_empty)
 ]
 Repository = Annotated[
-    Annotated[str, AfterValidator(usable_repository)] | None, BeforeValidator(_none_if_empty)
+    Annotated[str, AfterValidator(usable_repository)] | None, BeforeValidator(none_if_empty)
 ]
 RequiredName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)
 ]
-Name = Annotated[RequiredName | None, BeforeValidator(_none_if_empty)]
+Name = Annotated[RequiredName | None, BeforeValidator(none_if_empty)]
 
 _UNIT = r"\d+(\.\d+)?(ms|s|m|h)"
 Duration = Annotated[str, StringConstraints(pattern=rf"^(-?\d+|({_UNIT})+)?$")]

@@ -98,6 +98,7 @@ def test_who_is_away_or_has_stopped_is_told() -> None:
     stopped = errors.RoundsExhausted({"rounds": 9}, "There were nine rounds")
     assert (stopped.result, str(stopped)) == ({"rounds": 9}, "There were nine rounds")
     assert errors.ToolServerUnavailable("search").server == "search"
+    assert "state.url" in str(errors.StateUnavailable())
     assert "operator" in str(errors.RequestCancelled())
     assert "key of anna" in str(errors.NotTheOperator("anna"))
     refused = (errors.ForeignOrigin(), errors.ToolsNotAllowed("tools.0"))

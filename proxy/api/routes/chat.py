@@ -60,7 +60,7 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `front`; `workers` share what a backend works on.
+    """Answers requests in the language of `front`; `sharers` share what a backend works on.
 
     `tools` are those of the operator, None where no tool server is configured.
     """
@@ -70,7 +70,7 @@ class Chat:
     preparation: RequestPreparation
     timeouts: StreamTimeouts
     budget: RetryBudget = field(default_factory=RetryBudget)
-    workers: int = 1
+    sharers: int = 1
     observers: Observers = field(default_factory=Observers)
     tools: "ToolHosting | None" = None
 
@@ -140,7 +140,7 @@ class Chat:
         backend = service.fitting.learning(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
-        service.resize(known, self.workers)
+        service.resize(known, self.sharers)
         broken = service.fitting.watch_prefix(known.model, prepared.plan)
         context.live.prefix_broken = broken
 

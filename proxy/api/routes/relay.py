@@ -46,7 +46,7 @@ class Relay:
     reader: RequestReader
     preparation: RequestPreparation
     timeouts: StreamTimeouts
-    workers: int = 1
+    sharers: int = 1
     observers: Observers = field(default_factory=Observers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +119,7 @@ class Relay:
                 with live.loading(load):
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.granted()
-            service.resize(await service.look_up(passage.model), self.workers)
+            service.resize(await service.look_up(passage.model), self.sharers)
             live.wait(load)
             async with service.admission.slot(key):
                 live.admit(0.0)

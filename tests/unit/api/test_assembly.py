@@ -35,6 +35,12 @@ def test_settings_become_what_the_application_takes() -> None:
     assert len(plain.profiles) > 25
 
 
+def test_workers_and_replicas_share_what_a_backend_works_on() -> None:
+    made = serving_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
+    assert (made.workers, made.replicas, made.sharers) == (3, 2, 6)
+    assert serving_of(Settings()).sharers == 1
+
+
 def test_rules_of_order_are_kept_by_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = serving_of(settings_of(workflows={"agent": rules}))

@@ -24,6 +24,7 @@ DOWN = errors.BackendUnavailable("b", "stays down", is_managed=True)
         (errors.NotAuthorized(), 401, "invalid_api_key", None),
         (errors.ToolsNotAllowed("tools.0"), 403, "tools_not_allowed", "tools.0"),
         (errors.ToolServerUnavailable("search"), 503, "tool_server_unavailable", None),
+        (errors.StateUnavailable(), 503, "state_unavailable", None),
         (errors.KeyReused(), 422, "idempotency_key_reused", "idempotency-key"),
         (errors.BackendUnavailable("b", "is down"), 502, "backend_unavailable", None),
         (LOADING, 503, "model_loading", None),
@@ -65,7 +66,7 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
         "BackendRefused", "NotTheOperator", "ForeignOrigin", "RequestCancelled",
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
-        "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed",
+        "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
     # raised in programs that embed Temper; no client ever sees them
     embedded = {*leaves_of(errors.RunStopped), errors.ToolRetry, errors.ToolFailed}

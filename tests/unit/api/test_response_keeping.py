@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from proxy.api.response_keeping import WaitForWriting, examine_keeping, keeping_responses
+from proxy.api.response_keeping import (
+    ALONE,
+    TellWhenAlone,
+    WaitForWriting,
+    examine_keeping,
+    keeping_responses,
+)
 from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
@@ -12,6 +18,11 @@ from proxy.state.responses_file import ResponsesFile, open_responses
 from tests.fakes.asgi import HandMadeClient
 
 ANSWER = StoredResponse("resp_1", [], [], b"{}")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:
@@ -80,3 +91,60 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
 
         asyncio.run(scene())
     assert found == [(None, False), (b"a", False), (b"b", True)]
+
+
+async def told(
+    *messages: Message, is_shared: bool, body: bytes = b"{}", turns: bool = False
+) -> list[Message]:
+    """Return what arrives of an answer; the store may go when the request has been read."""
+    shared = is_shared
+    client = HandMadeClient(body, method="POST", path="/v1/responses")
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal shared
+        await receive()
+        shared = shared and not turns
+        for message in messages:
+            await send(message)
+
+    await client.call(TellWhenAlone(answer, lambda: shared))
+    return client.got
+
+
+def start(status: int = 200, kind: bytes = b"application/json") -> Message:
+    headers = [(b"content-type", kind)]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+END: Message = {"type": "http.response.body", "body": b"{}", "more_body": False}
+STREAM = b"text/event-stream; charset=utf-8"
+
+
+@pytest.mark.parametrize("kind", [b"application/json", STREAM], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("is_shared", "turns", "body", "status", "is_told"),
+    [
+        (True, False, b"{}", 200, False),
+        (True, True, b"{}", 200, True),
+        (False, False, b"{}", 200, True),
+        (False, False, b'{"store": true}', 200, True),
+        (False, False, b'{"store": false}', 200, False),
+        (False, False, b"no JSON", 200, True),
+        (False, False, b"{}", 400, False),
+    ],
+    ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
+)
+@pytest.mark.anyio
+async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
+    kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
+) -> None:
+    answer = (start(status, kind), {**END, "more_body": True}, END)
+    got = await told(*answer, is_shared=is_shared, body=body, turns=turns)
+    assert [one["type"] for one in got] == [one["type"] for one in answer]
+    assert (ALONE in got[0]["headers"]) is is_told
+
+
+@pytest.mark.anyio
+async def test_a_stream_begins_at_once_and_a_whole_answer_with_its_body() -> None:
+    assert len(await told(start(kind=STREAM), is_shared=True)) == 1
+    assert await told(start(), is_shared=True) == []

@@ -7,6 +7,8 @@ import pytest
 
 from proxy.observability.metric_table import (
     METRICS,
+    STATE_ERRORS,
+    STATE_UP,
     TOOL_CALLS,
     TOOL_DURATION,
     TOOL_SERVER_UP,
@@ -27,6 +29,7 @@ BOUNDED = {
     "result",
     "client",
     "dialect",
+    "operation",
     "status",
     "syntax",
     "tier",
@@ -46,9 +49,9 @@ def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
 
 def test_no_label_can_grow_with_what_clients_and_models_write() -> None:
     assert {label for metric in METRICS for label in metric.labels} == BOUNDED
-    by_server = {TOOL_CALLS, TOOL_DURATION, TOOL_SERVER_UP}
+    by_server = {TOOL_CALLS, TOOL_DURATION, TOOL_SERVER_UP, STATE_UP}
     of_no_model = {one for one in METRICS if one.labels[0] != "model"}
-    others = of_no_model - by_server - {UNSTORED}
+    others = of_no_model - by_server - {UNSTORED, STATE_ERRORS}
     assert {one.labels[0] for one in others} == {"client"}
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 

@@ -214,3 +214,14 @@ def test_a_tool_server_is_up_or_not() -> None:
     seen = Exposition.read(metrics.exposition("")[0].decode())
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="time") == 0
+
+
+def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> None:
+    metrics = Metrics()
+    metrics.find_state("127.0.0.1:6379", is_up=True)
+    metrics.find_state("127.0.0.1:6379", is_up=False)
+    for _ in range(2):
+        metrics.fail_state("claim")
+    seen = Exposition.read(metrics.exposition("")[0].decode())
+    assert seen.value("temper_state_up", server="127.0.0.1:6379") == 0
+    assert seen.value("temper_state_errors_total", operation="claim") == 2

@@ -1,0 +1,257 @@
+"""What several Tempers cost and bring: turns before one engine, and a store that they share.
+
+The first part floods a real llama-server of two slots, whose model is written by hand and never
+ends by itself, and has another client ask at each replica in turn. The second asks two Tempers
+alternately for the same short calls, one of which has a store that such requests do not need.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from benchmarks.load.candidates import REPOSITORY, Launch
+from benchmarks.load.generator import Effort, send
+from benchmarks.load.processes import free_port
+from benchmarks.load.replies import Behaviour
+from benchmarks.load.subjects import Subject, launched, mock_backend
+from benchmarks.load.workloads import Workload
+from proxy.demo.scripted_model import build_scripted_model
+from proxy.processes.launch import LaunchPlan, embedded_program
+from proxy.processes.llama_server import start_llama_server
+from proxy.processes.process import RunningServer
+
+SLOTS, FLOOD, NEWCOMERS = 2, 12, 4
+_MOST_ROUNDS = 20  # that a newcomer is waited for: the engine's own queue may starve it
+REPLICAS = (0, 1, 2, 4)  # no Temper first
+_TOKENS, _WINDOW = 60, 2048
+_SCRIPTS = {"default": ("and so on", " and on\0")}
+_MARK = re.compile(r"(<!-- figures: replicas -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+_PATIENCE = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How a newcomer fared: its waits in rounds, and how many have waited in the engine at most.
+
+    A round is as many answers as the engine has slots; its own is the last one.
+    """
+
+    replicas: int
+    is_shared: bool
+    waits: tuple[float, ...]
+    longest_queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Requests a second without and with a store, round by round."""
+
+    rounds: tuple[tuple[float, float], ...]
+
+    @property
+    def ratio(self) -> float:
+        """What is left of the throughput with a store."""
+        return statistics.median(shared / plain for plain, shared in self.rounds)
+
+
+def measure_turns() -> list[Turns]:
+    """Flood one llama-server through none, one and several Tempers."""
+    return asyncio.run(_all_turns())
+
+
+def measure_throughput(store: str, rounds: int, seconds: float) -> Throughput:
+    """Ask a Temper without and one with a store in turns."""
+    workload = Workload(Behaviour("call"), is_streamed=False)
+    effort = Effort(seconds=seconds, at_once=16)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        backend = stack.enter_context(mock_backend(folder))
+        one = stack.enter_context(_temper(backend, folder, "plain", {}))
+        shared = {"TEMPER_STATE__URL": store}
+        other = stack.enter_context(_temper(backend, folder, "shared", shared))
+        found: list[tuple[float, float]] = []
+        for number in range(rounds + 1):
+            order = (one, other) if number % 2 else (other, one)
+            rates: dict[str, float] = {}
+            for subject in order:
+                batch = asyncio.run(send(subject.target, workload, effort))
+                rates[subject.target.url] = len(batch.answers) / batch.seconds
+            if number:  # the first round warms up
+                found.append((rates[one.target.url], rates[other.target.url]))
+    return Throughput(tuple(found))
+
+
+def markdown(turns: Sequence[Turns], throughput: Throughput | None) -> str:
+    """Return the figures as they stand in the guide."""
+    lines = [
+        f"| {SLOTS} slots, flooded by {FLOOD} at once | rounds until a newcomer's answer |"
+        " at most | longest queue in the engine | at most |",
+        "|---|---|---|---|---|",
+        *(_row(one) for one in turns),
+    ]
+    if throughput is not None:
+        rates = [statistics.median(side) for side in zip(*throughput.rounds, strict=True)]
+        lines += [
+            "",
+            f"Ordinary requests with `state.url` set: {throughput.ratio:.3f} of the throughput"
+            f" without ({rates[1]:,.0f} and {rates[0]:,.0f} requests/s; median of the ratios of"
+            f" {len(throughput.rounds)} rounds in turns, {_spread(throughput)}).",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def renewed(page: str, figures: str) -> str:
+    """Return a page with these figures at its mark; raises ValueError if it has none."""
+    if not _MARK.search(page):
+        raise ValueError("there is no mark <!-- figures: replicas -->")
+    return _MARK.sub(lambda found: f"{found[1]}\n{figures}\n{found[2]}", page)
+
+
+def _row(turns: Turns) -> str:
+    waits = ", ".join(_told(wait) for wait in turns.waits)
+    if not turns.replicas:
+        return f"| no Temper | {waits} | - | {turns.longest_queue} | - |"
+    name = f"{turns.replicas} Temper{'s' * (turns.replicas > 1)}"
+    shared = f", `backend.replicas = {turns.replicas}`" if turns.is_shared else ""
+    let_in = max(1, SLOTS // turns.replicas) if turns.is_shared else SLOTS
+    most = max(0, turns.replicas * let_in - SLOTS)
+    rounds = 2 * turns.replicas if not turns.is_shared else 3
+    return f"| {name}{shared} | {waits} | {rounds} | {turns.longest_queue} | {most} |"
+
+
+def _told(wait: float) -> str:
+    return f"{wait:.1f}" if wait < _MOST_ROUNDS else f"over {_MOST_ROUNDS}"
+
+
+def _spread(throughput: Throughput) -> str:
+    ratios = sorted(shared / plain for plain, shared in throughput.rounds)
+    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+
+
+@contextlib.contextmanager
+def _temper(
+    backend: str, folder: Path, name: str, environment: dict[str, str]
+) -> Generator[Subject]:
+    port = free_port()
+    command = (sys.executable, "-m", "proxy", "serve", "--backend-url", backend)
+    launch = Launch((*command, "--port", str(port), "--json"), environment, REPOSITORY)
+    with launched(launch, port, folder / f"{name}.log", core=1) as subject:
+        yield subject
+
+
+async def _all_turns() -> list[Turns]:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "endless.gguf"
+        build_scripted_model(model, _SCRIPTS, context_tokens=_WINDOW)
+        plan = LaunchPlan(embedded_program(), model, _WINDOW, slots=SLOTS, alias="endless")
+        async with start_llama_server(plan) as server:
+            found = [await _turns(server, number, is_shared=False) for number in REPLICAS]
+            found.append(await _turns(server, REPLICAS[2], is_shared=True))
+    return found
+
+
+async def _turns(server: RunningServer, replicas: int, *, is_shared: bool) -> Turns:
+    """Have one client flood the server, and another one ask at each replica in turn."""
+    async with AsyncExitStack() as stack:
+        urls = [
+            await stack.enter_async_context(_replica(server, replicas if is_shared else 1))
+            for _ in range(replicas)
+        ] or [server.base_url]
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=_PATIENCE))
+        key = server.api_key if not replicas else ""
+        ask = _Asking(client, key)
+        await asyncio.gather(*(ask(url, "a") for url in urls))  # everybody is warm
+        watching = asyncio.create_task(_longest_queue(client, server))
+        flood = [asyncio.create_task(ask.on_and_on(urls[one % len(urls)])) for one in range(FLOOD)]
+        await ask.until_answered(FLOOD)
+        waits = [await ask.rounds(urls[one % len(urls)]) for one in range(NEWCOMERS)]
+        for one in flood:
+            one.cancel()
+        watching.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+        longest = await watching
+    return Turns(replicas, is_shared, tuple(waits), longest)
+
+
+@dataclass(slots=True)
+class _Asking:
+    """Asks for generations, and counts those that were answered."""
+
+    client: httpx.AsyncClient
+    key: str
+    answered: int = 0
+
+    async def __call__(self, url: str, who: str) -> None:
+        message = {"role": "user", "content": f"Go on, {who}."}
+        body = {"model": "endless", "messages": [message], "max_tokens": _TOKENS}
+        headers = {"authorization": f"Bearer {self.key or who}"}
+        answer = await self.client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
+        answer.raise_for_status()
+        self.answered += 1
+
+    async def on_and_on(self, url: str) -> None:
+        """Ask again and again, as the client that floods."""
+        while True:
+            await self(url, "a")
+
+    async def until_answered(self, number: int) -> None:
+        """Wait for so many answers from now on."""
+        goal = self.answered + number
+        while self.answered < goal:  # noqa: ASYNC110 - several count
+            await asyncio.sleep(0.01)
+
+    async def rounds(self, url: str) -> float:
+        """Ask as a newcomer; tells how many rounds of the engine that took."""
+        before = self.answered
+        newcomer = asyncio.create_task(self(url, "b"))
+        most = asyncio.create_task(self.until_answered(_MOST_ROUNDS * SLOTS))
+        await asyncio.wait((newcomer, most), return_when=asyncio.FIRST_COMPLETED)
+        for one in (newcomer, most):
+            one.cancel()
+        await asyncio.wait((newcomer, most))
+        return (self.answered - before - 1) / SLOTS + 1
+
+
+async def _longest_queue(client: httpx.AsyncClient, server: RunningServer) -> int:
+    """Return how many requests have waited in the engine at most, until this is cancelled."""
+    longest, headers = 0, {"authorization": f"Bearer {server.api_key}"}
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            told = await client.get(f"{server.base_url}/metrics", headers=headers)
+            found = re.search(r"^llamacpp:requests_deferred (\d+)", told.text, re.MULTILINE)
+            longest = max(longest, int(found[1]) if found else 0)
+            await asyncio.sleep(0.02)
+    return longest
+
+
+@asynccontextmanager
+async def _replica(server: RunningServer, replicas: int) -> AsyncGenerator[str]:
+    flags = ("--backend-url", server.base_url, "--port", "0", "--json")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", "serve", *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        env={
+            "PATH": "",
+            "PYTHONPATH": str(REPOSITORY),
+            "TEMPER_BACKEND__API_KEY": server.api_key,
+            "TEMPER_BACKEND__REPLICAS": str(replicas),
+        },
+    )
+    assert process.stdout is not None  # noqa: S101 - a pipe
+    try:
+        yield json.loads(await process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        await process.wait()

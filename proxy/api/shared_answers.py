@@ -1,0 +1,209 @@
+"""Keyed requests whose answers are shared with other replicas: one generation for all of them.
+
+It stands behind the memory of a single process (`idempotency`), and is asked only for what that
+does not know. Whoever waits for another replica gets its whole answer at the end; a stream has
+comments in it until then. Without the store every replica is on its own, and says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy.api.errors import describe, error_response
+from proxy.api.idempotency import REPLAYED, ended_well
+from proxy.api.response_keeping import ALONE
+from proxy.api.streaming import stream_start, while_connected
+from proxy.conversation import json
+from proxy.errors import KeyReused, StateUnavailable
+from proxy.state.claims import Claims, KeptAnswer, OwnClaim
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 4 * 2**20  # of an answer that is left for others
+_SIGN = b": another replica is answering this request\n\n"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAnswers:
+    """Shares the answers in one language; after `silence` seconds a stream gets a sign of life.
+
+    What is left to do behind an answer is done by `background` tasks.
+    """
+
+    claims: Claims
+    language: str
+    is_complete: Callable[[bytes], bool]
+    silence: float
+    background: "BackgroundTasks"
+
+    def around(self, app: ASGIApp, name: tuple[str, str], fingerprint: bytes) -> ASGIApp:
+        """Return what answers one request with this key: another replica, or else `app`."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            asked = await receive()
+
+            async def receive_again() -> Message:
+                return received.pop() if received else await receive()
+
+            received = [asked]
+            client = WaitingClient(scope, send, self.silence, asked.get("body", b""))
+            key = (self.language, *name)
+            settling = self.claims.settle(key, fingerprint, lambda: not client.has_left)
+            match await self._settled(client, asyncio.ensure_future(settling), receive):
+                case OwnClaim() as claim:
+                    await self._make(claim, app, client, receive_again)
+                case KeptAnswer() as answer:
+                    logger.info("a key has the answer that %s has made", answer.replica)
+                    await client.replay(answer)
+                case KeyReused() as error:
+                    refusal = error_response(describe(error), scope)
+                    await refusal(scope, receive, client.send)
+                case StateUnavailable():
+                    client.told.append(ALONE)
+                    await app(scope, receive_again, client.send)
+                case None:  # nobody waits any more
+                    pass
+
+        return answer
+
+    async def _settled(
+        self,
+        client: "WaitingClient",
+        settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",
+        receive: Receive,
+    ) -> OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None:
+        """Find out who answers, or why nobody can tell, while a client waits."""
+        settled: OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None = None
+
+        async def settle() -> None:
+            nonlocal settled
+            try:
+                settled = await client.waits_for(settling)
+            except (KeyReused, StateUnavailable) as error:
+                settled = error
+
+        try:
+            await while_connected(receive, settle)
+            return settled
+        finally:
+            if settled is None:
+                client.has_left = True
+                self.background.add(_given_up(settling))
+
+    async def _make(
+        self, claim: OwnClaim, app: ASGIApp, client: "WaitingClient", receive: Receive
+    ) -> None:
+        """Answer, and leave the answer for the others if it is a good one."""
+        messages: list[Message] = []
+
+        async def note(message: Message) -> None:
+            messages.append({**message})
+            await client.send(message)
+
+        try:
+            async with claim.held():
+                await app(client.scope, receive, note)
+        finally:
+            body = b"".join(message.get("body", b"") for message in messages)
+            if ended_well(messages, self.is_complete) and len(body) <= _MOST_BYTES:
+                self.background.add(claim.finish([*messages[0]["headers"]], body))
+            else:
+                self.background.add(claim.release())
+
+
+@dataclass(slots=True)
+class WaitingClient:
+    """Sends to a client that may have been waiting; `told` are headers besides those of an answer.
+
+    One that waits for a stream has seen its beginning after a while. What then comes to an error
+    ends the stream.
+    """
+
+    scope: Scope
+    sends: Send
+    silence: float
+    body: bytes
+    told: list[tuple[bytes, bytes]] = field(default_factory=list)
+    has_left: bool = False
+    _has_begun: bool = False
+    _has_failed: bool = False
+
+    async def waits_for(self, work: "asyncio.Future[Result]") -> Result:
+        """Wait for what goes on if this ends; a stream shows that it is waited for."""
+        while not (await asyncio.wait((work,), timeout=self.silence))[0]:
+            if _wants_stream(self.body):
+                await self._show_life()
+        return work.result()
+
+    async def replay(self, answer: KeptAnswer) -> None:
+        """Send an answer that another replica has made."""
+        self.told.append(REPLAYED)
+        await self.send({"type": "http.response.start", "status": 200, "headers": answer.headers})
+        await self.send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+    async def send(self, message: Message) -> None:
+        """Send a part of an answer."""
+        if message["type"] == "http.response.start":
+            self._has_failed = message["status"] != 200
+            if not self._has_begun:
+                told = message["headers"]
+                message["headers"] = [*told, *(one for one in self.told if one not in told)]
+                await self.sends(message)
+        elif self._has_begun and self._has_failed:
+            event = b"event: error\ndata: " + message.get("body", b"") + b"\n\n"
+            await self.sends({**message, "body": event})
+        else:
+            await self.sends(message)
+
+    async def _show_life(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await self.sends(stream_start({}))
+        await self.sends({"type": "http.response.body", "body": _SIGN, "more_body": True})
+
+
+class BackgroundTasks:
+    """What is still to be done when a client has its answer; whatever fails there is known."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, work: Awaitable[object]) -> None:
+        """Have something done soon."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finished(self) -> None:
+        """Wait until all of it is done."""
+        await asyncio.gather(*self._tasks)
+
+
+async def _quietly(work: Awaitable[object]) -> None:
+    try:
+        await work
+    except StateUnavailable:
+        logger.debug("the store was not told that an answer is over: its claim runs out")
+
+
+async def _given_up(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
+    """Leave a key to others that nobody waits for any more."""
+    with suppress(KeyReused):
+        found = await settling
+        if isinstance(found, OwnClaim):
+            await found.release()
+
+
+def _wants_stream(body: bytes) -> bool:
+    """Whether the answer to a request may begin before there is one."""
+    with suppress(msgspec.DecodeError):  # it will be refused
+        return json.split_object(body).get("stream") == b"true"
+    return False

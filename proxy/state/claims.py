@@ -1,0 +1,176 @@
+"""One answer for each key among all replicas: who makes it, and who waits for it.
+
+Theory of operation
+-------------------
+    free      nobody has claimed the key, or the claim of a replica that died has run out
+    claimed   a replica makes the answer; it renews its claim, others come again
+    answered  the whole answer is kept for a while, for everybody who asks the same
+
+A claim that was lost to another replica is left alone, whatever comes of it here: nothing is ever
+put in the place of what another one has claimed or answered. It must not know what answers are.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.errors import KeyReused, StateUnavailable
+from proxy.state.sealing import NONCE_BYTES, SealedPlace, Sealing
+from proxy.state.store import Store
+
+logger = logging.getLogger(__name__)
+
+Name: TypeAlias = Sequence[str]
+Entropy: TypeAlias = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTimes:
+    """How long a claim and an answer are kept, how often claims are renewed and looked at: seconds.
+
+    Whoever waits looks again after `poll`, and then ever later, up to `longest_poll`.
+    """
+
+    claim: float = 15.0
+    renewal: float = 5.0
+    answer: float = 300.0
+    poll: float = 0.05
+    longest_poll: float = 0.5
+
+
+class Claim(msgspec.Struct, frozen=True, tag="claim"):
+    """That a replica makes the answer to what has this fingerprint."""
+
+    replica: str
+    fingerprint: bytes
+
+
+class KeptAnswer(msgspec.Struct, frozen=True, tag="answer"):
+    """An answer that ended well, to what has this fingerprint."""
+
+    replica: str
+    fingerprint: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Callable[[bytes], Claim | KeptAnswer] = msgspec.msgpack.Decoder(Claim | KeptAnswer).decode
+
+
+@dataclass(eq=False, slots=True)
+class OwnClaim:
+    """A key that this replica answers; every function of it raises `StateUnavailable`."""
+
+    store: Store
+    place: SealedPlace
+    value: bytes
+    claimed: Claim
+    times: ClaimTimes
+    entropy: Entropy = field(repr=False)
+
+    async def renew(self) -> bool:
+        """Claim the key for longer; reports whether it is still ours."""
+        return await self.store.renew(self.place.name, self.value, self.times.claim)
+
+    async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Leave the answer for the others; reports whether it is theirs to have."""
+        answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
+        final = self.place.seal(_encode(answer), self.entropy(NONCE_BYTES))
+        return await self.store.finish(self.place.name, self.value, final, self.times.answer)
+
+    async def release(self) -> None:
+        """Leave the key to the next one who asks."""
+        await self.store.release(self.place.name, self.value)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """Renew the claim while the block runs."""
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+
+    async def _keep_renewing(self) -> None:
+        is_ours = True
+        while is_ours:
+            await asyncio.sleep(self.times.renewal)
+            with suppress(StateUnavailable):  # it may be back before the claim has run out
+                is_ours = await self.renew()
+        logger.warning("a claim of a key has run out: another replica may answer it as well")
+
+
+class Claims:
+    """Claims keys for a `replica`, by names that say whose keys they are."""
+
+    def __init__(
+        self,
+        store: Store,
+        sealing: Sealing,
+        replica: str,
+        times: ClaimTimes | None = None,
+        *,
+        entropy: Entropy = os.urandom,
+    ) -> None:
+        self._store = store
+        self._sealing = sealing
+        self._replica = replica
+        self._times = times or ClaimTimes()
+        self._entropy = entropy
+
+    async def settle(
+        self, name: Name, fingerprint: bytes, is_wanted: Callable[[], bool] = lambda: True
+    ) -> OwnClaim | KeptAnswer | None:
+        """Claim a key, or wait for its answer while another replica makes that.
+
+        None once it is not wanted any more: to cut this off might leave a claim that nobody has.
+        Raises `KeyReused` where the key is another request's, and `StateUnavailable`.
+        """
+        pause = self._times.poll
+        while is_wanted():
+            if (found := await self.attempt(name, fingerprint)) is not None:
+                return found
+            await asyncio.sleep(pause)
+            pause = min(self._times.longest_poll, pause * 1.5)
+        return None
+
+    async def attempt(self, name: Name, fingerprint: bytes) -> OwnClaim | KeptAnswer | None:
+        """Claim a key or find its answer; None while another replica has it. Raises as `settle`."""
+        place, *earlier = self._sealing.places("key", *name)
+        for one in earlier:
+            sealed = await self._store.look_up(one.name)
+            if (held := _opened(one, sealed)) is not None:
+                return _shared(held, fingerprint)
+        claim = Claim(self._replica, fingerprint)
+        value = place.seal(_encode(claim), self._entropy(NONCE_BYTES))
+        if await self._store.claim(place.name, value, self._times.claim):
+            return OwnClaim(self._store, place, value, claim, self._times, self._entropy)
+        sealed = await self._store.look_up(place.name)
+        if (held := _opened(place, sealed)) is not None:
+            return _shared(held, fingerprint)
+        if sealed is not None:  # nobody can have put that there who knows the secret
+            await self._store.release(place.name, sealed)
+        return None
+
+
+def _opened(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
+    """Return what is kept in a place; what cannot be read is not there."""
+    told = place.open(sealed) if sealed is not None else None
+    if told is None:
+        return None
+    with suppress(msgspec.DecodeError):  # of another version
+        return _decode(told)
+    return None
+
+
+def _shared(held: Claim | KeptAnswer, fingerprint: bytes) -> KeptAnswer | None:
+    if held.fingerprint != fingerprint:
+        raise KeyReused
+    return held if isinstance(held, KeptAnswer) else None

@@ -1,0 +1,184 @@
+"""Responses in a store that several Tempers share, for as long as they are used.
+
+The store is asked on the event loop, by whoever reads from a thread of their own. What it does not
+take is kept here, in memory, as it would be without a store; what is neither here nor, as far as
+can be told, not there raises `StateUnavailable`: nobody may take for gone what may be there.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+
+from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse, id_of
+from proxy.errors import StateUnavailable
+from proxy.state.sealing import NONCE_BYTES, Sealing
+from proxy.state.store import Store
+
+TOO_LARGE, UNSHARED = "too_large", "unshared"
+MOST_BYTES = 4 * 2**20  # of a response; what is larger would keep the others waiting
+_PATIENCE = 2.0  # seconds that an answer waits for the store
+_READING = 10.0  # seconds that a request waits for what it goes on from
+
+Found = TypeVar("Found")
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(StoredResponse).decode
+
+
+class SharedResponses:
+    """Keeps responses by the owner of the key that asked for them.
+
+    `is_usable` tells whether the store would take one now. Those that it does not take go to
+    `alone`, and `on_loss` hears why.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sealing: Sealing,
+        alone: MemoryStore,
+        bounds: Bounds,
+        *,
+        is_usable: Callable[[], bool],
+        on_loss: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self._store = store
+        self._sealing = sealing
+        self._alone = alone
+        self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
+        self._on_loss = on_loss
+        self._unwritten: set[Future[None]] = set()
+        self.is_usable = is_usable
+
+    def keep(self, owner: str, response: StoredResponse) -> None:
+        """Keep a response, soon; see `written`."""
+        if response.size > min(MOST_BYTES, self._bounds.bytes):
+            self._keep_alone(owner, response, TOO_LARGE)
+            return
+        writing = asyncio.run_coroutine_threadsafe(self._write(owner, response), self._loop)
+        self._unwritten.add(writing)
+        writing.add_done_callback(self._unwritten.discard)
+
+    async def written(self) -> None:
+        """Wait until what was kept so far can be read by everybody, if that does not take long."""
+        if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
+            await asyncio.wait(unwritten, timeout=_PATIENCE)
+
+    def find(self, owner: str, response_id: str) -> StoredResponse | None:
+        """Return a response, and count that as a use of it and of all before it."""
+        chain = self._ask(self._chain(owner, response_id))
+        return chain[0] if chain else None
+
+    def history(self, owner: str, response_id: str) -> list[bytes] | None:
+        """Return all items up to the end of a response; None if a part of them is not known."""
+        chain = self._ask(self._chain(owner, response_id))
+        if not chain or chain[-1].previous_id is not None:
+            return None
+        return [item for response in reversed(chain) for item in response.items]
+
+    def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
+        """Return what a response was made from, as far as it is known; None without a response."""
+        chain = self._ask(self._chain(owner, response_id))
+        if not chain:
+            return None
+        latest, *earlier = chain
+        return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
+
+    def item(self, owner: str, item_id: str) -> bytes | None:
+        """Return an item by its own id, whichever response it belongs to."""
+        here = self._alone.item(owner, item_id)
+        return here if here is not None else self._ask(self._item(owner, item_id))
+
+    def forget(self, owner: str, response_id: str) -> bool:
+        """Forget a response; reports whether there was one."""
+        was_here = self._alone.forget(owner, response_id)
+        names = [place.name for place in self._sealing.places("response", owner, response_id)]
+        return self._ask(self._store.forget(names)) or was_here
+
+    def _ask(self, asked: Coroutine[object, object, Found]) -> Found:
+        """Wait for the event loop, in a thread beside it; the loop itself must never wait."""
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                asked.close()
+                raise StateUnavailable
+        answering = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            return answering.result(_READING)
+        except TimeoutError as error:
+            answering.cancel()
+            raise StateUnavailable from error
+
+    async def _write(self, owner: str, response: StoredResponse) -> None:
+        told = response.id.encode()
+        entries = self._sealed(_encode(response), "response", owner, response.id)
+        for item_id in _ids(response):
+            entries |= self._sealed(told, "item", owner, item_id)
+        try:
+            await self._store.keep(entries, self._bounds.seconds)
+        except StateUnavailable:
+            self._keep_alone(owner, response, UNSHARED)
+
+    def _keep_alone(self, owner: str, response: StoredResponse, reason: str) -> None:
+        self._on_loss(reason)
+        self._alone.keep(owner, response)
+
+    async def _chain(self, owner: str, response_id: str) -> list[StoredResponse]:
+        """Return a response and those before it, the latest first, which are in use from now on."""
+        chain: list[StoredResponse] = []
+        sought: str | None = response_id
+        while sought is not None and len(chain) < self._bounds.responses:
+            found = self._alone.find(owner, sought) or await self._response(owner, sought)
+            if found is None:
+                break
+            chain.append(found)
+            sought = found.previous_id
+        await self._use(owner, {item_id for one in chain for item_id in _ids(one)})
+        return chain
+
+    async def _response(self, owner: str, response_id: str) -> StoredResponse | None:
+        told = await self._read("response", owner, response_id)
+        with suppress(msgspec.DecodeError):  # of another version
+            return _decode(told) if told is not None else None
+        return None
+
+    async def _item(self, owner: str, item_id: str) -> bytes | None:
+        told = await self._read("item", owner, item_id)
+        if told is None:
+            return None
+        chain = await self._chain(owner, told.decode())
+        items = chain[0].items if chain else ()
+        return next((item for item in items if id_of(item) == item_id), None)
+
+    async def _read(self, *name: str) -> bytes | None:
+        """Return what is kept under a name, wherever the secrets have it."""
+        for place in self._sealing.places(*name):
+            sealed = await self._store.use(place.name, self._bounds.seconds)
+            told = place.open(sealed) if sealed is not None else None
+            if told is not None:
+                return told
+        return None
+
+    async def _use(self, owner: str, item_ids: Iterable[str]) -> None:
+        """Keep for longer what leads from items to their responses."""
+        names = [
+            place.name
+            for item_id in item_ids
+            for place in self._sealing.places("item", owner, item_id)
+        ]
+        if names:
+            with suppress(StateUnavailable):
+                await self._store.prolong(names, self._bounds.seconds)
+
+    def _sealed(self, told: bytes, *name: str) -> dict[str, bytes]:
+        place = self._sealing.places(*name)[0]
+        return {place.name: place.seal(told, os.urandom(NONCE_BYTES))}
+
+
+def _ids(response: StoredResponse) -> Iterable[str]:
+    return filter(None, map(id_of, response.items))

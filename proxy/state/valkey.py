@@ -1,0 +1,274 @@
+"""A store in a Valkey or Redis server: the only module that knows its client.
+
+Nobody waits long for it. A server that fails twice is spared for a while, as a
+backend is, and looked after meanwhile; one that answers, but takes nothing because it is full, is
+still read. Each change is told once, in the log and to a listener. While it is well, no command is
+sent but what somebody asks for.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from valkey.asyncio import Valkey
+from valkey.asyncio.client import Pipeline
+from valkey.exceptions import ResponseError, ValkeyError, WatchError
+
+from proxy.backends.breaker import Breaker, BreakerState
+from proxy.errors import StateUnavailable
+
+logger = logging.getLogger(__name__)
+
+_LOOK = 0.25  # seconds between looks at the breaker of a server that is spared
+_DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
+_FULL = "%s takes nothing (%s): this replica is on its own until it does"
+_BACK = "%s is used again: what is promised holds for all replicas"
+
+Answer = TypeVar("Answer")
+
+
+class StateListener(Protocol):
+    """Hears how the store does."""
+
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        """Note whether the store can be read and written."""
+
+    def fail_state(self, operation: str) -> None:
+        """Count an operation that the store did not carry out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAddress:
+    """Where a server is; `name` is what may be shown of it."""
+
+    url: str
+    name: str
+
+
+def address_of(url: str) -> StateAddress:
+    """Read an address; what is for us alone in its query is taken out."""
+    parts = urlsplit(url)
+    query = urlencode([one for one in parse_qsl(parts.query) if one[0] != "namespace"])
+    plain = url.partition("?")[0] + (query and f"?{query}")
+    where = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
+    return StateAddress(plain, where)
+
+
+@asynccontextmanager
+async def open_valkey(
+    url: str, patience: float, listener: StateListener
+) -> AsyncGenerator["ValkeyStore", None]:
+    """Use a server while the block runs, for the event loop that it runs in; never raises.
+
+    Nothing waits longer for it than `patience` in seconds.
+    """
+    address = address_of(url)
+    checked = {"ssl_check_hostname": True} if urlsplit(url).scheme in _WITH_TLS else {}
+    client = Valkey.from_url(
+        address.url,
+        socket_timeout=patience,
+        socket_connect_timeout=patience,
+        lib_name=None,
+        lib_version=None,
+        **checked,
+    )
+    store = ValkeyStore(client, address.name, patience, listener)
+    watching = asyncio.create_task(store.watch())
+    try:
+        yield store
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await client.aclose()
+
+
+_WITH_TLS = ("valkeys", "rediss")
+
+
+class ValkeyStore:
+    """A `Store`; `clock` is a time in seconds."""
+
+    def __init__(
+        self,
+        client: Valkey,
+        name: str,
+        patience: float,
+        listener: StateListener,
+        *,
+        breaker: Breaker | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._patience = patience
+        self._listener = listener
+        self._breaker = breaker or Breaker()
+        self._clock = clock
+        self._is_full = False
+        self._was_usable = True
+        self._has_failed = asyncio.Event()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether what is kept now would be shared, as far as anybody knows."""
+        return not self._is_full and self._breaker.state(self._clock()) is BreakerState.CLOSED
+
+    async def watch(self) -> None:
+        """Look after a server that fails until it is well again, and look at it once at first."""
+        self._listener.find_state(self._name, is_up=True)
+        self._has_failed.set()
+        while True:
+            await self._has_failed.wait()
+            self._has_failed.clear()
+            await self._until_well()
+
+    async def _until_well(self) -> None:
+        while True:
+            try:
+                await self._ask("ping", self._client.ping)
+            except StateUnavailable:
+                await asyncio.sleep(_LOOK)
+            else:
+                return
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bool:
+        """Keep a value if the name is free; reports whether it was."""
+        life = _milliseconds(seconds)
+        done = await self._write("claim", lambda: self._client.set(name, value, nx=True, px=life))
+        return bool(done)
+
+    async def renew(self, name: str, value: bytes, seconds: float) -> bool:
+        """Keep a value for longer; reports whether it is still the one that is kept."""
+        life = _milliseconds(seconds)
+
+        def change(pipeline: Pipeline) -> None:
+            pipeline.pexpire(name, life)
+
+        return await self._write("renew", lambda: self._while_kept(name, (value,), change))
+
+    async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
+        """Keep `final` in the place of a value that may be gone; not in that of another one."""
+        life = _milliseconds(seconds)
+
+        def change(pipeline: Pipeline) -> None:
+            pipeline.set(name, final, px=life)
+
+        return await self._write("finish", lambda: self._while_kept(name, (value, None), change))
+
+    async def release(self, name: str, value: bytes) -> None:
+        """Free a name, if the value is still the one that is kept."""
+
+        def change(pipeline: Pipeline) -> None:
+            pipeline.delete(name)
+
+        await self._ask("release", lambda: self._while_kept(name, (value,), change))
+
+    async def look_up(self, name: str) -> bytes | None:
+        """Return what is kept under a name."""
+        return cast("bytes | None", await self._ask("look_up", lambda: self._client.get(name)))
+
+    async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
+        """Keep values, all or none of them."""
+        life = _milliseconds(seconds)
+
+        async def keep() -> None:
+            async with self._client.pipeline(transaction=True) as pipeline:
+                for name, value in entries.items():
+                    pipeline.set(name, value, px=life)
+                await pipeline.execute()
+
+        await self._write("keep", keep)
+
+    async def use(self, name: str, seconds: float) -> bytes | None:
+        """Return what is kept under a name, and keep it for longer."""
+        life = _milliseconds(seconds)
+        found = await self._ask("use", lambda: self._client.getex(name, px=life))
+        return cast("bytes | None", found)
+
+    async def prolong(self, names: Sequence[str], seconds: float) -> None:
+        """Keep for longer what there is of these names."""
+        life = _milliseconds(seconds)
+
+        async def prolong() -> None:
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.pexpire(name, life)
+                await pipeline.execute()
+
+        await self._ask("prolong", prolong)
+
+    async def forget(self, names: Sequence[str]) -> bool:
+        """Forget what is kept under these names; reports whether there was anything."""
+        return bool(await self._ask("forget", lambda: self._client.delete(*names)))
+
+    async def _while_kept(
+        self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], None]
+    ) -> bool:
+        """Make a change if the name has one of these values, and nobody changes that meanwhile."""
+        async with self._client.pipeline(transaction=True) as pipeline:
+            await pipeline.watch(name)
+            if await pipeline.get(name) not in kept:
+                return False
+            pipeline.multi()
+            change(pipeline)
+            try:
+                done = await pipeline.execute()
+            except WatchError:
+                return False
+            return bool(done[0])
+
+    async def _write(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Have something written; that it was shows that there is room."""
+        answer = await self._ask(operation, command)
+        self._is_full = False
+        self._tell(_BACK)
+        return answer
+
+    async def _ask(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Have a command carried out; raises `StateUnavailable`, at once while it is spared."""
+        now = self._clock()
+        if not self._breaker.allows(now):
+            raise StateUnavailable
+        self._breaker.begin(now)
+        try:
+            async with asyncio.timeout(self._patience):
+                answer = await command()
+        except ResponseError as error:  # it answers, and will not
+            self._breaker.succeeded()
+            self._is_full = True
+            self._listener.fail_state(operation)
+            self._tell(_FULL, error)
+            raise StateUnavailable from error
+        except (ValkeyError, OSError, TimeoutError) as error:
+            self._breaker.failed(self._clock())
+            self._has_failed.set()
+            self._listener.fail_state(operation)
+            self._tell(_DOWN, error)
+            raise StateUnavailable from error
+        except BaseException:
+            self._breaker.gave_up()
+            raise
+        self._breaker.succeeded()
+        self._tell(_BACK)
+        return answer
+
+    def _tell(self, words: str, error: Exception | None = None) -> None:
+        """Tell whoever wants to know that the store has changed, if it has."""
+        is_usable = self.is_usable
+        if is_usable == self._was_usable:
+            return
+        self._was_usable = is_usable
+        self._listener.find_state(self._name, is_up=is_usable)
+        if error is None:
+            logger.info(words, self._name)
+        else:
+            logger.warning(words, self._name, str(error) or type(error).__name__)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

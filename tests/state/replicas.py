@@ -1,0 +1,104 @@
+"""Replicas of Temper in the test's own event loop, which share a backend and a store."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+
+import httpx
+
+from proxy.api.server import listen, served
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.settings import load_settings
+from tests.fakes import spoken
+from tests.fakes.front import plain_transport
+from tests.fakes.scripted_backend import Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
+
+SECRET = "a-secret-that-replicas-share"
+SAID = "It is warm in Graz."
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+_MANY = 40
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One Temper, and what asks it."""
+
+    client: httpx.AsyncClient
+
+    async def ask(
+        self, text: str, *, key: str = "", stream: bool = False, path: str = CHAT
+    ) -> httpx.Response:
+        """Ask with a message, under an idempotency key if there is one."""
+        said: JsonValue = [{"role": "user", "content": text}]
+        headers = {"idempotency-key": key} if key else {}
+        body: JsonObject = {"model": "m", "messages": said, "stream": stream}
+        return await self.client.post(path, json=body, headers=headers)
+
+    async def respond(self, text: str, **others: JsonValue) -> httpx.Response:
+        """Ask for a response."""
+        return await self.client.post(RESPONSES, json={"model": "m", "input": text, **others})
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric's series."""
+        lines = (await self.client.get("/metrics")).text.splitlines()
+        return sum(float(one.rpartition(" ")[2]) for one in lines if one.startswith(name))
+
+    async def until(self, name: str, value: float) -> None:
+        """Wait until a metric has a value."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await self.metric(name) != value:  # noqa: ASYNC110 - another server says so
+                await asyncio.sleep(0.01)
+
+
+def field_of(answer: httpx.Response, name: str) -> str:
+    """Return a member of an answer, or of the error that it is."""
+    told = json.parse(answer.content)
+    assert isinstance(told, dict)
+    error = told.get("error")
+    return str((error if isinstance(error, dict) else told)[name])
+
+
+@asynccontextmanager
+async def replica(
+    backend: str, store: str, *, secret: str = SECRET, **server: JsonValue
+) -> AsyncGenerator[Replica]:
+    """Run a Temper before a backend; `server` are settings of its section."""
+    sections: dict[str, dict[str, object]] = {
+        "backend": {"url": backend},
+        "server": {"port": 0, **server},
+        "state": {"url": store, "secret": secret} if store else {},
+    }
+    settings = load_settings(None, sections)
+    with closing(listen("127.0.0.1", 0)) as socket:
+        async with (
+            served(socket, settings, signals=()) as (_, address),
+            httpx.AsyncClient(
+                base_url=address.url,
+                transport=plain_transport(),
+                trust_env=False,
+                timeout=PATIENCE_SECONDS,
+            ) as client,
+        ):
+            yield Replica(client)
+
+
+@asynccontextmanager
+async def replicas(
+    store: str,
+    *scripts: Script | bytes,
+    secrets: Sequence[str] = (SECRET, SECRET),
+    **server: JsonValue,
+) -> AsyncGenerator[tuple[ScriptedBackend, Replica, Replica]]:
+    """Run a backend and two replicas before it, each with a secret of its own."""
+    backend = ScriptedBackend(*(scripts or [spoken.says(SAID)] * _MANY))
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(listening(backend))
+        one, other = [
+            await stack.enter_async_context(replica(behind.url, store, secret=secret, **server))
+            for secret in secrets
+        ]
+        yield backend, one, other

@@ -1,0 +1,101 @@
+"""A Valkey or Redis server of a test's own: on a free port of loopback, and ended by its id."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.patience import PATIENCE_SECONDS
+
+_LOOK = 0.01
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@dataclass
+class StoreServer:
+    """One server; it keeps nothing on disk, so a new start begins empty."""
+
+    program: Path
+    folder: Path
+    options: Sequence[str] = ()
+    port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def running(self) -> Iterator["StoreServer"]:
+        """Run it while the block does, unless a test ends it."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        command = [str(self.program), *where, "--save", "", "--appendonly", "no", *self.options]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < until and self._process.poll() is None:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            time.sleep(_LOOK)
+        raise AssertionError(f"{self.program} does not start")
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self.thaw()
+            self._process.kill()
+            self._process.wait(PATIENCE_SECONDS)
+            self._process = None
+
+    def freeze(self) -> None:
+        """Have it stand still: its sockets stay open, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have it go on."""
+        self._signal(signal.SIGCONT)
+
+    def ask(self, *words: str) -> bytes:
+        """Put one command, as people do in a terminal; returns what comes at once."""
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.sendall(" ".join(words).encode() + b"\r\n")
+            return connection.recv(65_536)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+@contextmanager
+def monitored(server: StoreServer) -> Iterator[list[bytes]]:
+    """Note every command that the server gets while the block runs; filled at its end."""
+    seen: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.settimeout(PATIENCE_SECONDS)
+        connection.sendall(b"MONITOR\r\n")
+        lines = connection.makefile("rb")
+        assert lines.readline() == b"+OK\r\n"
+        yield seen
+        server.ask("ECHO", "the-end-of-it")
+        while b"the-end-of-it" not in (line := lines.readline()):
+            seen.append(line)
+        lines.close()

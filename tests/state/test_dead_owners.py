@@ -1,0 +1,56 @@
+"""A replica that dies while it makes an answer: another one takes over."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from proxy.conversation import json
+from tests.fakes import spoken
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
+from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
+from tests.state.replicas import CHAT, SAID, SECRET, replica
+from tests.state.servers import StoreServer
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a Temper in a process of its own, which a test may kill."""
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--json"]
+    state = {"TEMPER_STATE__URL": store, "TEMPER_STATE__SECRET": SECRET}
+    surroundings = {**os.environ, "TEMPER_BACKEND__URL": backend, **state}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings) as process:
+        assert process.stdout is not None
+        try:
+            announced = json.parse(process.stdout.readline())
+            assert isinstance(announced, dict)
+            yield str(announced["url"]), process
+        finally:
+            process.kill()
+
+
+async def test_the_other_takes_over_from_an_owner_that_was_killed(store: StoreServer) -> None:
+    backend = ScriptedBackend(Script((spoken.START, Ending.NEVER)), spoken.says(SAID))
+    async with listening(backend) as behind, replica(behind.url, store.url) as other:
+        with mortal(behind.url, store.url) as (url, process):
+            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+                body = {"model": "m", "messages": [{"role": "user", "content": "Warm?"}]}
+                sent = {**body, "stream": False}
+                key = {"idempotency-key": "k"}
+                asking = asyncio.create_task(client.post(url + CHAT, json=sent, headers=key))
+                await backend.asked()
+                process.kill()
+                await asyncio.gather(asking, return_exceptions=True)
+            taken_over = await other.ask("Warm?", key="k")
+    assert taken_over.status_code == 200
+    assert SAID in taken_over.text
+    assert "idempotent-replayed" not in taken_over.headers
+    assert len(backend.questions) == 2

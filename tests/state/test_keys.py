@@ -1,0 +1,127 @@
+"""Keyed requests before two replicas: one generation, whatever moment they come at."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import spoken
+from tests.fakes.scripted_backend import Script, refuses
+from tests.state.conftest import PROGRAMS
+from tests.state.replicas import RESPONSES, SAID, field_of, replicas
+from tests.state.servers import StoreServer
+
+pytestmark = pytest.mark.anyio
+
+REPLAYED = "idempotent-replayed"
+
+
+def gated() -> tuple[asyncio.Event, Script]:
+    """Return an answer that begins, and ends when the gate is open."""
+    gate = asyncio.Event()
+    whole = spoken.says(SAID)
+    return gate, Script((whole[:40], gate, whole[40:]))
+
+
+async def test_one_key_at_the_same_moment_costs_one_generation(
+    any_store: StoreServer, *, stream: bool
+) -> None:
+    gate, script = gated()
+    async with replicas(any_store.url, script) as (backend, one, other):
+        asking = [
+            asyncio.create_task(each.ask("How warm is it?", key="k", stream=stream))
+            for each in (one, other) * 4
+        ]
+        await backend.asked()
+        gate.set()
+        answers = await asyncio.gather(*asking)
+        assert len(backend.questions) == 1
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.content for answer in answers}) == 1
+        assert SAID[:5].encode() in answers[0].content
+        assert sum(REPLAYED not in answer.headers for answer in answers) == 1
+        assert all("x-temper-state" not in answer.headers for answer in answers)
+
+
+async def test_an_answer_is_there_for_the_other_replica_afterwards(
+    any_store: StoreServer, *, stream: bool
+) -> None:
+    async with replicas(any_store.url, spoken.says(SAID)) as (backend, one, other):
+        first = await one.ask("How warm is it?", key="k", stream=stream)
+        second = await other.ask("How warm is it?", key="k", stream=stream)
+        third = await other.ask("How warm is it?", key="k", stream=stream)
+        assert first.content == second.content == third.content
+        assert second.headers.get_list(REPLAYED) == third.headers.get_list(REPLAYED) == ["true"]
+        assert second.headers["content-type"] == first.headers["content-type"]
+        assert len(backend.questions) == 1
+
+
+async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    options = ("--unixsocket", str(place))
+    with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
+        url = f"unix://{place}?db=1&namespace=mine"
+        async with replicas(url, spoken.says(SAID)) as (backend, one, other):
+            first = await one.ask("How warm is it?", key="k")
+            assert (await other.ask("How warm is it?", key="k")).content == first.content
+            assert len(backend.questions) == 1
+
+
+async def test_another_request_under_the_same_key_is_refused_by_every_replica(
+    store: StoreServer,
+) -> None:
+    async with replicas(store.url, spoken.says(SAID)) as (_, one, other):
+        await one.ask("How warm is it?", key="k")
+        refused = await other.ask("How cold is it?", key="k")
+        assert (refused.status_code, field_of(refused, "code")) == (422, "idempotency_key_reused")
+
+
+async def test_the_same_key_in_another_language_is_another_key(store: StoreServer) -> None:
+    async with replicas(store.url) as (backend, one, other):
+        body = {"model": "m", "input": "Hello"}
+        await one.ask("Hello", key="k")
+        answer = await other.client.post(RESPONSES, json=body, headers={"idempotency-key": "k"})
+        assert answer.status_code == 200
+        assert len(backend.questions) == 2
+
+
+async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_made(
+    store: StoreServer,
+) -> None:
+    gate, script = gated()
+    async with replicas(store.url, script, keep_alive_seconds=0.01) as (backend, one, other):
+        making = asyncio.create_task(one.ask("How warm is it?", key="k", stream=True))
+        await backend.asked()
+        body = {"model": "m", "messages": [{"role": "user", "content": "How warm is it?"}]}
+        waiting = other.client.stream(
+            "POST",
+            "/v1/chat/completions",
+            json={**body, "stream": True},
+            headers={"idempotency-key": "k"},
+        )
+        async with waiting as answer:
+            pieces = answer.aiter_bytes()
+            begun = await anext(pieces)
+            gate.set()
+            rest = b"".join([piece async for piece in pieces])
+        assert begun.startswith(b": another replica")
+        made = await making
+        shown = (begun + rest).replace(b": another replica is answering this request\n\n", b"")
+        assert made.content.endswith(shown)
+        assert shown.count(b"[DONE]") == 1
+        assert len(backend.questions) == 1
+
+
+async def test_an_answer_that_failed_or_was_abandoned_leaves_the_key_to_the_other(
+    store: StoreServer,
+) -> None:
+    _, never = gated()
+    scripts = (never, refuses(400, {"message": "no"}), spoken.says(SAID))
+    async with replicas(store.url, *scripts) as (backend, one, other):
+        leaving = asyncio.create_task(one.ask("How warm is it?", key="k"))
+        asked = await backend.asked()
+        leaving.cancel()
+        await asked.left.wait()
+        assert (await other.ask("How warm is it?", key="k")).status_code == 400
+        assert (await one.ask("How warm is it?", key="k")).status_code == 200
+        assert len(backend.questions) == 3

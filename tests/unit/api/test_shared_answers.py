@@ -1,0 +1,274 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.fronts import CHAT
+from proxy.api.idempotency import Idempotency
+from proxy.api.limits import BodyLimits
+from proxy.api.shared_answers import BackgroundTasks, SharedAnswers
+from proxy.errors import StateUnavailable
+from proxy.state.claims import Claims, ClaimTimes, OwnClaim
+from proxy.state.sealing import Sealing
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.shared_store import SharedStore
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+DONE = b"data: [DONE]\n\n"
+STREAMED = b'{"stream": true}'
+SOON = ClaimTimes(poll=0.001, longest_poll=0.001)
+JSON, STREAM = b"application/json", b"text/event-stream; charset=utf-8"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Endpoint:
+    """Answers in two pieces, of which the second waits for the gate."""
+
+    status: int = 200
+    kind: bytes = JSON
+    pieces: tuple[bytes, ...] = (b"{", b"}")
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        self.begun += 1
+        assert (await receive())["type"] == "http.request"
+        headers = [(b"content-type", self.kind)]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        *first, last = self.pieces
+        for piece in first:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        leaving = asyncio.ensure_future(receive())
+        opening = asyncio.create_task(self.gate.wait())
+        await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
+        for one in (leaving, opening):
+            one.cancel()
+        if self.gate.is_set():
+            await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def open_endpoint(**others: object) -> Endpoint:
+    endpoint = Endpoint(**others)  # type: ignore[arg-type] # as it comes
+    endpoint.gate.set()
+    return endpoint
+
+
+@dataclass
+class Replica:
+    """One Temper's middleware over the store of all."""
+
+    app: ASGIApp
+    store: SharedStore
+    silence: float = 10.0
+    background: BackgroundTasks = field(default_factory=BackgroundTasks)
+
+    @property
+    def sharing(self) -> SharedAnswers:
+        claims = Claims(self.store, Sealing(("s",), "temper"), "host:1", SOON)
+        return SharedAnswers(claims, "chat", CHAT.is_complete, self.silence, self.background)
+
+    async def ask(self, asking: HandMadeClient) -> HandMadeClient:
+        sharing = self.sharing
+        await asking.call(Idempotency(self.app, BodyLimits(), CHAT.is_complete, sharing=sharing))
+        await self.background.finished()
+        return asking
+
+
+class OwnedClient(HandMadeClient):
+    """A client whose key is ours."""
+
+    @property
+    def scope(self) -> Scope:
+        scope = super().scope
+        return {**scope, "state": {**scope["state"], "owner": "us"}}
+
+
+def client(body: bytes = b"{}") -> HandMadeClient:
+    return OwnedClient(body, "POST", headers={"idempotency-key": "k"})
+
+
+async def test_the_answer_of_one_replica_is_that_of_the_other() -> None:
+    endpoint, store = open_endpoint(), SharedStore()
+    first = await Replica(endpoint, store).ask(client())
+    second = await Replica(endpoint, store).ask(client())
+    assert endpoint.begun == 1
+    assert first.answer == second.answer == b"{}"
+    assert "idempotent-replayed" not in first.answer_headers
+    assert second.answer_headers["idempotent-replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {"status": 503},
+        {"kind": STREAM, "pieces": (b"", b"data: broken\n\n")},
+        {"pieces": (b"x" * (4 * 2**20), b"x")},
+    ],
+    ids=["an error", "a stream without its end", "too large"],
+)
+async def test_what_is_not_to_be_shared_leaves_the_key_free(endpoint: dict[str, object]) -> None:
+    store, answering = SharedStore(), open_endpoint(**endpoint)
+    for _ in range(2):
+        await Replica(answering, store).ask(client())
+    assert answering.begun == 2
+    assert store.kept == {}
+
+
+async def test_an_answer_that_nobody_waits_for_leaves_the_key_free() -> None:
+    store, asking = SharedStore(), client()
+    asking.leaves.set()
+    await Replica(Endpoint(), store).ask(asking)
+    assert store.kept == {}
+    assert "release" in store.asked
+
+
+async def test_another_request_is_refused_and_its_refusal_is_not_kept() -> None:
+    store, endpoint = SharedStore(), open_endpoint()
+    await Replica(endpoint, store).ask(client())
+    refused = await Replica(endpoint, store).ask(client(b'{"a": 1}'))
+    assert refused.status == 422
+    assert b"idempotency_key_reused" in refused.answer
+
+
+async def test_without_the_store_a_replica_answers_alone_and_says_so() -> None:
+    endpoint = open_endpoint()
+    replica = Replica(endpoint, SharedStore(is_down=True))
+    asked = await replica.ask(client())
+    assert asked.answer_headers["x-temper-state"] == "alone"
+    assert asked.answer == b"{}"
+    assert replica.store.asked == ["claim"]
+
+
+async def test_an_answer_is_not_said_to_be_alone_twice() -> None:
+    async def alone(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}", "more_body": False})
+
+    asked = await Replica(alone, SharedStore(is_down=True)).ask(client())
+    names = [name for name, _ in asked.got[0]["headers"]]
+    assert names.count(b"x-temper-state") == 1
+
+
+async def test_a_store_that_goes_away_loses_nobody_the_answer() -> None:
+    store, endpoint = SharedStore(), Endpoint()
+    asking = asyncio.create_task(Replica(endpoint, store).ask(client()))
+    await until(lambda: endpoint.begun == 1)
+    store.is_down = True
+    endpoint.gate.set()
+    assert (await asking).answer == b"{}"
+
+
+async def test_whoever_waits_and_leaves_asks_nothing() -> None:
+    store, endpoint = SharedStore(), Endpoint()
+    owner = Replica(endpoint, store)
+    making = asyncio.create_task(owner.ask(client()))
+    await until(lambda: endpoint.begun == 1)
+    leaving = client()
+    waiting = asyncio.create_task(Replica(endpoint, store).ask(leaving))
+    await until(lambda: store.asked.count("claim") > 1)
+    leaving.leaves.set()
+    await waiting
+    endpoint.gate.set()
+    await making
+    assert (endpoint.begun, leaving.got) == (1, [])
+
+
+async def waited_for(
+    answer: Callable[[OwnClaim], Coroutine[object, object, None]],
+    body: bytes = STREAMED,
+    endpoint: Endpoint | None = None,
+) -> HandMadeClient:
+    """Ask where another replica has the key, and have that do something when somebody waits."""
+    replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
+    waiting, late = client(body), Late(replica)
+    asked = Idempotency(replica.app, BodyLimits(), CHAT.is_complete, sharing=late)
+    calling = asyncio.create_task(waiting.call(asked))
+    await until(lambda: replica.store.asked.count("claim") > 3)
+    await until(lambda: len(waiting.got) > 1 or body != STREAMED)
+    await answer(late.claimed[0])
+    await calling
+    return waiting
+
+
+@dataclass
+class Late:
+    """Shares answers as a replica does, but another one has claimed each key just before."""
+
+    replica: Replica
+    claimed: list[OwnClaim] = field(default_factory=list)
+
+    def around(self, app: ASGIApp, name: tuple[str, str], fingerprint: bytes) -> ASGIApp:
+        sharing = self.replica.sharing
+        inner = sharing.around(app, name, fingerprint)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            found = await sharing.claims.attempt((sharing.language, *name), fingerprint)
+            assert isinstance(found, OwnClaim)
+            self.claimed.append(found)
+            await inner(scope, receive, send)
+
+        return answer
+
+
+async def finish(claim: OwnClaim) -> None:
+    await claim.finish([(b"content-type", STREAM)], b"data: 1\n\n" + DONE)
+
+
+async def fall_silent(claim: OwnClaim) -> None:
+    assert isinstance(claim.store, SharedStore)
+    claim.store.is_down = True
+
+
+async def test_whoever_waits_for_a_stream_sees_that_it_is_waited_for() -> None:
+    waiting = await waited_for(finish)
+    assert waiting.status == 200
+    assert waiting.answer_headers["content-type"] == STREAM.decode()
+    assert waiting.answer.startswith(b": another replica is answering this request\n\n")
+    assert waiting.answer.endswith(b"\n\ndata: 1\n\n" + DONE)
+    assert [one["type"] for one in waiting.got].count("http.response.start") == 1
+
+
+@pytest.mark.parametrize("body", [b"{}", b"no JSON"])
+async def test_whoever_waits_for_a_whole_answer_sees_nothing_before_it(body: bytes) -> None:
+    waiting = await waited_for(finish, body)
+    assert waiting.answer == b"data: 1\n\n" + DONE
+    assert waiting.answer_headers["idempotent-replayed"] == "true"
+
+
+@pytest.mark.parametrize("change", [OwnClaim.release, fall_silent], ids=["released", "store away"])
+async def test_whoever_has_waited_may_have_to_answer(
+    change: Callable[[OwnClaim], Coroutine[object, object, None]],
+) -> None:
+    endpoint = open_endpoint(kind=STREAM, pieces=(b"data: 2\n\n", DONE))
+    waiting = await waited_for(change, endpoint=endpoint)
+    assert endpoint.begun == 1
+    assert waiting.answer.endswith(b"\n\ndata: 2\n\n" + DONE)
+
+
+async def test_an_error_after_the_beginning_of_a_stream_ends_it() -> None:
+    endpoint = open_endpoint(status=503, pieces=(b'{"error": {}}',))
+    waiting = await waited_for(OwnClaim.release, endpoint=endpoint)
+    assert waiting.status == 200
+    assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
+
+
+async def test_what_is_done_behind_an_answer_may_fail() -> None:
+    background = BackgroundTasks()
+
+    async def fail() -> None:
+        raise StateUnavailable
+
+    background.add(fail())
+    await background.finished()

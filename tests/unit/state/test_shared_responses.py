@@ -1,0 +1,235 @@
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.conversation import json
+from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredResponse
+from proxy.errors import StateUnavailable
+from proxy.state.sealing import Sealing
+from proxy.state.shared_responses import MOST_BYTES, TOO_LARGE, UNSHARED, SharedResponses
+from tests.fakes.shared_store import SharedStore
+
+Result = TypeVar("Result")
+
+US, THEM = "us", "them"
+NEW, OLD = "the-new-secret-of-all", "the-old-secret-of-all"
+
+
+def item(name: str) -> bytes:
+    return json.dump({"type": "message", "id": name})
+
+
+def response(name: str, previous: str | None = None) -> StoredResponse:
+    inputs, output = [item(f"in_{name}")], [item(f"out_{name}"), b'{"type":"reasoning"}']
+    return StoredResponse(name, inputs, output, b'{"id":"%s"}' % name.encode(), previous)
+
+
+@pytest.fixture(scope="module")
+def portal() -> Iterator[BlockingPortal]:
+    with start_blocking_portal() as portal:
+        yield portal
+
+
+class Replica:
+    """Responses as one replica has them, asked from beside its event loop."""
+
+    def __init__(
+        self,
+        portal: BlockingPortal,
+        store: SharedStore,
+        secrets: tuple[str, ...] = (NEW,),
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.lost: list[str] = []
+        self._portal = portal
+
+        async def make() -> SharedResponses:
+            alone = MemoryStore(lambda: store.now, bounds)
+            return SharedResponses(
+                store,
+                Sealing(secrets, "temper"),
+                alone,
+                bounds or Bounds(),
+                is_usable=lambda: not store.is_down,
+                on_loss=self.lost.append,
+            )
+
+        self.responses = portal.call(make)
+
+    def keep(self, *responses: StoredResponse, owner: str = US) -> None:
+        for one in responses:
+            self.responses.keep(owner, one)
+            self._portal.call(self.responses.written)
+
+
+@pytest.fixture
+def store() -> SharedStore:
+    return SharedStore()
+
+
+def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: SharedStore) -> None:
+    one, other = Replica(portal, store), Replica(portal, store)
+    first, second = response("a"), response("b", "a")
+    one.keep(first)
+    other.keep(second)
+    found = one.responses
+    assert found.find(US, "b") == second
+    assert found.history(US, "b") == [*first.items, *second.items]
+    assert found.inputs(US, "b") == [*first.items, *second.inputs]
+    assert found.item(US, "out_a") == item("out_a")
+    assert found.forget(US, "b") is True
+    assert found.forget(US, "b") is False
+    assert other.responses.find(US, "b") is None
+    assert other.responses.item(US, "out_b") is None
+
+
+def test_what_is_not_there_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+    replica = Replica(portal, store)
+    replica.keep(response("a"), response("c", "b"))
+    found = replica.responses
+    assert found.find(THEM, "a") is None
+    assert found.history(US, "c") is None
+    assert found.inputs(US, "c") == [*response("c").inputs]
+    assert (found.history(US, "x"), found.inputs(US, "x"), found.item(US, "x")) == (None,) * 3
+
+
+def test_a_use_keeps_all_that_came_before_and_what_leads_there(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    replica = Replica(portal, store, bounds=Bounds(seconds=10))
+    replica.keep(response("a"), response("b", "a"), response("c"))
+    store.now = 9
+    assert replica.responses.find(US, "b")
+    store.now = 18
+    assert replica.responses.item(US, "in_a") == item("in_a")
+    assert replica.responses.find(US, "c") is None
+    store.now = 29
+    assert replica.responses.find(US, "b") is None
+
+
+def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    Replica(portal, store, (OLD,)).keep(response("a"))
+    changed = Replica(portal, store, (NEW, OLD)).responses
+    assert changed.history(US, "a") == response("a").items
+    assert changed.item(US, "in_a") == item("in_a")
+    assert Replica(portal, store).responses.find(US, "a") is None
+    assert changed.forget(US, "a") is True
+
+
+def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: SharedStore) -> None:
+    place = Sealing((NEW,), "temper").places("response", US, "a")[0]
+    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+    assert Replica(portal, store).responses.find(US, "a") is None
+
+
+def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_are_gone(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    replica = Replica(portal, store)
+    replica.keep(response("a"))
+    store.is_down = True
+    assert replica.responses.is_usable() is False
+    replica.keep(response("b"), response("d", "a"))
+    assert replica.lost == [UNSHARED, UNSHARED]
+    found = replica.responses
+    assert found.history(US, "b") == response("b").items
+    assert found.item(US, "in_b") == item("in_b")
+    for ask in (found.find, found.history, found.inputs, found.item, found.forget):
+        with pytest.raises(StateUnavailable):
+            ask(US, "a")
+    with pytest.raises(StateUnavailable):
+        found.history(US, "d")
+    store.is_down = False
+    assert found.history(US, "d") == [*response("a").items, *response("d").items]
+    assert found.forget(US, "d") is True
+
+
+def test_what_is_too_large_for_others_stays_here(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    replica = Replica(portal, store)
+    large = StoredResponse("a", [], [], b"x" * MOST_BYTES)
+    replica.keep(large)
+    assert replica.lost == [TOO_LARGE]
+    assert store.asked == []
+    assert replica.responses.find(US, "a") == large
+
+
+def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_responses(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    replica = Replica(portal, store, bounds=Bounds(responses=3))
+    replica.keep(response("a", "b"), response("b", "a"))
+    assert replica.responses.history(US, "a") is None
+
+
+def test_the_event_loop_itself_never_waits(portal: BlockingPortal, store: SharedStore) -> None:
+    found = Replica(portal, store).responses
+
+    async def on_the_loop() -> None:
+        with pytest.raises(StateUnavailable):
+            found.find(US, "a")
+
+    portal.call(on_the_loop)
+
+    async def on_another() -> StoredResponse | None:
+        return found.find(US, "a")
+
+    assert asyncio.run(on_another()) is None
+
+
+class Slow(SharedStore):
+    """Never comes back with an answer."""
+
+    async def use(self, name: str, seconds: float) -> bytes | None:
+        del name, seconds
+        await asyncio.Event().wait()
+        return None
+
+
+def test_nobody_waits_for_ever(portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.state.shared_responses._READING", 0.01)
+    with pytest.raises(StateUnavailable):
+        Replica(portal, Slow()).responses.find(US, "a")
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["keep", "history", "inputs", "find", "item", "forget"]),
+        st.sampled_from("abcd"),
+        st.sampled_from([None, *"abcd"]),
+        st.sampled_from([US, THEM]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=30)
+@given(STEPS)
+def test_it_has_what_a_memory_would_have(
+    steps: list[tuple[str, str, str | None, str]],
+) -> None:
+    with start_blocking_portal() as portal:
+        shared = SharedStore()
+        replicas = [Replica(portal, shared), Replica(portal, shared)]
+        memory = MemoryStore(lambda: 0.0)
+        for number, (step, name, previous, owner) in enumerate(steps):
+            replica = replicas[number % 2]
+            if step == "keep":
+                if name <= (previous or ""):  # a response goes on from an earlier one
+                    continue
+                if memory.find(owner, name) is None:  # ids are never used again
+                    replica.keep(response(name, previous), owner=owner)
+                    memory.keep(owner, response(name, previous))
+                continue
+            sought = f"in_{name}" if step == "item" else name
+            asked: Callable[[str, str], object] = getattr(replica.responses, step)
+            expected: Callable[[str, str], object] = getattr(memory, step)
+            assert asked(owner, sought) == expected(owner, sought)

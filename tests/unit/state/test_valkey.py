@@ -1,0 +1,91 @@
+"""What the store does where nobody listens; tests/state asks real servers."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("valkey", reason="needs the extra `state`")
+
+from valkey.asyncio import Valkey
+
+from proxy.errors import StateUnavailable
+from proxy.state.valkey import StateAddress, ValkeyStore, address_of, open_valkey
+
+pytestmark = [pytest.mark.anyio, pytest.mark.state]
+
+NOWHERE = "redis://:secret@127.0.0.1:1"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Heard:
+    """Remembers what it was told."""
+
+    states: list[tuple[str, bool]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    now: float = 0.0
+
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        self.states.append((server, is_up))
+
+    def fail_state(self, operation: str) -> None:
+        self.failed.append(operation)
+
+    def clock(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def before_nobody(heard: Heard) -> AsyncGenerator[ValkeyStore]:
+    client = Valkey.from_url(NOWHERE)
+    try:
+        yield ValkeyStore(client, "there", 1.0, heard, clock=heard.clock)
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://h:1/2?namespace=n", StateAddress("redis://h:1/2", "h:1")),
+        (
+            "rediss://u:p@h:1?ssl_ca_certs=/a/b&namespace=n",
+            StateAddress("rediss://u:p@h:1?ssl_ca_certs=%2Fa%2Fb", "h:1"),
+        ),
+        ("unix:///a/b?db=1", StateAddress("unix:///a/b?db=1", "/a/b")),
+    ],
+)
+def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
+    assert address_of(url) == address
+
+
+async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard = Heard()
+    async with before_nobody(heard) as store:
+        for _ in range(5):
+            with pytest.raises(StateUnavailable):
+                await store.look_up("n")
+        assert heard.failed == ["look_up"] * 2
+        assert not store.is_usable
+        heard.now = 2.0
+        with pytest.raises(StateUnavailable):
+            await store.claim("n", b"", 1.0)
+        assert heard.failed == ["look_up", "look_up", "claim"]
+    assert heard.states == [("there", False)]
+    assert caplog.text.count("cannot be used") == 1
+    assert "secret" not in caplog.text
+
+
+async def test_it_is_opened_without_waiting_for_anybody() -> None:
+    heard = Heard()
+    async with open_valkey(NOWHERE, 0.05, heard) as store:
+        assert store.is_usable
+    assert heard.states in ([], [("127.0.0.1:1", True)])
