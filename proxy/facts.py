@@ -268,6 +268,11 @@ def outcome(facts: Iterable[Fact]) -> Outcome:
     return Outcome.CLEAN if _MENDINGS.isdisjoint(kinds) else Outcome.REPAIRED
 
 
+def last_defect(facts: Iterable[Fact]) -> str | None:
+    """Tell with what the ladder ended, if it did."""
+    return next((fact.defect for fact in facts if isinstance(fact, LadderEnded)), None)
+
+
 def repairs(facts: Iterable[Fact]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 

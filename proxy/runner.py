@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.errors import ContextOverflow, GuardrailsExhausted
-from proxy.facts import LadderEnded
+from proxy.facts import last_defect
 from proxy.inference.turn import Turn
 from proxy.rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.rounds.executor import Executor
@@ -112,4 +112,4 @@ def _defect(turn: Turn, batch: Sequence[ReplyEvent]) -> str | None:
     """Tell with what the ladder ended, where a reply ends that no other is asked for."""
     if not (batch and isinstance(batch[-1], ReplyFinished)):
         return None
-    return next((fact.defect for fact in turn.facts if isinstance(fact, LadderEnded)), None)
+    return last_defect(turn.facts)

@@ -150,9 +150,9 @@ class Running(Generic[Output]):
     def _made_turns(self, parsed: ParsedRequest, ticket: Ticket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
         return ModelTurns(
-            opened.preparation,
-            parsed,
-            ticket,
+            preparation=opened.preparation,
+            parsed=parsed,
+            may_retry=ticket.may_retry,
             key=f"{task.name} {secrets.token_hex(8)}",
             deadline=opened.settings.backend.deadline_seconds,
             on_retry=self._retries.append,
@@ -165,7 +165,8 @@ class Running(Generic[Output]):
         prepared = await turns.prepare(request)
         offer, limits = prepared.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
-        turns.demands_calls = bool(rules.terminal_tools)
+        if rules.terminal_tools:
+            turns.demand_calls()
         terms = Terms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,

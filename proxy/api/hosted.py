@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,13 +26,11 @@ from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.start_progress import StageListener
+from proxy.serving.late_tools import late_tools
 from proxy.serving.opening import open_services
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
 from proxy.settings.sections import Server
-
-if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +69,15 @@ async def opened(
     """
     options = serving_of(settings)
     async with (
-        tools_of(settings) as tools,
+        late_tools() as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with observing(settings, replica) as observers:
             async with opened_fronts(settings, observers) as fronts:
-                app = ReplaceableApp(create_app(services, options, observers, fronts, tools=tools))
+                hosting = tools.under(settings)
+                app = ReplaceableApp(
+                    create_app(services, options, observers, fronts, tools=hosting)
+                )
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
@@ -85,22 +86,10 @@ async def opened(
                         configure_logging(logs.format, logs.level, replica=replica)
                         terms = serving_of(loaded.serving)
                         again = reloaded(services, loaded.serving, terms)
-                        hosting = tools.under(loaded.serving.tools) if tools is not None else None
-                        app.replace(create_app(again, terms, observers, fronts, tools=hosting))
+                        renewed = tools.under(loaded.serving)
+                        app.replace(create_app(again, terms, observers, fronts, tools=renewed))
 
                 yield OpenedApp(app, services, renew)
-
-
-@asynccontextmanager
-async def tools_of(settings: Settings) -> AsyncGenerator["ToolHosting | None", None]:
-    """Start the tool servers; None, and nothing is imported, where there is none."""
-    if not settings.mcp:
-        yield None
-        return
-    from proxy.serving.tool_hosting import open_tools
-
-    async with open_tools(settings) as tools:
-        yield tools
 
 
 class Hosted:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import serving_of
 from proxy.errors import InvalidConfiguration
+from proxy.serving.late_tools import examine_tools
 from proxy.serving.model_set import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
@@ -38,7 +39,6 @@ _SECTIONS = (
     "recording",
     "responses",
     "state",
-    "mcp",
 )
 _FIELDS = {
     "server": (
@@ -101,6 +101,7 @@ class LoadedConfiguration:
             new = self.read()
             serving, waiting = merged(self.serving, self.asked, new)
             serving_of(serving)
+            examine_tools(serving)
         except InvalidConfiguration as error:
             logger.error("the configuration stays as it was: the new one is wrong: %s", error)
             return False

@@ -5,7 +5,6 @@ What a run asks is asked as for any other request; its tools run here, between t
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 from proxy.api.exchange import Exchange, ExchangeParts
 from proxy.backends.client import ReplyEvents
@@ -14,31 +13,25 @@ from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
-    TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
-from proxy.dialects.front import Sender
 from proxy.dialects.openai_chat.tool_rounds import told
 from proxy.engine import converse
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan, WindowFilled, outcome
 from proxy.inference.audience import Audience
-from proxy.inference.turn import MayRetry, Turn
+from proxy.inference.turn import Turn
+from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.record import ToolRecord
 from proxy.rounds.run import Run
 from proxy.rounds.steps import Ask
 from proxy.rounds.terms import Stop, Terms
 from proxy.runner import carry_out
-from proxy.serving.request_preparation import (
-    MOST_SHORTENINGS,
-    ParsedRequest,
-    PreparedRequest,
-    RequestPreparation,
-)
+from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.calling import Called
 from proxy.toolservers.confirmations import Decision, RequestConfirmations, Requester
@@ -46,35 +39,6 @@ from proxy.toolservers.definitions import ServedTool
 from proxy.toolservers.execution import OwnedTools
 
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
-
-
-@dataclass(slots=True)
-class RunTurns:
-    """Makes the turns of a run behind the first; `prepared` is what was asked last.
-
-    Each is prepared and fitted as the request of its own that it is.
-    """
-
-    preparation: RequestPreparation
-    parsed: ParsedRequest
-    sender: Sender
-    upstream: dict[str, str]
-    may_retry: MayRetry
-    prepared: PreparedRequest
-    is_last: bool = False
-
-    async def begin(self, ask: Ask) -> Turn:
-        """Prepare and fit what is asked; raises `ContextOverflow` if nothing fits."""
-        parsed = replace(self.parsed, request=ask.request)
-        self.prepared = await self.preparation.prepare(parsed, self.sender, self.upstream)
-        self.is_last = ask.is_last
-        return await self.preparation.turn(self.prepared, self.may_retry, is_last=ask.is_last)
-
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
-        return await self.preparation.shorter(
-            self.prepared, self.may_retry, overflow, is_last=self.is_last
-        )
 
 
 def tool_exchange(
@@ -127,25 +91,26 @@ class ToolExchange(Exchange):
         self._person = RequestConfirmations(
             hosting.confirmations, requester, hosting.confirm_seconds
         )
-        self._turns: list[Turn] = []
         self._ran: list[ToolRan] = []
         self._told: list[ReplyEvent] = []
         self._upstream: dict[str, str] = {}
-        self._restarts = 0
-        self._has_text = False
+        self._recorder: ExchangeRecorder | None = None
 
     def close(self) -> None:
         """Note what happened to the run."""
         super().close()
+        if self._recorder is not None:
+            self._recorder.end_run(self._run.terms, self._run.rounds)
         ended = self._run.stop not in (None, Stop.CANCELLED)
         self._live.outcome = outcome(self._live.facts) if ended else None
 
     async def begin(self, ask: Ask) -> Turn:
-        """Prepare and fit what is to be asked; the first turn is there already."""
-        if self._turns:
-            self._turn = await self._source.begin(ask)
-        self._turns.append(self._turn)
-        self._restarts, self._has_text = 0, False
+        """Prepare and fit what is to be asked; raises `ContextOverflow` if nothing fits."""
+        self._live.round += 1
+        if self._recorder is not None:
+            self._recorder.begin_round()
+        self._turn = await self._source.begin(ask)
+        self._live.prefix_broken = self._live.prefix_broken or self._source.prefix_broken
         return self._turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -153,12 +118,8 @@ class ToolExchange(Exchange):
 
         It is too late once something of this reply was shown.
         """
-        if self._has_text or self._restarts == MOST_SHORTENINGS:
-            return None
-        self._restarts += 1
         turn = await self._source.shorter(overflow)
-        if turn is not None:
-            self._turn = self._turns[-1] = turn
+        self._turn = turn or self._turn
         return turn
 
     async def answer(self, turn: Turn) -> ReplyEvents:
@@ -171,10 +132,19 @@ class ToolExchange(Exchange):
                 replying = converse(turn, self._backend, self._upstream, live.attempt)
                 async with aclosing(replying) as batches:
                     async for batch in batches:
-                        self._has_text |= any(isinstance(one, TextDelta) for one in batch)
+                        self._source.note(batch)
                         yield batch
             finally:
                 live.release()
+
+    def _events(
+        self,
+        headers: dict[str, str],
+        recorder: ExchangeRecorder | None,
+        audience: Audience | None = None,
+    ) -> ReplyEvents:
+        self._recorder = recorder
+        return super()._events(headers, recorder, audience)
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
         """Have a person decide whether a call is made."""
@@ -236,7 +206,7 @@ class ToolExchange(Exchange):
     @property
     def _facts(self) -> tuple[Fact, ...]:
         """What happened to all turns, and to calls; only the last prompt counts as the context."""
-        earlier = (fact for turn in self._turns[:-1] for fact in turn.facts)
+        earlier = (fact for turn in self._source.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
         facts += [*self._turn.facts, *self._run.facts, *self._ran]
         if self._is_filled and self._terms.window is not None:

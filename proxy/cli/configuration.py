@@ -76,7 +76,7 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
         if own != section:
             section = own
             lines += ["", f"[{_dotted(own)}]"]
-        lines.append(f"{_quoted(name)} = {_toml(one.value)}  # {one.origin}")
+        lines.append(f"{_quoted(name)} = {toml_value(one.value)}  # {one.origin}")
     return "\n".join(lines[1:])
 
 
@@ -120,13 +120,18 @@ def _one(name: str, value: JsonValue, loaded: LoadedSettings) -> EffectiveSettin
     return EffectiveSetting(name, shown, origin)
 
 
-def _toml(value: JsonValue) -> str:
+def toml_value(value: JsonValue) -> str:
+    """Write a value as it stands in a file; what is not set is an empty text."""
     match value:
+        case None:
+            return '""'
+        case float() if value.is_integer():
+            return str(int(value))
         case dict():
             known = ((name, one) for name, one in value.items() if one is not None)
-            return f"{{{', '.join(f'{_quoted(name)} = {_toml(one)}' for name, one in known)}}}"
+            return f"{{{', '.join(f'{_quoted(name)} = {toml_value(one)}' for name, one in known)}}}"
         case list():
-            return f"[{', '.join(map(_toml, value))}]"
+            return f"[{', '.join(map(toml_value, value))}]"
         case _:
             return json.dump_text(value)
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from proxy.api.header_table import HEADERS
+from proxy.cli.configuration import toml_value
+from proxy.conversation.json import JsonValue
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
 from proxy.settings.tool_servers import ToolServer
@@ -61,15 +63,16 @@ def _settings() -> Iterator[str]:
 def _section(title: str, section: BaseModel) -> Iterator[str]:
     yield f"## {title}\n"
     yield "| setting | default | meaning |\n|---|---|---|"
+    defaults = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         setting = f"{title}.{name}"
         if setting not in _LEFT_OUT:
-            yield _row(setting, field, getattr(section, name))
+            yield _row(setting, field, defaults[name])
     yield ""
 
 
-def _row(setting: str, field: FieldInfo, default: object) -> str:
-    return f"| `{setting}` | `{_toml(default)}` | {field.description} |"
+def _row(setting: str, field: FieldInfo, default: JsonValue) -> str:
+    return f"| `{setting}` | `{toml_value(default)}` | {field.description} |"
 
 
 def _headers() -> Iterator[str]:
@@ -78,21 +81,6 @@ def _headers() -> Iterator[str]:
     for one in HEADERS:
         yield f"| {one.direction} | `{one.name}` | {one.meaning} |"
     yield ""
-
-
-def _toml(value: object) -> str:
-    """Write a default as it would stand in the file."""
-    match value:
-        case None:
-            return '""'
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value}"'
-        case int() | float():
-            return format(value, "d" if isinstance(value, int) else "g")
-        case _:
-            return str(value)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ which `run_spans` are those of agents in programs. On terminals logs are `short_
 `repair_words`; `escaping` makes what others wrote harmless. `replica` names this process among
 others in logs and traces.
 Where exchanges are recorded, `exchange_recorder` listens, `recording` writes, `redaction` takes
-secrets out, and `replay` judges them again.
+secrets out, and `replay` judges them again, by the `replayed_turns`.
 
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, in which
 `sentences` say what happened, and the `history` of all of them; `kept_exchanges` are the latest

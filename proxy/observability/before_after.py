@@ -24,7 +24,7 @@ class WrittenCall(msgspec.Struct):
 
 
 class Nudge(msgspec.Struct, frozen=True):
-    """A message that Temper added."""
+    """A message that Temper added, or the result of a tool that it ran."""
 
     role: str
     text: str

@@ -3,8 +3,11 @@
 Nobody wraps anything where no recording was asked for. What is kept of one exchange is bounded.
 """
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -38,10 +41,17 @@ from proxy.observability.recording import (
     RecordedCall,
     RecordedExchange,
     RecordedModel,
+    RecordedOutcome,
     RecordedPolicy,
+    RecordedRound,
+    RecordedRun,
     RecordedVerdict,
 )
 from proxy.profiles.known_model import KnownModel
+
+if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
+    from proxy.rounds.outcomes import Round
+    from proxy.rounds.terms import Terms
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -66,6 +76,8 @@ class ExchangeRecorder:
 
     def __init__(self) -> None:
         self._generations: list[list[_Stretch]] = []
+        self._rounds: list[int] = []
+        self._run: RecordedRun | None = None
         self._answer = ReplyInProgress()
         self._finish_reason: str | None = None
         self._characters = 0
@@ -85,6 +97,22 @@ class ExchangeRecorder:
     def begin(self) -> None:
         """Begin a generation."""
         self._generations.append([])
+
+    def begin_round(self) -> None:
+        """Begin a round of a run: the generations from here on belong to it."""
+        self._rounds.append(len(self._generations))
+
+    def end_run(self, terms: "Terms", rounds: "Sequence[Round]") -> None:
+        """Note what became of the calls of all rounds."""
+        ends = [*self._rounds[1:], len(self._generations)]
+        parts = zip_longest(self._rounds, ends, rounds)
+        self._run = RecordedRun(
+            owned=tuple(sorted(terms.owned)),
+            most_rounds=terms.rounds,
+            most_failed_rounds=terms.failed_rounds,
+            rounds=tuple(_round(end - first, ran) for first, end, ran in parts),
+        )
+        self._characters += sum(len(one.text) for ran in rounds for one in ran.outcomes)
 
     def note(self, piece: Piece) -> None:
         """Keep a piece of the generation; what continues a text becomes part of it."""
@@ -112,6 +140,7 @@ class ExchangeRecorder:
             generations=tuple(
                 tuple(stretch.piece for stretch in generation) for generation in self._generations
             ),
+            run=self._run,
             answer=self._recorded_answer(),
             verdict=verdict_of(record),
         )
@@ -212,9 +241,28 @@ class _RecordedBackend(BackendWrapper):
             raise
 
 
+def _round(generations: int, ran: "Round | None") -> RecordedRound:
+    """Write down a round; the last one of a run has no calls."""
+    outcomes = (
+        RecordedOutcome(
+            name=one.call.name,
+            arguments=one.call.arguments,
+            text=one.text,
+            status=one.status.value,
+            counted=one.counted,
+        )
+        for one in (ran.outcomes if ran is not None else ())
+    )
+    return RecordedRound(generations=generations, outcomes=tuple(outcomes))
+
+
 def _request(request: Request) -> JsonObject:
     """Write a request as it goes upstream, and with it what is enforced here only."""
     written: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
+    if "messages" not in written:
+        written["messages"] = [json.parse(one.source) for one in request.messages]
+    if "tools" not in written and request.tools:
+        written["tools"] = [json.parse(one.source) for one in request.tools]
     if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
         named = sorted(request.allowed_tools)
         some: JsonObject = {

@@ -68,6 +68,7 @@ class _Attempt:
 
     begun: float
     span_id: int
+    round: int
     ended: float = 0.0
     error: str | None = None
 
@@ -111,7 +112,7 @@ class LiveRequest:
         self.outcome: Outcome | None = None
         self.usage: UsageReported | None = None
         self.finish_reason: str | None = None
-        self.status = CLIENT_LEFT
+        self.status, self.round = CLIENT_LEFT, 0
         self.prefix_broken: PrefixBroken | None = None
         self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
         self.client: str | None = None
@@ -225,7 +226,8 @@ class LiveRequest:
     @contextmanager
     def attempt(self, headers: Headers) -> Generator[Headers, None, None]:
         """Note an attempt while the block runs; gives the headers that travel upstream."""
-        running = _Attempt(self._clock(), new_span_id() if self._trace is not None else 0)
+        span_id = new_span_id() if self._trace is not None else 0
+        running = _Attempt(self._clock(), span_id, self.round)
         self._attempts.append(running)
         if self._attempts[1:]:
             self._progress = None
@@ -352,6 +354,7 @@ class LiveRequest:
                 one.defect,
                 ran.error,
                 ran.span_id,
+                ran.round,
             )
             for one, ran in zip((*lost, *judged), self._attempts, strict=True)
         )

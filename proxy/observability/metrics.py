@@ -64,6 +64,7 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         self._series: dict[tuple[str, ...], Counter] = {}
         self._clients: set[str] = set()
+        self._tool_servers: set[str] = set()
         self._measured: dict[tuple[str, ...], Histogram] = {}
         for metric in table.METRICS:
             self._register(metric)
@@ -108,9 +109,14 @@ class Metrics:
         self._gauges[table.UP.name].labels(service).set(int(is_up))
         self._gauges[table.RESTARTS.name].labels(service).set(restarts)
 
-    def find_tool_server(self, server: str, *, is_up: bool) -> None:
-        """Note whether a tool server is ready now."""
-        self._gauges[table.TOOL_SERVER_UP.name].labels(server).set(int(is_up))
+    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
+        """Note which tool servers there are now, and whether each is ready."""
+        gauge = self._gauges[table.TOOL_SERVER_UP.name]
+        for name in self._tool_servers - {*are_up}:
+            gauge.remove(name)
+        self._tool_servers = {*are_up}
+        for name, is_up in are_up.items():
+            gauge.labels(name).set(int(is_up))
 
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""

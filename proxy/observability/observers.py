@@ -1,6 +1,6 @@
 """All who want to know what happens to requests, as one thing to hand around."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,8 +22,8 @@ class Meter(Sink, Protocol):
     def find(self, service: str, *, is_up: bool, restarts: int) -> None:
         """Note whether a service's backend would answer now, and how often it was restarted."""
 
-    def find_tool_server(self, server: str, *, is_up: bool) -> None:
-        """Note whether a tool server is ready now."""
+    def find_tool_servers(self, are_up: Mapping[str, bool]) -> None:
+        """Note which tool servers there are now, and whether each is ready."""
 
     def lose(self, reason: str) -> None:
         """Count a response that could not be stored."""

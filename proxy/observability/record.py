@@ -47,7 +47,8 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     """One generation: `begun` so many seconds after the request, over after `seconds`.
 
     `defect` is what was wrong with the reply, `error` what kept one from coming, both words of a
-    closed list. `span_id` is what an engine that traces knows this attempt by.
+    closed list. `span_id` is what an engine that traces knows this attempt by. Where tools of the
+    operator may run in between, `round` counts from 1; else it is 0.
     """
 
     rung: str
@@ -56,6 +57,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     defect: str | None = None
     error: str | None = None
     span_id: int = 0
+    round: int = 0
 
 
 class ToolRecord(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     language that the client speaks, `model` its word, `service` the configured name that it stands
     for. `outcome` is known of requests that were answered, `left` of those whose client did not
     wait for it. `number` is the board's name for it: clients may choose the same id twice.
-    wait for it. `client` is the name of the API key that was sent, where there are keys.
+    `client` is the name of the API key that was sent, where there are keys.
     """
 
     id: str

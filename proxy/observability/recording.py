@@ -1,7 +1,8 @@
 """Recordings: what was asked, what the model wrote and what was made of it, one JSON object a line.
 
 The format is our own and has a version; it holds all that is needed to judge again, offline: the
-request, what was known of the model, what the operator had decided, and each raw generation.
+request, what was known of the model, what the operator had decided, each raw generation, and what
+became of the calls that Temper ran between them.
 """
 
 import logging
@@ -76,6 +77,36 @@ class RecordedAnswer(_Part):
     finish_reason: str | None = None
 
 
+class RecordedOutcome(_Part):
+    """What became of a call that Temper ran, in the words that the model read."""
+
+    name: str
+    arguments: str
+    text: str
+    status: str
+    counted: bool = True
+
+
+class RecordedRound(_Part):
+    """So many of the `generations`, and what came of the calls of the last of them."""
+
+    generations: int
+    outcomes: tuple[RecordedOutcome, ...] = ()
+
+
+class RecordedRun(_Part):
+    """The rounds of a request that had tools of the operator: those are `owned`.
+
+    After `most_rounds` rounds of tools an answer was asked for, and `most_failed_rounds` in a row
+    that failed were the end.
+    """
+
+    owned: tuple[str, ...]
+    most_rounds: int
+    most_failed_rounds: int
+    rounds: tuple[RecordedRound, ...]
+
+
 class RecordedVerdict(_Part):
     """What the guardrails made of it; each attempt with the defect of its reply."""
 
@@ -85,9 +116,12 @@ class RecordedVerdict(_Part):
 
 
 class RecordedExchange(_Part):
-    """One request from its arrival to its answer; whatever its dialect, `request` is in chat's."""
+    """One request from its arrival to its answer; whatever its dialect, `request` is in chat's.
 
-    version: Literal[1] = 1
+    Version 1 has no `run`.
+    """
+
+    version: Literal[1, 2] = 2
     id: str
     at: float
     dialect: str = CHAT_DIALECT
@@ -95,6 +129,7 @@ class RecordedExchange(_Part):
     policy: RecordedPolicy
     request: JsonObject
     generations: tuple[tuple[Piece, ...], ...]
+    run: RecordedRun | None = None
     answer: RecordedAnswer
     verdict: RecordedVerdict
 

@@ -1,35 +1,19 @@
 """Judges recorded exchanges again, offline, with the guardrails and profiles of today."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.context.compaction import NoCompaction
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
+from proxy.conversation.replies import ReplyFinished, ReplyInProgress
 from proxy.conversation.requests import Question
-from proxy.conversation.workflows import NO_RULES
-from proxy.dialects.openai_chat.decode import decode_request
-from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
+from proxy.errors import InvalidConfiguration, InvalidRequest
 from proxy.facts import outcome, repairs, tries
-from proxy.guardrails.traits import Traits
-from proxy.inference.preparation import Policy, begin, plan_request
-from proxy.inference.turn import State, Turn
 from proxy.observability.escaping import escaped
-from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
-from proxy.observability.recording import (
-    Piece,
-    RecordedExchange,
-    RecordedModel,
-    RecordedPolicy,
-    read_recording,
-)
+from proxy.observability.recording import RecordedExchange, read_recording
+from proxy.observability.replayed_turns import ReplayedTurns, lost_generations
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import Overrides, introduce
-from proxy.profiles.profile import GENERIC, Profile
-from proxy.profiles.recognition import Evidence
+from proxy.profiles.profile import Profile
 
 _LONGEST_SHOWN = 200
 
@@ -144,12 +128,11 @@ def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> lis
 
     Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
     """
-    turn, asked = _turn(exchange, profiles), list[Question]()
-    with suppress(GuardrailsExhausted):
-        for _ in _answers(turn, _heard(exchange), asked):
-            pass
-    following = turn.next_question() if turn.state is State.ASKING else None
-    return [*asked, following] if following is not None else asked
+    turns = ReplayedTurns(exchange, profiles)
+    for _ in turns.events():
+        pass
+    following = turns.following
+    return [*turns.asked, following] if following is not None else turns.asked
 
 
 def _as_recorded(exchange: RecordedExchange) -> _Judged:
@@ -159,106 +142,29 @@ def _as_recorded(exchange: RecordedExchange) -> _Judged:
         [(call.name, call.arguments) for call in answer.calls],
         answer.finish_reason,
         verdict.outcome or "",
-        _worded(verdict.attempts[len(exchange.generations) - len(_heard(exchange)) :]),
+        _worded(verdict.attempts[lost_generations(exchange) :]),
         verdict.repairs,
     )
 
 
 def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judged:
     judged, answer = _Judged(), ReplyInProgress()
+    turns = ReplayedTurns(exchange, profiles)
     try:
-        turn = _turn(exchange, profiles)
+        for event in turns.events():
+            answer.add(event)
+            if isinstance(event, ReplyFinished):
+                judged.finish_reason = event.reason
     except InvalidRequest as error:
         judged.outcome = f"refused: {error}"
         return judged
-    try:
-        for events in _answers(turn, _heard(exchange), []):
-            for event in events:
-                answer.add(event)
-                if isinstance(event, ReplyFinished):
-                    judged.finish_reason = event.reason
-    except GuardrailsExhausted:
-        pass
-    whole = answer.finish("")
+    whole, facts = answer.finish(""), turns.facts
     judged.text = whole.text
     judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
-    unfinished = "asks again" if turn.state is State.ASKING else "fails"
-    is_over = turn.state is State.DONE
-    judged.outcome = outcome(turn.facts).value if is_over else unfinished
-    judged.attempts = _worded([(one.rung, one.defect) for one in tries(turn.facts)])
-    judged.repairs = repairs(turn.facts)
+    judged.outcome = turns.unfinished or outcome(facts).value
+    judged.attempts = _worded([(one.rung, one.defect) for one in tries(facts)])
+    judged.repairs = repairs(facts)
     return judged
-
-
-def _answers(
-    turn: Turn, generations: Sequence[Sequence[Piece]], asked: list[Question]
-) -> Iterator[Sequence[ReplyEvent]]:
-    """Put each question of a turn to the recording, as long as it knows an answer.
-
-    What was `asked` is added to the list.
-    """
-    for pieces in generations:
-        *before, last = pieces or (["nothing"],)
-        if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
-            raise ValueError(f"a generation has to end with one of {', '.join(ENDINGS)}")
-        question = turn.next_question()
-        if question is None:
-            return
-        asked.append(question)
-        for piece in before:
-            yield turn.receive(event_of(piece))
-        if last[0] != FAILED:
-            yield turn.receive(event_of(last))
-        elif events := turn.abandon():
-            yield events
-        else:
-            return
-
-
-def _turn(exchange: RecordedExchange, profiles: Sequence[Profile]) -> Turn:
-    request = decode_request(json.dump(exchange.request))
-    traits = _traits(exchange.model, profiles)
-    written = plan_request(request, _policy(exchange.policy, traits))
-    was_withheld = "withheld" in exchange.verdict.repairs
-    leave = iter(range(len(_heard(exchange)) - 1))
-
-    def may_retry() -> bool:
-        """Give the same leave as then: it depended on everybody else's requests."""
-        return not was_withheld or next(leave, None) is not None
-
-    return begin(written, lambda: "call", may_retry, NoCompaction())
-
-
-def _heard(exchange: RecordedExchange) -> tuple[tuple[Piece, ...], ...]:
-    """Return the generations of the turn that gave the answer, not one that proved too long."""
-    first = exchange.generations[0] if exchange.generations else ()
-    is_lost = first[-1:] == ([FAILED, "context_overflow"],)
-    return exchange.generations[is_lost:]
-
-
-def _traits(recorded: RecordedModel, profiles: Sequence[Profile]) -> Traits:
-    known = {profile.name: profile for profile in (*profiles, GENERIC)}
-    chosen = known.get(recorded.profile) if recorded.profile is not None else None
-    evidence = Evidence(
-        recorded.names, recorded.architecture, recorded.template, recorded.takes_tools
-    )
-    overrides = Overrides(chosen, recorded.convention, recorded.replay)
-    return introduce("", evidence, profiles, overrides).traits
-
-
-def _policy(recorded: RecordedPolicy, traits: Traits) -> Policy:
-    return Policy(
-        traits,
-        recorded.text_policy,
-        recorded.attempts,
-        recorded.is_strict,
-        recorded.mode,
-        recorded.most_repeats,
-        recorded.most_rounds,
-        recorded.workflow or NO_RULES,
-        recorded.streams_calls,
-        recorded.most_failures,
-    )
 
 
 def _worded(attempts: Sequence[tuple[str, str | None]]) -> str:

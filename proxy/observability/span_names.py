@@ -78,6 +78,7 @@ ATTEMPT: Mapping[str, ReadAttempt] = {
     "error.type": lambda _, attempt: attempt.error,
     "temper.attempt.reason": lambda _, attempt: attempt.rung,
     "temper.attempt.defect": lambda _, attempt: attempt.defect,
+    ROUND: lambda _, attempt: attempt.round or None,
 }
 
 TOOL: Mapping[str, ReadTool] = {
@@ -89,7 +90,7 @@ TOOL: Mapping[str, ReadTool] = {
     "mcp.method.name": lambda _: "tools/call",
     "mcp.protocol.version": lambda tool: tool.protocol or None,
     "network.transport": lambda tool: tool.transport or None,
-    "temper.round": lambda tool: tool.round,
+    ROUND: lambda tool: tool.round,
     "temper.tool.server": lambda tool: tool.server,
     "temper.tool.status": lambda tool: tool.status,
 }

@@ -111,6 +111,11 @@ class Run:
         self._reply = Reply()
 
     @property
+    def terms(self) -> Terms:
+        """What stays the same for all rounds."""
+        return self._terms
+
+    @property
     def state(self) -> State:
         """Where the run stands."""
         return self._state

@@ -1,10 +1,6 @@
-"""Tools of the operator for requests: which servers there are, who gets what, and how far.
+"""Tools of the operator for requests: which servers there are, who gets what, and how far."""
 
-The SDK that speaks to servers is imported only where the settings name one.
-"""
-
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -45,10 +41,6 @@ class ToolHosting:
     def hosted(self) -> Collection[str]:
         """The kinds of hosted tools that are done here."""
         return self.offer.policy.hosted
-
-    def under(self, settings: Tools) -> "ToolHosting":
-        """Return the same tools under new terms."""
-        return hosting_of(settings, self.source, self.confirmations)
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
         """Return a card for each tool server."""
@@ -100,16 +92,6 @@ def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
         if find_spec("mcp") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())
-
-
-@asynccontextmanager
-async def open_tools(settings: Settings) -> AsyncGenerator[ToolHosting, None]:
-    """Start the tool servers that are configured, which holds nobody up, and end them."""
-    specs = specs_of(settings)
-    from proxy.toolservers.fleet import open_fleet
-
-    async with open_fleet(specs) as fleet:
-        yield hosting_of(settings.tools, fleet)
 
 
 def _target(written: str) -> tuple[str, str]:

@@ -46,3 +46,6 @@ class Ended(msgspec.Struct, frozen=True):
     def outcome(self, call: ToolCall, seconds: float) -> Outcome:
         """Return what became of `call`."""
         return Outcome(call, self.text, self.status, seconds=seconds, counted=self.is_counted)
+
+
+GONE = Ended(WITHDRAWN, Status.FAILED, "withdrawn", is_counted=False)

@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -31,6 +32,7 @@ from proxy.toolservers.specification import ServerSpec
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own
 _CHUNK = 65536
+_LONGEST_EVENT = 4 * 2**20  # bytes of one message that is streamed
 _MOST_PAGES = 100
 
 OnLost: TypeAlias = Callable[[], None]
@@ -43,10 +45,11 @@ async def connected(
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
 
-    The last lines of a program's standard error go to `tail`. `on_lost` is called when nothing
+    The last lines of a program's standard error go to `tail`, of an address what it refuses.
+    `on_lost` is called when nothing
     more comes from it; of an address, a broken connection ends the block with an `ExceptionGroup`.
     """
-    transport = _address(spec) if spec.url is not None else _program(spec, tail, on_lost)
+    transport = _address(spec, tail) if spec.url is not None else _program(spec, tail, on_lost)
     us = mcp_types.Implementation(name="temper", version=_own_version())
     # nothing is listed or read twice, so there is nothing to keep
     async with Client(transport, mode="auto", client_info=us, cache=None) as client:
@@ -67,15 +70,23 @@ async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
 
 
 @asynccontextmanager
-async def _address(spec: ServerSpec) -> AsyncGenerator[TransportStreams, None]:
+async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
+
+    async def note(answer: httpx2.Response) -> None:
+        """Keep what the SDK tells nobody: with which status it was turned away."""
+        if answer.is_error and answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
+            tail.feed(f"HTTP {answer.status_code} {answer.reason_phrase}\n".encode())
+
     client = httpx2.AsyncClient(
         headers=dict(spec.headers),
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS),
         verify=await _certificates(url),
         trust_env=False,
+        event_hooks={"response": [note]},
     )
-    async with client, streamable_http_client(url, http_client=client) as streams:
+    speaking = streamable_http_client(url, http_client=client, max_sse_event_size=_LONGEST_EVENT)
+    async with client, speaking as streams:
         yield streams
 
 

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -27,7 +27,7 @@ from proxy.conversation.json import JsonObject
 from proxy.processes.log_tail import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
 from proxy.rounds.outcomes import Status
-from proxy.toolservers.calling import LOST, UNREACHABLE, WITHDRAWN, Ended
+from proxy.toolservers.calling import GONE, LOST, UNREACHABLE, Ended
 from proxy.toolservers.connecting import connected, list_tools
 from proxy.toolservers.definitions import Definition, Selection, ServedTool, changed, select
 from proxy.toolservers.results import text_of
@@ -69,6 +69,9 @@ class ToolServer:
         self._is_down = False
         self._lost = asyncio.Event()
         self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._owner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -77,10 +80,23 @@ class ToolServer:
 
     def stop(self) -> None:
         """Ask the owner to end; `ended` waits for that."""
+        if self._is_stopping:
+            return  # a second cancellation would keep it from ending its program
         self._is_stopping = True
         self._lost.set()
         if self._owner is not None and self._client is None:
             self._owner.cancel()  # it waits for an answer, or for the next start
+
+    async def retire(self) -> None:
+        """End it when its calls are over, which have limits of their own."""
+        await self._idle.wait()
+        self.stop()
+        await self.ended()
+
+    def accept(self) -> None:
+        """Offer its tools as they are defined by now, also those that were withdrawn."""
+        if self._selection is not None:
+            self._select()
 
     async def ended(self) -> None:
         """Wait until the owner has closed everything."""
@@ -114,23 +130,39 @@ class ToolServer:
         return self._client is not None
 
     async def call(
-        self, name: str, arguments: JsonObject, limits: CallLimits, meta: JsonObject
+        self,
+        name: str,
+        arguments: JsonObject,
+        limits: CallLimits,
+        meta: JsonObject,
+        *,
+        digest: str = "",
     ) -> Ended:
-        """Call the tool that is offered as `name`, once; nothing that it does raises."""
-        await self.settled(self._patience.call)
-        client = self._client
-        if client is None:
-            return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
-        own = next((one for one in self.tools or () if one.tool.name == name), None)
-        if own is None:
-            return Ended(WITHDRAWN, Status.FAILED, "withdrawn", is_counted=False)
-        try:
-            result = await client.call_tool(
+        """Call the tool that is offered as `name`, once; nothing that it does raises.
+
+        With a `digest` only if it is still defined so.
+        """
+        with self._calling():
+            await self.settled(self._patience.call)
+            client = self._client
+            if client is None:
+                return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
+            own = next((one for one in self.tools or () if one.tool.name == name), None)
+            if own is None or (digest and own.digest != digest):
+                return GONE
+            result = client.call_tool(
                 own.own_name,
                 arguments,
                 read_timeout_seconds=limits.seconds,
                 meta=cast("mcp_types.RequestParamsMeta", meta) if meta else None,
             )
+            return await self._ended(result, limits)
+
+    async def _ended(
+        self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
+    ) -> Ended:
+        try:
+            result = await arriving
         except MCPError as error:
             return self._failed(error, limits)
         except (ValidationError, RuntimeError, ValueError) as error:
@@ -138,6 +170,18 @@ class ToolServer:
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
         return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Note a call while the block runs."""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
 
     def _failed(self, error: MCPError, limits: CallLimits) -> Ended:
         match error.code:
@@ -214,15 +258,19 @@ class ToolServer:
         """Take the definitions: the first ones count, and what changes later is withdrawn."""
         self.definitions = tuple(map(_definition, listed))
         if self._selection is None:
-            self._selection = select(self.definitions, self.spec)
-            for warning in self._selection.warnings:
-                logger.warning("the tool server %s %s", self.spec.name, warning)
+            self._select()
             return
         gone = changed(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= gone
         for name in sorted(gone):
             told = "the tool server %s defines %r otherwise than before: it is withdrawn"
             logger.warning(told, self.spec.name, name)
+
+    def _select(self) -> None:
+        selection = self._selection = select(self.definitions, self.spec)
+        self._withdrawn = frozenset()
+        for warning in selection.warnings:
+            logger.warning("the tool server %s %s", self.spec.name, warning)
 
     def _welcome(self, client: Client) -> None:
         if self._is_stopping:

@@ -14,6 +14,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.fakes.tool_servers import PROGRAM
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
@@ -83,3 +84,37 @@ def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
         os.kill(pid, signal.SIGHUP)
         assert eventually(lambda: status(url, "third") == 200)
         assert eventually(lambda: status(url, "first") == 401)
+
+
+def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
+    llama_server: RunningServer, tmp_path: Path
+) -> None:
+    config = tmp_path / "temper.toml"
+
+    def configure(**commands: str) -> None:
+        config.write_text(
+            f"[server]\nport = 0\n[backend]\nurl = '{llama_server.base_url}'\n"
+            f"api_key = '{llama_server.api_key}'\n"
+            + "".join(
+                f"[mcp.{name}]\ntools = ['echo']\nprefix = '{name}_'\n"
+                f"command = ['{sys.executable}', '-P', '{PROGRAM}', '{option}']\n"
+                f"env = {{LOG = '{tmp_path / name}'}}\n"
+                for name, option in commands.items()
+            ),
+            encoding="utf-8",
+        )
+
+    def noted(name: str, word: str) -> int:
+        log = tmp_path / name
+        return log.read_text(encoding="utf-8").count(word) if log.exists() else 0
+
+    configure(stays="a", changes="a", goes="a")
+    with serving(config, tmp_path / "log") as (pid, _):
+        assert eventually(lambda: all(noted(one, "started") for one in ("stays", "changes")))
+        assert eventually(lambda: noted("goes", "started") == 1)
+        configure(stays="a", changes="b", comes="a")
+        os.kill(pid, signal.SIGHUP)
+        assert eventually(lambda: noted("comes", "started") == 1)
+        assert eventually(lambda: noted("changes", "started") == 2)
+        assert eventually(lambda: noted("goes", "input ended") == 1)
+        assert (noted("stays", "started"), noted("stays", "input ended")) == (1, 0)

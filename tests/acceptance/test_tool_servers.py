@@ -96,6 +96,32 @@ def test_a_real_tool_server_is_asked_for_the_time(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
+def test_rounds_that_are_sent_back_make_the_same_prompt(
+    clients: Mapping[str, httpx.Client],
+) -> None:
+    client = clients["asked"]
+    question: JsonObject = {"role": "user", "content": "[[our time]]"}
+
+    def told(*messages: JsonValue) -> JsonObject:
+        body: JsonObject = {"model": "m", "messages": [*messages], "tools": [TIME]}
+        answer = client.post(CHAT, json={**body, "temper": {"tool_rounds": True}})
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert isinstance(found, dict)
+        return found
+
+    first = told(question)
+    said = first["choices"][0]["message"]  # type: ignore[index, call-overload]
+    rounds = said["tool_rounds"]  # type: ignore[index, call-overload]
+    plain: JsonObject = {"role": "assistant", "content": said["content"]}  # type: ignore[index, call-overload]
+    thanks: JsonObject = {"role": "user", "content": "[[four]]"}
+    sent_back, written_out = told(question, said, thanks), told(question, *rounds, plain, thanks)  # type: ignore[misc]
+    used, same = sent_back["usage"], written_out["usage"]
+    assert used["prompt_tokens"] == same["prompt_tokens"]  # type: ignore[index, call-overload]
+    before = first["usage"]["prompt_tokens"]  # type: ignore[index, call-overload]
+    assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
+
+
 def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:
     answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
     choice = answer.json()["choices"][0]
@@ -110,7 +136,13 @@ def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.fault("F70")),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.fault("F71")),
+    ],
+)
 def test_no_program_outlives_temper_whatever_ends_it(
     llama_server: RunningServer, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -131,6 +163,7 @@ def test_no_program_outlives_temper_whatever_ends_it(
             process.send_signal(number)
             process.wait(PATIENCE_SECONDS)
             hanging.join()
+    assert process.returncode == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
 
 

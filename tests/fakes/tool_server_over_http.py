@@ -16,7 +16,10 @@ SECRET = "Bearer canary"
 
 @dataclass(slots=True)
 class HttpToolServer:
-    """Where it listens, and what it did: `add` adds, `wait` waits until it is cancelled."""
+    """Where it listens, and what it did.
+
+    `add` adds, `wait` waits until it is cancelled, and `big` returns five megabytes.
+    """
 
     url: str
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,6 +73,11 @@ async def tool_server_over_http(port: int = 0) -> AsyncGenerator[HttpToolServer,
         finally:
             server.cancelled.set()
         return "never"
+
+    @mcp.tool()
+    def big() -> str:
+        """Return a lot."""
+        return "x" * 5_000_000
 
     app = _Guarded(mcp.streamable_http_app(), server)
     config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)

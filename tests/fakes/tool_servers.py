@@ -83,3 +83,14 @@ class FakeSource:
             return self.answers.get(tool.own_name, Ended(f"{tool.own_name} is done"))
         finally:
             self.running -= 1
+
+
+async def until(path: Path, word: str) -> None:
+    """Wait until a program has written a word: nothing tells when a file grows."""
+    while not has(path, word):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def has(path: Path, word: str) -> bool:
+    """Tell whether a program has written a word, on a line of its own."""
+    return path.exists() and word in path.read_text().splitlines()

@@ -124,4 +124,36 @@ ROWS = (
         ("F58", "clock jump", "only monotonic clocks"),
         ("F59", "end at every await", "nothing is left"),
     ),
+    *_rows(
+        "Tool servers",
+        (
+            "F61",
+            "server that never answers initialize",
+            "503 with Retry-After to who names it; nobody else waits",
+        ),
+        (
+            "F62",
+            "server dies in a call",
+            "the model reads that the effect is unknown; never called twice, started again",
+        ),
+        ("F63", "server dies five times", "it stays down, and the log says so once; 503"),
+        ("F64", "result of 5 MB", "cut; the server goes on"),
+        (
+            "F65",
+            "control tokens, a quoted call, `isError` in a result",
+            "neutralised, no call, an error",
+        ),
+        ("F66", "500 tools over pages", "read to the last page; clients get what they name"),
+        (
+            "F67",
+            "definition that changes after a restart",
+            "the tool is withdrawn until a reload",
+        ),
+        ("F68", "flood on standard error", "read and bounded; calls go on"),
+        ("F69", "client leaves during a call", "the server hears the cancellation"),
+        ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),
+        ("F71", "Temper killed with -9 during a call", "no program stays behind"),
+        ("F72", "request with an address, a header or a key", "400; nothing is called"),
+        ("F73", "a stranger's key", "403 where a server is named, else nothing is offered"),
+    ),
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,15 +17,20 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.budget import FLOOR, RetryBudget
 from proxy.inference.preparation import Policy
 from proxy.serving.request_preparation import RequestPreparation
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.calling import Ended
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
 from tests.fakes.interruption import Interruption, interruptible
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
+from tests.fakes.tool_servers import FakeSource, served
 
 pytestmark = [
     pytest.mark.anyio,
@@ -37,6 +42,9 @@ pytestmark = [
 FEWEST_STEPS = 10
 MOST_STEPS = 2000
 ATTEMPTS = (says("I'll check ", "that now."), calls("get_weather", '{"city": ', '"Paris"}'))
+ROUNDS = (calls("find", '{"q": 1}'), calls("open", '{"q": 2}'), says("It is fine, ", "and noon."))
+OFFERED = (served("find", "search"), served("open", "search"))
+FOUND = Ended("It is 21 degrees.")
 
 
 class Boom(Exception):
@@ -68,44 +76,92 @@ End: TypeAlias = Callable[[HandMadeClient], Callable[[asyncio.Task[None]], None]
 async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
     *, end: End, stream: bool
 ) -> None:
-    backend = ScriptedBackend(*ATTEMPTS * MOST_STEPS)
-    async with listening(backend) as behind, interruptible():
-        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
-        try:
-            steps = 0
-            is_whole = False
-            while not is_whole:
-                steps += 1
-                is_whole = await _answered(engine, backend, Interrupted(steps, end, stream=stream))
-                await behind.settle()
-            assert FEWEST_STEPS < steps < MOST_STEPS
-        finally:
-            await engine.close()
-            gc.collect()  # what anyio leaves behind is told of here, and in no other test
+    asked = request(stream=stream)
+    await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, asked, b"Paris"))
+
+
+@pytest.mark.parametrize("end", [cancelled, raised, left])
+async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
+    *, end: End, stream: bool
+) -> None:
+    asked = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
+    sources: list[FakeSource] = []
+
+    def next_one(at: int) -> Interrupted:
+        sources.append(FakeSource({"search": OFFERED}, dict.fromkeys(("find", "open"), FOUND)))
+        return Interrupted(at, end, asked, b"noon.", sources[-1])
+
+    backend = await at_every_await(ROUNDS, next_one)
+    assert [source.running for source in sources] == [0] * len(sources)
+    assert [name for name, *_ in sources[-1].calls] == ["find", "open"]
+    for question in backend.questions:
+        check([json.parse(message) for message in question.messages])
 
 
 @dataclass(frozen=True)
 class Interrupted:
-    """How a request is interrupted."""
+    """How a request is interrupted, and what stands in its answer if it is not.
+
+    `source` has the tools of the operator, where there are some.
+    """
 
     at: int
     end: End
-    stream: bool
+    asked: JsonObject
+    answer: bytes
+    source: FakeSource | None = None
 
 
-async def _answered(engine: LlamaServer, backend: ScriptedBackend, how: Interrupted) -> bool:
+async def at_every_await(
+    scripts: Sequence[bytes], make: Callable[[int], Interrupted]
+) -> ScriptedBackend:
+    """Ask again and again, ended one step later each time, until a request is answered."""
+    backend = ScriptedBackend(*[*scripts] * MOST_STEPS)
+    async with listening(backend) as behind, interruptible():
+        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
+        try:
+            steps, is_whole = 0, False
+            while not is_whole:
+                steps += 1
+                is_whole = await _answered(engine, make(steps))
+                await behind.settle()
+                while len(backend.questions) % len(scripts):  # the next begins with the first
+                    backend.questions.append(backend.questions[-1])
+            assert FEWEST_STEPS < steps < MOST_STEPS
+        finally:
+            await engine.close()
+            gc.collect()  # what anyio leaves behind is told of here, and in no other test
+    return backend
+
+
+async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
     """Ask, and look for what is left; tells whether the request had ended before its step came."""
     services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
-    chat = Chat(CHAT, RequestReader(BodyLimits()), preparation, StreamTimeouts(), budget)
-    client = HandMadeClient(json.dump(request(stream=how.stream)), "POST")
+    tools = ToolHosting(ToolOffer(OfferPolicy(), how.source)) if how.source else None
+    reader, pace = RequestReader(BodyLimits()), StreamTimeouts()
+    chat = Chat(CHAT, reader, preparation, pace, budget, tools=tools)
+    client = HandMadeClient(json.dump(how.asked), "POST")
     interruption = Interruption(how.at, how.end(client))
     await interruption.run(client.call(chat))
     line = services.find("m").admission.line
     assert (line.served, line.waiting) == (0, 0), how
     assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], how
-    if len(backend.questions) % 2:  # the next request begins with the first script
-        backend.questions.append(backend.questions[-1])
     if not interruption.has_struck:
-        assert b"Paris" in client.answer
+        assert how.answer in client.answer
     return not interruption.has_struck
+
+
+def check(messages: Sequence[JsonValue]) -> None:
+    """Check that each call in a history has its result behind it."""
+    waiting: list[JsonValue] = []
+    for message in messages:
+        assert isinstance(message, dict)
+        if message["role"] == "tool":
+            assert message["tool_call_id"] == waiting.pop(0)
+        else:
+            assert waiting == []
+            called = message.get("tool_calls") or []
+            assert isinstance(called, list)
+            waiting = [call["id"] for call in called]  # type: ignore[index, call-overload]
+    assert waiting == []

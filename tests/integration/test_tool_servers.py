@@ -276,8 +276,24 @@ async def test_records_tell_of_calls_and_rounds(*, stream: bool) -> None:
     assert (tool.server, tool.name, tool.round, tool.status) == ("search", "find", 1, "done")
     assert tool.call_id == "call_backend"
     assert tool.span_id != 0
-    assert [one.rung for one in record.attempts] == ["as_asked", "as_asked"]
+    assert [(one.rung, one.round) for one in record.attempts] == [("as_asked", 1), ("as_asked", 2)]
     assert record.finish_reason == "stop"
+
+
+async def test_the_next_request_is_compared_with_the_last_prompt_of_the_rounds() -> None:
+    records = Records()
+    next_one: list[JsonValue] = [
+        *QUESTION,
+        {"role": "assistant", "content": "It is 21 degrees."},
+        {"role": "user", "content": "Thanks"},
+    ]
+    async with with_tools(FIND, SAYS, SAYS, observers=Observers((records,))) as front:
+        await front.ask(asking())
+        await front.ask(request(messages=next_one, tools=[ASKS]))
+    first, second = (record.prefix_broken for record in records.taken)
+    assert first is None
+    assert second is not None
+    assert second.place == 1
 
 
 async def test_metrics_tell_which_servers_are_ready() -> None:

@@ -22,6 +22,7 @@ from proxy.facts import (
     WindowFilled,
     attempts,
     context,
+    last_defect,
     outcome,
     repairs,
     report,
@@ -123,3 +124,8 @@ def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
     asked: list[Fact] = [Asked("as_asked")] * 3
     assert outcome([*asked, *ran]) is Outcome.CLEAN
     assert outcome([*asked, Asked("nudged"), *ran]) is Outcome.RETRIED
+
+
+def test_the_defect_with_which_the_ladder_ended_is_told() -> None:
+    assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
+    assert last_defect([ASKED, RejectedReply("prose")]) is None

@@ -163,13 +163,19 @@ class Chat:
         context: RequestContext,
     ) -> Exchange:
         """Go on with an exchange where a model calls tools of the operator."""
-        from proxy.api.tool_exchange import RunTurns, tool_exchange
+        from proxy.api.tool_exchange import tool_exchange
+        from proxy.serving.run_turns import RunTurns
 
         assert self.tools is not None and context.prepared is not None  # noqa: S101, PT018 - it has
-        may_retry = context.ticket.may_retry
         turns = RunTurns(
-            self.preparation, parsed, sender_of(context.http), upstream, may_retry, context.prepared
+            preparation=self.preparation,
+            parsed=parsed,
+            sender=sender_of(context.http),
+            upstream=upstream,
+            may_retry=context.ticket.may_retry,
+            workers=self.sharers,
         )
+        turns.go_on_with(context.prepared, first.parts.turn)
         return tool_exchange(first, self.tools, context.owned, turns)
 
     async def _refuse(self, error: TemperError, context: RequestContext) -> None:
@@ -199,8 +205,6 @@ class Chat:
             return
         if not recorder.is_whole:
             recording.leave_out(record.number)
-            return
-        if context.owned:  # `temper replay` judges single turns, and these were several
             return
         recorded = recorder.exchange(prepared.known, prepared.plan, record)
         recording.write(recorded, *secrets_sent(context.http), number=record.number)

@@ -48,12 +48,15 @@ class _Metrics:
     async def read(self, request: Request) -> Response:
         """Return the metrics of all workers."""
         await asyncio.gather(*map(self._look_at, self.services))
-        if self.tools is not None:
-            source = self.tools.source
-            for name in source.names:
-                self.meter.find_tool_server(name, is_up=source.is_ready(name))
+        self.meter.find_tool_servers(self._tool_servers())
         body, content_type = self.meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
+
+    def _tool_servers(self) -> dict[str, bool]:
+        if self.tools is None:
+            return {}
+        source = self.tools.source
+        return {name: source.is_ready(name) for name in source.names}
 
     async def _look_at(self, service: Service) -> None:
         felt = Health.UNREACHABLE

@@ -26,15 +26,15 @@ def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> No
         backend={"url": "http://127.0.0.1:1"},
         context={"high": 0.8, "budget": "full"},
         tools={"rounds": 3},
-        mcp={"gone": {"url": "http://127.0.0.1:1/mcp"}},
+        mcp={"new": {"url": "http://127.0.0.1:1/mcp"}},
     )
     serving, waiting = merged(OLD, OLD, new)
     assert serving.guardrails.strict
     assert (serving.server.max_body_bytes, serving.server.port) == (4096, OLD.server.port)
     assert (serving.context.high, serving.context.budget) == (0.8, OLD.context.budget)
     assert serving.backend == OLD.backend
-    assert (serving.tools.rounds, serving.mcp) == (3, OLD.mcp)
-    assert waiting == ("backend", "mcp", "server.port", "context.budget")
+    assert (serving.tools.rounds, [*serving.mcp]) == (3, ["new"])
+    assert waiting == ("backend", "server.port", "context.budget")
 
 
 def test_what_was_made_of_a_setting_at_the_start_is_kept() -> None:

@@ -3,8 +3,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -13,7 +11,6 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.hosted import tools_of
 from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
@@ -130,51 +127,3 @@ def test_run_announces_where_it_can_be_reached() -> None:
 
     asyncio.run(serve())
     assert "http://127.0.0.1:1" in announced[0]
-
-
-UNUSED = """
-import asyncio, sys
-from proxy.api.app import ServerOptions, create_app
-from proxy.api.hosted import tools_of
-from proxy.conversation import json
-from proxy.conversation.replies import ReplyFinished, TextDelta
-from proxy.settings import Settings
-from tests.fakes.asgi import HandMadeClient
-from tests.fakes.backend import ScriptedBackend
-
-async def main():
-    backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
-    body = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
-    client = HandMadeClient(body, "POST", "/v1/chat/completions")
-    async with tools_of(Settings()) as tools:
-        app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
-        await client.call(app)
-    assert client.status == 200, client.answer
-    sdk = ("mcp", "httpx2")
-    own = ("proxy.toolservers", "proxy.serving.tool", "proxy.api.tool", "proxy.runner")
-    print([name for name in sys.modules if name.startswith((*sdk, *own, "proxy.rounds"))])
-
-asyncio.run(main())
-"""
-
-
-def test_nothing_of_tool_servers_is_imported_where_there_is_none() -> None:
-    root = str(Path(__file__).parents[3])
-    answered = subprocess.run(
-        [sys.executable, "-c", UNUSED],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (answered.stdout, answered.returncode) == ("[]\n", 0), answered.stderr
-
-
-def test_tool_servers_are_started_where_there_are_some() -> None:
-    async def work() -> None:
-        settings = settings_of(mcp={"gone": {"url": "http://127.0.0.1:1/mcp", "tools": ["*"]}})
-        async with tools_of(settings) as tools:
-            assert tools is not None
-            assert tools.source.names == ("gone",)
-
-    asyncio.run(work())

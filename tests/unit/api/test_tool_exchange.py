@@ -1,7 +1,6 @@
 """What the whole path in tests/integration/test_tool_servers.py does not reach."""
 
 import asyncio
-from pathlib import Path
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT
@@ -24,7 +23,6 @@ from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.preparation import Policy
 from proxy.observability.observers import Observers
-from proxy.observability.recording import Recording
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.calling import Ended
@@ -109,10 +107,3 @@ def test_a_reply_behind_tools_that_is_cut_off_in_time_keeps_what_came_of_it() ->
     whole = json.parse(client.answer)
     assert whole["choices"][0]["finish_reason"] == "length"  # type: ignore[index, call-overload]
     assert whole["choices"][0]["message"]["content"] == "Hello"  # type: ignore[index, call-overload]
-
-
-def test_requests_that_ran_tools_are_not_recorded(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "recorded", 2**20, ())
-    answered(CALL, PROSE, observers=Observers(recording=recording))
-    recording.close()
-    assert (tmp_path / "recorded").read_bytes() == b""

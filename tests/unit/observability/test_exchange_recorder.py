@@ -24,10 +24,19 @@ from proxy.inference.preparation import Policy, plan_request
 from proxy.observability import exchange_recorder as taping
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
 from proxy.observability.record import AttemptRecord, RequestRecord
-from proxy.observability.recording import RecordedCall, RecordedVerdict
+from proxy.observability.recording import (
+    RecordedCall,
+    RecordedOutcome,
+    RecordedRound,
+    RecordedRun,
+    RecordedVerdict,
+)
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC
 from proxy.profiles.recognition import Evidence, Recognition
+from proxy.rounds import outcomes as ran_calls
+from proxy.rounds.outcomes import Round, Status
+from proxy.rounds.terms import Terms
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import make_request
 
@@ -146,7 +155,11 @@ def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
 
     assert asyncio.run(run()) == events
     kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy(is_strict=True)), RECORD)
-    assert (kept.id, kept.at, kept.request) == ("r", 5.0, {"model": "test"})
+    assert (kept.id, kept.at, kept.run) == ("r", 5.0, None)
+    assert kept.request == {
+        "model": "test",
+        "messages": [{"role": "user", "content": "How is the weather?"}],
+    }
     assert kept.answer.text == "Hello"
     assert kept.answer.calls == (RecordedCall(name="f", arguments="{}"),)
     assert kept.answer.finish_reason == "stop"
@@ -176,3 +189,36 @@ def test_what_is_kept_of_one_exchange_is_bounded(
     assert not recorder.is_whole
     kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD)
     assert len(str(kept.generations[0])) + len(kept.answer.text) < 40
+
+
+def test_rounds_have_their_generations_and_what_became_of_their_calls() -> None:
+    recorder = ExchangeRecorder()
+    ended = ReplyFinished("stop")
+    recorder.begin_round()
+    listened(recorder, TextDelta("a"), ended)
+    listened(recorder, TextDelta("b"), ended)
+    recorder.begin_round()
+    listened(recorder, TextDelta("c"), ended)
+    ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
+    recorder.end_run(Terms(frozenset(("find",)), rounds=7), (Round("", (ran,)),))
+    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
+    outcome = RecordedOutcome(
+        name="find", arguments="{}", text="gone", status="lost", counted=False
+    )
+    assert kept == RecordedRun(
+        owned=("find",),
+        most_rounds=7,
+        most_failed_rounds=3,
+        rounds=(
+            RecordedRound(generations=2, outcomes=(outcome,)),
+            RecordedRound(generations=1),
+        ),
+    )
+
+
+def test_results_count_for_what_an_exchange_may_hold() -> None:
+    recorder = ExchangeRecorder()
+    recorder.begin_round()
+    ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))
+    recorder.end_run(Terms(frozenset()), (Round("", (ran,)),))
+    assert not recorder.is_whole

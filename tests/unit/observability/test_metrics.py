@@ -209,11 +209,14 @@ def test_calls_of_tools_are_counted_by_their_server_and_rounds_by_model() -> Non
 
 def test_a_tool_server_is_up_or_not() -> None:
     metrics = Metrics()
-    metrics.find_tool_server("search", is_up=True)
-    metrics.find_tool_server("time", is_up=False)
+    metrics.find_tool_servers({"search": True, "time": False})
     seen = Exposition.read(metrics.exposition("")[0].decode())
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="time") == 0
+    metrics.find_tool_servers({"time": True})
+    told = metrics.exposition("")[0].decode()
+    assert Exposition.read(told).value("temper_tool_server_up", server="time") == 1
+    assert "search" not in told
 
 
 def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> None:

@@ -97,7 +97,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     [
         ("{", "line 2 is not of a recording: the line"),
         ("[]", "line 2 is not of a recording"),
-        ('{"version": 2}', "version"),
+        ('{"version": 3}', "version"),
         (json.dumps({**json.loads(EXCHANGE.model_dump_json()), "extra": 1}), "extra"),
     ],
 )
@@ -106,6 +106,16 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, problem: str) -
     path.write_text(f"{EXCHANGE.model_dump_json()}\n{line}\n")
     with pytest.raises(InvalidConfiguration, match=problem):
         list(read_recording(path))
+
+
+def test_lines_of_the_version_before_are_still_read(tmp_path: Path) -> None:
+    before = json.loads(EXCHANGE.model_dump_json())
+    assert before.pop("run") is None
+    path = tmp_path / "recording.jsonl"
+    path.write_text(json.dumps({**before, "version": 1}))
+    (read,) = read_recording(path)
+    assert (read.version, read.run) == (1, None)
+    assert read.generations == EXCHANGE.generations
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -197,6 +197,15 @@ def test_spans_travel_to_the_collector_that_was_named() -> None:
     exporter.shutdown()
 
 
+def test_an_attempt_between_tools_tells_its_round() -> None:
+    between = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
+    alone = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
+    spans = spans_of(replace(RECORD, attempts=(between, alone)))
+    attributes = [dict(one.attributes or {}) for one in spans]
+    attempts = [one for one in attributes if "temper.attempt.reason" in one]
+    assert [one.get("temper.round") for one in attempts] == [2, None]
+
+
 def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
     tools = (
         ToolRecord("search", "find", "1", 1, 2.0, 0.5, "done", None, "pipe", "2026-07-28", 0x4),

@@ -31,6 +31,7 @@ USAGE: JsonObject = {"total_tokens": 0}
 
 def test_an_answer_without_calls_ends_it() -> None:
     book = RunBook.of()
+    assert book.run.terms == TERMS
     assert book.ask().request.messages == (user_message("What is 1 + 2?"),)
     book.hear(reply("3", reasoning="Easy."))
     assert book.seen == [

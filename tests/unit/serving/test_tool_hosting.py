@@ -1,4 +1,3 @@
-import asyncio
 from importlib.machinery import ModuleSpec
 
 import pytest
@@ -12,7 +11,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.observability.record import RequestRecord, ToolRecord
 from proxy.observability.tool_server_cards import ToolCalls, ToolServerCard
 from proxy.serving import tool_hosting
-from proxy.serving.tool_hosting import hosting_of, open_tools, specs_of
+from proxy.serving.tool_hosting import hosting_of, specs_of
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools
 from proxy.toolservers.offer import Offering
@@ -69,26 +68,9 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     assert hosting.tools_for(decoded, "") == (served("find", "a"),)
 
 
-def test_terms_may_change_while_the_servers_stay() -> None:
-    source = FakeSource({"a": (served("find", "a"),)})
-    changed = hosting_of(SETTINGS.tools, source).under(Tools(owners=["me"], rounds=1))
-    assert (changed.source, changed.rounds) == (source, 1)
-    assert changed.offer.policy.owners == {"me"}
-    assert changed.offer.policy.offering is Offering.ASKED
-
-
-def test_servers_are_started_without_being_waited_for() -> None:
-    async def work() -> None:
-        async with open_tools(SETTINGS) as hosting:
-            assert hosting.source.names == ("a", "b")
-            assert hosting.source.tools_of("a") is None
-
-    asyncio.run(work())
-
-
 def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({}))
-    changed = hosting.under(Tools(confirm_seconds=5))
+    changed = hosting_of(Tools(confirm_seconds=5), hosting.source, hosting.confirmations)
     assert changed.confirmations is hosting.confirmations
     assert (hosting.confirm_seconds, changed.confirm_seconds) == (60.0, 5.0)
 

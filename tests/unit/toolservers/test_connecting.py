@@ -49,7 +49,8 @@ def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
         async with tool_server_over_http() as server:
             spec = ServerSpec("adder", server.url, {"authorization": SECRET})
             async with connected(spec, LogTail(), lambda: None) as client:
-                assert [one.name for one in await list_tools(client)] == ["add", "wait"]
+                names = [one.name for one in await list_tools(client)]
+                assert names == ["add", "wait", "big"]
                 result = await client.call_tool("add", {"a": 1, "b": 2})
                 assert result.structured_content == {"result": 3}
 
@@ -59,9 +60,11 @@ def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
 def test_a_server_over_http_turns_away_who_has_no_key() -> None:
     async def work() -> None:
         async with tool_server_over_http() as server:
+            told = LogTail()
             with pytest.raises((MCPError, ExceptionGroup)):
-                async with connected(ServerSpec("adder", server.url), LogTail(), lambda: None):
+                async with connected(ServerSpec("adder", server.url), told, lambda: None):
                     pass
+            assert told.lines[-1] == "HTTP 401 Unauthorized"
 
     run(work())
 
@@ -87,6 +90,7 @@ def test_an_address_with_encryption_is_checked_against_the_usual_certificates() 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input has to do")
+@pytest.mark.fault("F71")
 def test_a_stubborn_program_dies_with_us_even_by_kill_9() -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(

@@ -18,7 +18,7 @@ from proxy.toolservers.server import Patience, ToolServer
 from proxy.toolservers.specification import CallLimits, ServerSpec
 from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
-from tests.fakes.tool_servers import PATIENCE, QUICK, program
+from tests.fakes.tool_servers import PATIENCE, QUICK, program, until
 from tests.patience import PATIENCE_SECONDS
 
 LIMITS = CallLimits(seconds=PATIENCE_SECONDS)
@@ -49,16 +49,6 @@ async def running(
 async def call(server: ToolServer, name: str, text: str = "hi", seconds: float = 0) -> Ended:
     limits = CallLimits(seconds=seconds or PATIENCE_SECONDS)
     return await server.call(name, {"text": text}, limits, {})
-
-
-async def until(path: Path, word: str) -> None:
-    """Wait until a program has written a word: nothing tells when a file grows."""
-    while not has(path, word):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
-def has(path: Path, word: str) -> bool:
-    return path.exists() and word in path.read_text().splitlines()
 
 
 def test_a_server_tells_its_tools_and_runs_them() -> None:
@@ -128,6 +118,7 @@ def test_what_is_no_result_is_a_failure() -> None:
     run(work())
 
 
+@pytest.mark.fault("F64")
 def test_a_result_of_five_megabytes_is_cut() -> None:
     async def work() -> None:
         async with running(program()) as server:
@@ -137,6 +128,7 @@ def test_a_result_of_five_megabytes_is_cut() -> None:
     run(work())
 
 
+@pytest.mark.fault("F68")
 def test_a_flood_on_standard_error_holds_nothing_up_and_its_end_is_kept() -> None:
     async def work() -> None:
         async with running(program("flood")) as server:
@@ -146,6 +138,7 @@ def test_a_flood_on_standard_error_holds_nothing_up_and_its_end_is_kept() -> Non
     run(work())
 
 
+@pytest.mark.fault("F66")
 def test_five_hundred_tools_are_read_to_the_last_page() -> None:
     async def work() -> None:
         async with running(program("many")) as server:
@@ -169,6 +162,7 @@ def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path) -
     run(work())
 
 
+@pytest.mark.fault("F69")
 def test_a_caller_who_leaves_cancels_the_call_at_the_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
@@ -183,6 +177,7 @@ def test_a_caller_who_leaves_cancels_the_call_at_the_server(tmp_path: Path) -> N
     run(work())
 
 
+@pytest.mark.fault("F62")
 def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
@@ -204,6 +199,7 @@ def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(tmp_path:
     run(work())
 
 
+@pytest.mark.fault("F63")
 def test_a_program_that_dies_again_and_again_stays_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,6 +229,7 @@ def test_a_program_that_cannot_be_started_says_why() -> None:
     run(work())
 
 
+@pytest.mark.fault("F61")
 def test_a_server_that_never_answers_holds_up_neither_calls_nor_the_end() -> None:
     async def work() -> None:
         patience = Patience(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
@@ -247,6 +244,7 @@ def test_a_server_that_never_answers_holds_up_neither_calls_nor_the_end() -> Non
     run(work())
 
 
+@pytest.mark.fault("F67")
 def test_a_definition_that_changes_is_withdrawn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

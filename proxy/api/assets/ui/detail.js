@@ -232,7 +232,7 @@ function shownExchange(exchange) {
         </div>
         ${one.nudge.map(
           ({ role, text }) => html`<div class="said nudge">
-            <h4>Temper added <span class="muted">as ${role}</span></h4>
+            <h4>${addedBy(role)}</h4>
             <pre>${cut(text)}</pre>
           </div>`,
         )}
@@ -243,6 +243,11 @@ function shownExchange(exchange) {
       <pre>${got ? marked(after) : empty()}</pre>
     </div>
   `;
+}
+
+function addedBy(role) {
+  if (role === "tool") return "A tool that Temper ran said";
+  return html`Temper added <span class="muted">as ${role}</span>`;
 }
 
 function empty() {

@@ -1,0 +1,65 @@
+"""The tool servers of the settings in use; nothing of them is imported before there is one.
+
+The settings may be read again: `under` is called with whatever they are then.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from proxy.settings import Settings
+
+if TYPE_CHECKING:
+    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.toolservers.confirmations import Confirmations
+    from proxy.toolservers.fleet import Fleet
+
+
+class LateTools:
+    """Keeps the tool servers going that the settings name."""
+
+    def __init__(self) -> None:
+        self._fleet: Fleet | None = None
+        self._confirmations: Confirmations | None = None
+
+    def under(self, settings: Settings) -> "ToolHosting | None":
+        """Start what is new, end what is gone, and return what requests get; None is nothing.
+
+        It holds nobody up. Raises `InvalidConfiguration` where servers cannot be spoken to.
+        """
+        if self._fleet is None and not settings.mcp:
+            return None
+        from proxy.serving.tool_hosting import hosting_of, specs_of
+
+        specs = specs_of(settings)
+        if self._fleet is None:
+            from proxy.toolservers.fleet import Fleet
+
+            self._fleet = Fleet()
+        self._fleet.renew(specs)
+        hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
+        self._confirmations = hosting.confirmations  # who waits for a person goes on waiting
+        return hosting if specs else None
+
+    async def close(self) -> None:
+        """End all of them."""
+        if self._fleet is not None:
+            await self._fleet.close()
+
+
+@asynccontextmanager
+async def late_tools() -> AsyncGenerator[LateTools, None]:
+    """Keep tool servers going while the block runs."""
+    tools = LateTools()
+    try:
+        yield tools
+    finally:
+        await tools.close()
+
+
+def examine_tools(settings: Settings) -> None:
+    """Find out whether tool servers could be spoken to; raises `InvalidConfiguration`."""
+    if settings.mcp:
+        from proxy.serving.tool_hosting import specs_of
+
+        specs_of(settings)

@@ -1,0 +1,182 @@
+"""Tool servers of others, behind Temper: two from npm, and one made with FastMCP.
+
+`npm install @modelcontextprotocol/server-everything @modelcontextprotocol/server-filesystem` puts
+the first two on the PATH, the extra `tool-servers` brings FastMCP. The versions that are known to
+pass stand in `.ci/run`.
+"""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.load.processes import free_port
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.serving.late_tools import late_tools
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.settings import Settings
+from proxy.toolservers.fleet import open_fleet
+from proxy.toolservers.specification import ServerSpec
+from tests.fakes.front import Front, temper
+from tests.fakes.spoken import calls, says
+from tests.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"
+THANKS = says("Thank you.")
+PROGRAM = str(Path(__file__).parents[1] / "fakes" / "fastmcp_server.py")
+SECRET = "Bearer canary"
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        shutil.which(program) is None, reason=f"needs {program} on the PATH, see .ci/run"
+    )
+
+
+FASTMCP = pytest.mark.skipif(
+    importlib.util.find_spec("fastmcp") is None, reason="needs the extra `tool-servers`"
+)
+
+
+@asynccontextmanager
+async def behind_temper(
+    server: dict[str, object], *scripts: bytes
+) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
+    """Run Temper with one tool server, once that has told its tools."""
+    settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
+    async with asyncio.timeout(PATIENCE_SECONDS), late_tools() as tools:
+        hosting = tools.under(settings)
+        assert hosting is not None
+        while hosting.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+        async with temper(*scripts, tools=hosting) as front:
+            yield front, hosting
+
+
+@contextmanager
+def running(*command: str, **environment: str) -> Iterator[None]:
+    """Run a server of its own, quietly, while the block runs."""
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+async def results(front: Front, count: int) -> list[str]:
+    """Ask so many times, and return what the model read of each call."""
+    asks: JsonObject = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"type": "mcp", "server_label": "theirs"}],
+    }
+    read: list[str] = []
+    for _ in range(count):
+        answer = await front.ask(asks)
+        assert (answer.text, answer.report["tools"]) == ("Thank you.", "theirs=1")
+        last = json.parse(front.backend.questions[-1].messages[-1])
+        assert isinstance(last, dict)
+        read.append(str(last["content"]))
+    return read
+
+
+async def try_everything(server: dict[str, object]) -> None:
+    asked = (
+        ("echo", '{"message": "hi"}'),
+        ("get-sum", '{"a": 2, "b": 3}'),
+        ("get-tiny-image", "{}"),
+        ("get-structured-content", '{"location": "Chicago"}'),
+        ("get-resource-links", '{"count": 1}'),
+    )
+    scripts = [script for call in asked for script in (calls(*call), THANKS)]
+    async with behind_temper(server, *scripts) as (front, hosting):
+        echo, added, picture, structured, links = await results(front, len(asked))
+        assert hosting.source.protocol_of("theirs")[1] == "2025-11-25"
+    assert echo == "Echo: hi"
+    assert "5" in added
+    assert "[image: image/png, " in picture
+    assert json.parse(structured)
+    assert "[link: " in links
+
+
+@needs(EVERYTHING)
+async def test_the_server_that_has_everything_is_used_over_pipes() -> None:
+    await try_everything({"command": [EVERYTHING]})
+
+
+@needs(EVERYTHING)
+async def test_the_server_that_has_everything_is_used_over_http() -> None:
+    port = free_port()
+    with running(EVERYTHING, "streamableHttp", PORT=f"{port}"):
+        await try_everything({"url": f"http://127.0.0.1:{port}/mcp"})
+
+
+@needs(FILES)
+async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    (inside / "note.txt").write_text("It is noon.")
+    outside.write_text("secret")
+    reads = [
+        calls("f_read_text_file", json.dump_text({"path": str(path)}))
+        for path in (inside / "note.txt", outside)
+    ]
+    server: dict[str, object] = {
+        "command": [FILES, str(inside)],
+        "tools": ["read_text_file"],
+        "prefix": "f_",
+    }
+    async with behind_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
+        allowed, refused = await results(front, 2)
+        offered = hosting.source.tools_of("theirs") or ()
+        assert [one.tool.name for one in offered] == ["f_read_text_file"]
+    assert allowed == "It is noon."
+    assert refused.startswith("Error: ")
+    assert "secret" not in refused
+
+
+@FASTMCP
+async def test_a_server_of_fastmcp_gets_its_header() -> None:
+    port = free_port()
+    scripts = (
+        *(calls("add", '{"a": 2, "b": 3}'), THANKS),
+        *(calls("fail", "{}"), THANKS),
+        *(calls("big", "{}"), THANKS),
+    )
+    server: dict[str, object] = {
+        "url": f"http://127.0.0.1:{port}/mcp",
+        "headers": {"authorization": SECRET},
+    }
+    with running(sys.executable, "-P", PROGRAM, f"{port}"):
+        async with behind_temper(server, *scripts) as (front, hosting):
+            added, failed, big = await results(front, 3)
+            assert hosting.source.protocol_of("theirs") == ("tcp", "2026-07-28")
+    assert (added, failed) == ("5", "Error: it is broken")
+    assert "the middle is left out" in big
+
+
+@FASTMCP
+async def test_a_server_of_fastmcp_turns_away_who_lacks_the_header() -> None:
+    port = free_port()
+    spec = ServerSpec("theirs", f"http://127.0.0.1:{port}/mcp", tools=("*",))
+    with running(sys.executable, "-P", PROGRAM, f"{port}"):
+        async with asyncio.timeout(PATIENCE_SECONDS), open_fleet((spec,)) as fleet:
+            (server,) = fleet.servers
+            while "401" not in server.problem:  # noqa: ASYNC110 - at first nobody listens there
+                await asyncio.sleep(0.05)
+            assert server.tools is None

@@ -1,0 +1,174 @@
+"""Recordings of requests in which tools of the operator ran: judged the same, and running none."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from proxy.api.app import ServerOptions
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.offer import Mode
+from proxy.inference.preparation import Policy
+from proxy.observability.before_after import Nudge, before_after
+from proxy.observability.observers import Observers
+from proxy.observability.recording import (
+    RecordedExchange,
+    RecordedOutcome,
+    RecordedRun,
+    Recording,
+    read_recording,
+)
+from proxy.observability.replay import replay, replay_file
+from proxy.profiles.files import load_profiles
+from proxy.rounds.outcomes import Status
+from proxy.serving.tool_hosting import ToolHosting
+from proxy.toolservers.calling import LOST, Ended
+from proxy.toolservers.offer import OfferPolicy, ToolOffer
+from tests.fakes import spoken
+from tests.fakes.front import TOOLS, Front, request, temper
+from tests.fakes.scripted_backend import Script, refuses
+from tests.fakes.spoken import calls, says
+from tests.fakes.tool_servers import FakeSource, served
+
+pytestmark = pytest.mark.anyio
+
+OFFERED = (served("find", "search"), served("open", "search"))
+ASKS: JsonObject = {"type": "mcp", "server_label": "search"}
+ANSWERS = {"find": Ended("21 degrees"), "open": Ended(LOST, Status.LOST, "connection_closed")}
+FIND, OPEN, SAYS = calls("find", '{"q": 1}'), calls("open", "{}"), says("It is ", "21 degrees.")
+OWN = calls("get_weather", '{"city": "Paris"}')
+RESCUED = says('<tool_call>{"name": "find", "arguments": {"q": 2}}</tool_call>')
+BOTH = (
+    spoken.START
+    + spoken.call_delta("find", "{}", call_id="a")
+    + spoken.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="b")
+    + spoken.end("tool_calls")
+)
+TOO_LONG: JsonObject = {
+    "code": 400,
+    "message": "the request exceeds the available context size",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9_000,
+    "n_ctx": 3_000,
+}
+LONG: list[JsonValue] = [
+    {"role": role, "content": f"{number} " * 300}
+    for number in range(12)
+    for role in ("user", "assistant")
+]
+
+SCRIPTS: Mapping[str, tuple[Script | bytes, ...]] = {
+    "an answer without a call": (SAYS,),
+    "one round": (FIND, SAYS),
+    "two rounds, one of them failed": (FIND, OPEN, SAYS),
+    "a call that is rescued": (RESCUED, SAYS),
+    "a call that does not exist": (calls("seek", "{}"), FIND, SAYS),
+    "rounds that fail": (OPEN, OPEN, OPEN, SAYS),
+    "the client's own call": (OWN,),
+    "mixed calls": (BOTH, OWN),
+    "mixed calls again": (BOTH, BOTH),
+    "as many rounds as there may be": (FIND, calls("find", '{"q": 2}'), SAYS),
+    "a failure behind a round": (FIND, refuses(500, {"message": "no"})),
+}
+
+
+def asked(**others: JsonValue) -> JsonObject:
+    return request(tools=[TOOLS[0], ASKS], **others)
+
+
+async def recorded(
+    path: Path,
+    scripts: tuple[Script | bytes, ...],
+    body: JsonObject,
+    *,
+    stream: bool,
+    serving: ServerOptions | None = None,
+) -> tuple[Front, RecordedExchange]:
+    """Answer a request while it is recorded."""
+    recording = Recording(path, 10_000_000, ("operators-key",))
+    source = FakeSource({"search": OFFERED}, ANSWERS)
+    tools = ToolHosting(ToolOffer(OfferPolicy(), source), rounds=2)
+    observers = Observers((), recording=recording)
+    async with temper(*scripts, serving=serving, observers=observers, tools=tools) as front:
+        await front.ask(body, stream=stream)
+    recording.close()
+    (exchange,) = read_recording(path)
+    return front, exchange
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    _, exchange = await recorded(path, SCRIPTS[name], asked(), stream=stream)
+    assert isinstance(exchange.run, RecordedRun)
+    assert sum(one.generations for one in exchange.run.rounds) == len(exchange.generations)
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) in (("same", ()), ("incomplete", ()))
+    assert (replayed.status == "incomplete") == (name == "a failure behind a round")
+
+
+async def test_a_run_that_nobody_guards_is_judged_the_same(*, stream: bool, tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    serving = ServerOptions(policy=Policy(mode=Mode.OFF))
+    await recorded(path, (FIND, SAYS), asked(), stream=stream, serving=serving)
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) == ("same", ())
+
+
+async def test_a_prompt_that_grew_too_long_in_a_later_round_is_judged_the_same(
+    *, stream: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    scripts = (FIND, refuses(400, TOO_LONG), SAYS)
+    question: JsonValue = {"role": "user", "content": "How warm is it?"}
+    body = asked(messages=[*LONG, question])
+    front, exchange = await recorded(path, scripts, body, stream=stream)
+    assert (len(front.backend.questions), len(exchange.generations)) == (3, 3)
+    (replayed,) = replay_file(path, None)
+    assert (replayed.status, replayed.changes) == ("same", ())
+
+
+async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path: Path) -> None:
+    _, exchange = await recorded(
+        tmp_path / "recording.jsonl", (FIND, OPEN, SAYS), asked(), stream=False
+    )
+    assert exchange.run is not None
+    assert exchange.run.owned == ("find", "open")
+    assert [one.outcomes for one in exchange.run.rounds] == [
+        (RecordedOutcome(name="find", arguments='{"q": 1}', text="21 degrees", status="done"),),
+        (RecordedOutcome(name="open", arguments="{}", text=LOST, status="lost"),),
+        (),
+    ]
+    tools = exchange.request["tools"]
+    assert isinstance(tools, list)
+    assert [one["function"]["name"] for one in tools] == ["get_weather", "find", "open"]  # type: ignore[index, call-overload]
+
+
+async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
+    _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), asked(), stream=False)
+    assert exchange.run is not None
+    first, last = exchange.run.rounds
+    (found,) = first.outcomes
+    other = found.model_copy(update={"arguments": '{"q": 9}'})
+    rounds = (first.model_copy(update={"outcomes": (other,)}), last)
+    run = exchange.run.model_copy(update={"rounds": rounds})
+    changed = exchange.model_copy(update={"run": run})
+    changes = {one.what: one.now for one in replay(changed, load_profiles(None)).changes}
+    assert changes["outcome"] == "calls other tools"
+
+
+async def test_the_dashboard_shows_what_tools_said_between_the_generations(tmp_path: Path) -> None:
+    _, exchange = await recorded(
+        tmp_path / "recording.jsonl",
+        (says("I'll look ", "that up now."), RESCUED, SAYS),
+        asked(),
+        stream=False,
+    )
+    shown = before_after(json.dump(exchange.model_dump(mode="json")) + b"\n", load_profiles(None))
+    first, second, third = shown.generations
+    assert [one.role for one in first.nudge] == ["user"]
+    assert second.nudge == [Nudge("tool", "21 degrees")]
+    assert (third.nudge, shown.calls) == ([], [])
+    assert shown.text.endswith("It is 21 degrees.")
+    assert first.text == "I'll look that up now."

@@ -1,0 +1,101 @@
+"""The tool servers of settings that change, with real programs."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import InvalidConfiguration
+from proxy.serving import tool_hosting
+from proxy.serving.late_tools import examine_tools, late_tools
+from proxy.settings import Settings
+from tests.fakes.tool_servers import PROGRAM, until
+from tests.patience import PATIENCE_SECONDS
+
+UNUSED = """
+import asyncio, sys
+from proxy.api.app import ServerOptions, create_app
+from proxy.serving.late_tools import late_tools
+from proxy.conversation import json
+from proxy.conversation.replies import ReplyFinished, TextDelta
+from proxy.settings import Settings
+from tests.fakes.asgi import HandMadeClient
+from tests.fakes.backend import ScriptedBackend
+
+async def main():
+    backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
+    body = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
+    client = HandMadeClient(body, "POST", "/v1/chat/completions")
+    async with late_tools() as late:
+        tools = late.under(Settings())
+        app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
+        await client.call(app)
+    assert client.status == 200, client.answer
+    sdk = ("mcp", "httpx2")
+    own = ("proxy.toolservers", "proxy.serving.tool", "proxy.api.tool", "proxy.runner")
+    print([name for name in sys.modules if name.startswith((*sdk, *own, "proxy.rounds"))])
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_of_tool_servers_is_imported_where_there_is_none() -> None:
+    root = str(Path(__file__).parents[3])
+    answered = subprocess.run(
+        [sys.executable, "-c", UNUSED],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answered.stdout, answered.returncode) == ("[]\n", 0), answered.stderr
+
+
+def settings_of(rounds: int = 10, **servers: dict[str, object]) -> Settings:
+    return Settings.model_validate({"tools": {"rounds": rounds}, "mcp": servers})
+
+
+def one(log: Path, prefix: str = "") -> dict[str, object]:
+    """Describe a program that writes down how often it is started."""
+    command = [sys.executable, "-P", PROGRAM]
+    return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
+
+
+def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    async def work() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS), late_tools() as tools:
+            assert tools.under(settings_of()) is None
+            hosting = tools.under(settings_of(a=one(first)))
+            assert hosting is not None
+            assert (hosting.source.names, hosting.source.tools_of("a")) == (("a",), None)
+            before = hosting.confirmations
+            hosting = tools.under(settings_of(3, a=one(first), b=one(second, "b_")))
+            assert hosting is not None
+            assert hosting.confirmations is before
+            assert (hosting.source.names, hosting.rounds) == (("a", "b"), 3)
+            hosting = tools.under(settings_of(b=one(second, "b_")))
+            assert hosting is not None
+            while hosting.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            assert tools.under(settings_of()) is None
+            await until(second, "input ended")
+        assert second.read_text().count("started") == 1
+
+    asyncio.run(work())
+
+
+def test_servers_that_cannot_be_spoken_to_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(_: str) -> ModuleSpec | None:
+        return None
+
+    examine_tools(settings_of(a={"url": "http://h/mcp"}))
+    monkeypatch.setattr(tool_hosting, "find_spec", find)
+    examine_tools(settings_of())
+    with pytest.raises(InvalidConfiguration, match="pip install"):
+        examine_tools(settings_of(a={"url": "http://h/mcp"}))
