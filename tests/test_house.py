@@ -18,7 +18,7 @@ GLOSSARY = re.findall(
 MANY_ROOMS = 3
 MOST_FILES = {
     "proxy/backends": 34,
-    "proxy/api": 29,
+    "proxy/api": 30,
     "proxy/observability": 26,
     "proxy/guardrails/rescue/syntaxes": 30,
 }  # others have at most so many:

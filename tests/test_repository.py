@@ -41,6 +41,7 @@ LONGEST_FUNCTION = 45
 # Modules that only put other parts together, with the place where they are tested instead.
 TESTED_ELSEWHERE: dict[str, str] = {
     "proxy/evals/temper_server.py": "tests/integration/test_evals.py",
+    "proxy/evals/inspect.py": "tests/integration/test_inspect.py",
     "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
     "proxy/scaling/serve.py": "tests/scaling/test_serve.py",
 }

@@ -149,12 +149,22 @@ def _add_pages(
     app.include_router(root_router(has_dashboard=observers.board is not None))
     if observers.board is None:
         return frozenset((ROOT_PATH,))
-    about = About(version(), serving.workers, read_only=serving.has_read_only_ui)
+    shared = observers.shared
+    number = shared.place.number if shared is not None else 1
     recording = observers.recording
-    keeps = recording is not None and recording.kept is not None
-    watching = Watching(observers.board, services, about, tools=tools, keeps_exchanges=keeps)
+    about = About(
+        version(),
+        serving.workers,
+        number,
+        read_only=serving.has_read_only_ui,
+        keeps_exchanges=recording is not None and recording.kept is not None,
+    )
+    watching = Watching(observers.board, services, about, tools=tools, shared=shared)
     operators = serving.operators if serving.access.keys else None
-    dashboard = Dashboard(watching, recording, serving.profiles, operators)
+    siblings = observers.siblings
+    dashboard = Dashboard(watching, recording, serving.profiles, operators, siblings)
+    if siblings is not None:
+        siblings.answer = dashboard.answer
     app.include_router(ui_router(dashboard))
     return frozenset((ROOT_PATH, *UI_PATHS))
 

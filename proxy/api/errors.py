@@ -89,7 +89,7 @@ def error_response(problem: Problem, scope: Scope) -> Response:
 DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
-        "before_restart": (404, "Temper was restarted since, or another worker has this request."),
+        "before_restart": (404, "Temper, or the worker that had it, was restarted since."),
         "recording_off": (404, "Exchanges are not kept: set recording.keep_bytes to keep some."),
         "not_understood": (404, "The client left, or was refused, before it was understood."),
         "not_over": (404, "The request is still being answered."),

@@ -17,13 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy.api.app import create_app
 from proxy.api.assembly import serving_of
 from proxy.api.errors import error_response
-from proxy.api.observing import observing
+from proxy.api.observing import observing, telling_siblings
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, ReplaceableApp, reloaded
 from proxy.api.shared_state import opened_fronts
 from proxy.api.warming import warming_up
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import late_tools
@@ -60,6 +61,7 @@ async def opened(
     on_stage: StageListener = lambda _stage: None,
     *,
     remote: Supervised | None = None,
+    place: WorkerPlace | None = None,
     reload: ReadSettings | None = None,
     replica: str | None = None,
 ) -> AsyncGenerator[OpenedApp]:
@@ -72,8 +74,8 @@ async def opened(
         late_tools() as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
-        with observing(settings, replica) as observers:
-            async with opened_fronts(settings, observers) as fronts:
+        with observing(settings, place, replica) as observers:
+            async with opened_fronts(settings, observers) as fronts, telling_siblings(observers):
                 hosting = tools.under(settings)
                 app = ReplaceableApp(
                     create_app(services, options, observers, fronts, tools=hosting)

@@ -17,8 +17,11 @@ def read_keys(path: Path) -> dict[str, str]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration(_SETTING, f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+        raise InvalidConfiguration(_SETTING, problem) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration(_SETTING, f"{path} is not a text file") from error
     keys: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):

@@ -1,7 +1,9 @@
 """From the settings to whoever wants to know what happens to requests."""
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from pydantic import BaseModel, SecretStr
 
@@ -14,12 +16,20 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import Sink
 from proxy.observability.recording import Recording
+from proxy.observability.sibling_workers import SharedCounts, SiblingBoards, WorkerPlace
 from proxy.settings import Settings
+
+_PUBLISH_SECONDS = 1.0
 
 
 @contextmanager
-def observing(settings: Settings, replica: str | None = None) -> Generator[Observers, None, None]:
-    """Open the observers that are configured, for a `replica`; raises `InvalidConfiguration`."""
+def observing(
+    settings: Settings, place: WorkerPlace | None = None, replica: str | None = None
+) -> Generator[Observers, None, None]:
+    """Open the observers that are configured, of one worker at a `place` if there are several.
+
+    A `replica` has a name of its own in traces. Raises `InvalidConfiguration`.
+    """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url
     with ExitStack() as opened:
@@ -28,7 +38,43 @@ def observing(settings: Settings, replica: str | None = None) -> Generator[Obser
         recording = _open_recording(settings, opened)
         meter = Metrics() if settings.metrics.enabled else None
         board = _board(recording) if settings.ui.enabled else None
-        yield Observers(tuple(sinks), meter, collector is not None, recording, board)
+        observers = Observers(tuple(sinks), meter, collector is not None, recording, board)
+        yield observers if place is None else _beside_others(observers, place)
+
+
+def _beside_others(observers: Observers, place: WorkerPlace) -> Observers:
+    """Let the observers of one worker know of those of the others."""
+    board = observers.board
+    siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
+    return replace(observers, shared=SharedCounts(place), siblings=siblings)
+
+
+@asynccontextmanager
+async def telling_siblings(observers: Observers) -> AsyncGenerator[None]:
+    """Let other workers know what this one counts and has, while the block runs.
+
+    What it has counted is told at the end, too.
+    """
+    shared, siblings, board = observers.shared, observers.siblings, observers.board
+    if shared is None or siblings is None or board is None:
+        yield
+        return
+    publishing = asyncio.create_task(_publish(shared, board))
+    try:
+        async with siblings.answering():
+            yield
+    finally:
+        publishing.cancel()
+        shared.publish(board.counted())
+
+
+async def _publish(shared: SharedCounts, board: Board) -> None:
+    told = 0
+    while True:
+        await asyncio.sleep(_PUBLISH_SECONDS)
+        if board.number != told:
+            told = board.number
+            shared.publish(board.counted())
 
 
 def _board(recording: Recording | None) -> Board:

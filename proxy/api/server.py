@@ -19,6 +19,7 @@ from proxy.api.hosted import opened
 from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
@@ -26,6 +27,17 @@ from proxy.settings import Settings
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What one of several workers is given: the model's server, and its place among them."""
+
+    remote: Supervised | None = None
+    place: WorkerPlace | None = None
+
+
+_ALONE = Worker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +72,11 @@ async def serve_on(
     on_stage: StageListener = lambda _stage: None,
     on_ready: Callable[[Address], None] = lambda _address: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
 ) -> None:
     """Serve on a socket until a signal ends it, see `run` and `open_services`."""
-    serving_now = served(listening, settings, on_stage, remote=remote, reload=reload)
+    serving_now = served(listening, settings, on_stage, worker=worker, reload=reload)
     async with serving_now as (server, address):
         on_ready(address)
         # a model that cannot be loaded ends it in good order
@@ -77,7 +89,7 @@ async def served(
     settings: Settings,
     on_stage: StageListener = lambda _stage: None,
     *,
-    remote: Supervised | None = None,
+    worker: Worker = _ALONE,
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[tuple[asyncio.Task[None], Address]]:
@@ -87,7 +99,8 @@ async def served(
     """
     own = settings.server
     limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
-    async with opened(settings, on_stage, remote=remote, reload=reload) as found:
+    opening = opened(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
+    async with opening as found:
         address = Address(url_of(listening), found.services.name)
         grace = own.grace_seconds
         async with serving(found.app, listening, grace, limits, signals=signals) as server:

@@ -5,7 +5,6 @@ request costs the same with one watcher as with none, and a slow one gets the st
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
-from proxy.observability.history import BUCKETS, STEP, CountsBySpan, Point
-from proxy.observability.rows import OVER, Row
+from proxy.observability.history import BUCKETS, STEP, CountsBySpan
+from proxy.observability.rows import OVER
 from proxy.observability.sentences import cut
+from proxy.observability.sibling_workers import SharedCounts
 from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed
@@ -32,34 +33,24 @@ _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models
 _PATIENCE = 2.0  # seconds for a backend's word
 _FIRST_ROWS = 200
-_MOST_CHANGED = 400  # rows of one batch; whoever has missed more gets the state anew
+_MOST_CHANGED = 50  # rows of one batch; where more have changed the state is told anew,
+_STATE_SECONDS = 1.0  # at most this often: nobody reads faster, and each row costs time
 _LATEST = 3  # buckets that may have changed since they were told last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change: of whom the page is, and what may be done on it."""
+    """What does not change: of whom the page is, and what may be done on it.
+
+    It is of one worker, the one of this `number`. With `keeps_exchanges` bodies can be seen.
+    """
 
     version: str
     workers: int = 1
+    number: int = 1
     read_only: bool = False
-
-
-class ModelCard(msgspec.Struct, frozen=True):
-    """One model: its state, and who uses it; None where nobody knows."""
-
-    name: str
-    title: str
-    backend: str
-    state: str
-    problem: str
-    restarts: int
-    busy: int
-    waiting: int
-    slots: int | None
-    window: int | None
-    share: float | None
+    keeps_exchanges: bool = False
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -69,63 +60,6 @@ class _Look(msgspec.Struct, frozen=True):
     name: str = ""
     slots: int | None = None
     window: int | None = None
-
-
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a page needs at its start."""
-
-    version: str
-    instance: str
-    workers: int
-    read_only: bool
-    keeps_exchanges: bool
-    started: float
-    now: float
-    number: int
-    step: int
-    models: tuple[ModelCard, ...]
-    totals: CountsBySpan
-    points: tuple[Point, ...]
-    requests: tuple[Row, ...]
-    tool_servers: tuple[ToolServerCard, ...] = ()
-    confirmations: tuple[PendingCall, ...] = ()
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Rows that are new or have changed."""
-
-    number: int
-    rows: tuple[Row, ...]
-
-
-class Cards(msgspec.Struct, frozen=True):
-    """The models, as they are now."""
-
-    number: int
-    models: tuple[ModelCard, ...]
-
-
-class ToolCards(msgspec.Struct, frozen=True):
-    """The tool servers, as they are now."""
-
-    number: int
-    tool_servers: tuple[ToolServerCard, ...]
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """All calls that wait for a person now."""
-
-    number: int
-    confirmations: tuple[PendingCall, ...]
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """What requests came to, and the buckets that may have changed."""
-
-    number: int
-    now: float
-    totals: CountsBySpan
-    points: tuple[Point, ...]
 
 
 class Watching:
@@ -138,14 +72,14 @@ class Watching:
         about: About,
         *,
         tools: "ToolHosting | None" = None,
-        keeps_exchanges: bool = False,
+        shared: SharedCounts | None = None,
         pause: float = PAUSE,
     ) -> None:
         self.board = board
         self.about = about
         self.tools = tools
         self._services = services
-        self._keeps_exchanges = keeps_exchanges
+        self._shared = shared
         self._pause = pause
         self._watchers = 0
         self._looking: asyncio.Task[None] | None = None
@@ -167,16 +101,17 @@ class Watching:
             version=about.version,
             instance=board.instance,
             workers=about.workers,
+            worker=about.number,
             read_only=about.read_only,
-            keeps_exchanges=self._keeps_exchanges,
+            keeps_exchanges=about.keeps_exchanges,
             started=board.started,
             now=board.clock(),
             number=board.number,
             step=STEP,
             models=self.cards(),
-            totals=board.totals(),
+            totals=self.totals(),
             points=board.points(BUCKETS),
-            requests=board.rows(_FIRST_ROWS),
+            requests=board.latest(_FIRST_ROWS),
             tool_servers=self.tool_cards(),
             confirmations=self.pending(),
         )
@@ -185,7 +120,7 @@ class Watching:
         """Stream events until whoever watches has gone."""
         with self._watched():
             state = self.state()
-            watcher = _Watcher(self, state)
+            watcher = Watcher(self, state)
             yield _event("state", state)
             while True:
                 await asyncio.sleep(self._pause)
@@ -224,6 +159,10 @@ class Watching:
         except (TimeoutError, BackendFailed, InvalidRequest):
             found = msgspec.structs.replace(before, state=Condition.FAILED.value)
         self._seen[service.title] = found
+
+    def totals(self) -> CountsBySpan:
+        """Return what requests came to, those of other workers included."""
+        return self.board.totals(self._shared.others() if self._shared is not None else ())
 
     def cards(self) -> tuple[ModelCard, ...]:
         """Return a card for each model."""
@@ -279,27 +218,20 @@ def _problem(service: Service, managed: Managed | None) -> str:
     return cut(managed.problem) if managed is not None else ""
 
 
-class _Watcher:
+class Watcher:
     """What one page was told last."""
 
     def __init__(self, watching: Watching, state: State) -> None:
         self._watching = watching
-        self._number = state.number
-        self._cards = state.models
-        self._tool_cards = state.tool_servers
-        self._asked = watching.asked
-        self._summed = state.number
-        self._due = time.monotonic() + _TOTALS_SECONDS
+        self._number, self._asked = state.number, watching.asked
+        self._take(state)
 
     def news(self) -> bytes:
         """Return the events since the last call, b"" where there are none."""
-        changes = self._watching.board.changes(self._number)
+        changes = self._watching.board.changes(self._number, _MOST_CHANGED)
+        if changes.is_lost:
+            return self._resync()
         self._number = changes.number
-        if changes.is_lost or len(changes.rows) > _MOST_CHANGED:
-            state = self._watching.state()
-            self._cards, self._summed = state.models, state.number
-            self._tool_cards, self._asked = state.tool_servers, self._watching.asked
-            return _event("state", state)
         events = [_event("requests", Batch(changes.number, changes.rows))] if changes.rows else []
         return b"".join((*events, *self._questions(), *self._sums()))
 
@@ -310,14 +242,31 @@ class _Watcher:
             pending = Pending(self._watching.board.number, self._watching.pending())
             yield _event("confirmations", pending)
 
+    def _resync(self) -> bytes:
+        """Return the whole state, if the last one is not too recent."""
+        if self._watching.board.clock() < self._state_due:
+            return b"".join(self._questions())
+        state = self._watching.state()
+        self._take(state)
+        return _event("state", state)
+
+    def _take(self, state: State) -> None:
+        """Note that the page knows a state."""
+        now = self._watching.board.clock()
+        self._number = state.number
+        self._summed = state.number, state.totals
+        self._cards, self._tool_cards = state.models, state.tool_servers
+        self._asked = self._watching.asked
+        self._due = now + _TOTALS_SECONDS
+        self._state_due = now + _STATE_SECONDS
+
     def _sums(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
-        now = time.monotonic()
+        now = self._watching.board.clock()
         if now < self._due:
             return
         self._due = now + _TOTALS_SECONDS
-        board = self._watching.board
-        cards = self._watching.cards()
+        board, cards, totals = self._watching.board, self._watching.cards(), self._watching.totals()
         if cards != self._cards:
             self._cards = cards
             yield _event("models", Cards(board.number, cards))
@@ -325,9 +274,9 @@ class _Watcher:
         if tool_cards != self._tool_cards:
             self._tool_cards = tool_cards
             yield _event("tool_servers", ToolCards(board.number, tool_cards))
-        if board.number != self._summed:
-            self._summed = board.number
-            sums = Sums(board.number, board.clock(), board.totals(), board.points(_LATEST))
+        if (board.number, totals) != self._summed:
+            self._summed = board.number, totals
+            sums = Sums(board.number, board.clock(), totals, board.points(_LATEST))
             yield _event("totals", sums)
 
 

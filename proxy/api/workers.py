@@ -17,17 +17,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import TypeAlias
 
 from proxy.api.assembly import serving_of
 from proxy.api.event_loop import loop_factory, settle
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, on_hangup
 from proxy.api.response_keeping import examine_keeping
-from proxy.api.server import SIGNALS, Address, listen, serve_on, url_of
+from proxy.api.server import SIGNALS, Address, Worker, listen, serve_on, url_of
 from proxy.api.shared_state import examine_state
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
+from proxy.observability.sibling_workers import WorkerPlace
 from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Status
@@ -112,19 +114,20 @@ class _Crew:
             loop.add_signal_handler(number, self._is_over.set)
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self.settings.server.workers):
-                    group.create_task(self._keep_going())
+                for ordinal in range(1, self.settings.server.workers + 1):
+                    place = WorkerPlace(ordinal, Path(self.counts))
+                    group.create_task(self._keep_going(place))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
-    async def _keep_going(self) -> None:
+    async def _keep_going(self, place: WorkerPlace) -> None:
         failures = 0
         while not self._is_over.is_set():
             begun = asyncio.get_running_loop().time()
-            with self._started() as worker:
+            with self._started(place) as worker:
                 self._wanted.add(worker)
                 await self._until_over(worker)
             if self._is_over.is_set():
@@ -141,12 +144,12 @@ class _Crew:
             logger.warning("%s ended with %s and is replaced", _NAME, worker.exitcode)
 
     @contextlib.contextmanager
-    def _started(self) -> Iterator[SpawnProcess]:
+    def _started(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
         """Start a worker, which hears the news while the block runs."""
         context = multiprocessing.get_context("spawn")
         ends: tuple[News, News] = context.Pipe(duplex=False)
         hearing, telling = ends
-        arguments = (self.settings, self.listening, hearing)
+        arguments = (self.settings, self.listening, hearing, place)
         worker = context.Process(target=_work, args=arguments, daemon=True)
         with telling:
             with hearing:
@@ -193,16 +196,18 @@ def _watch(sentinel: int) -> asyncio.Future[None]:
     return ended
 
 
-def _work(settings: Settings, listening: socket.socket, news: News) -> None:
+def _work(settings: Settings, listening: socket.socket, news: News, place: WorkerPlace) -> None:
     """Be a worker; a closed terminal, or a new configuration, is the parent's business."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, listening, news))
+        runner.run(_serve_until_orphaned(settings, listening, news, place))
 
 
-async def _serve_until_orphaned(settings: Settings, listening: socket.socket, news: News) -> None:
+async def _serve_until_orphaned(
+    settings: Settings, listening: socket.socket, news: News, place: WorkerPlace
+) -> None:
     loop = asyncio.get_running_loop()
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -216,4 +221,5 @@ async def _serve_until_orphaned(settings: Settings, listening: socket.socket, ne
             loop.remove_reader(news.fileno())
 
     loop.add_reader(news.fileno(), hear)
-    await serve_on(listening, settings, on_ready=lambda _address: settle(), remote=remote)
+    worker = Worker(remote, place)
+    await serve_on(listening, settings, on_ready=lambda _address: settle(), worker=worker)

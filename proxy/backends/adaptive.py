@@ -106,7 +106,11 @@ class AdaptiveEngine:
             served = await self.models()
         except BackendFailed:
             return Description((model,), is_provisional=True)
-        known = Description(names_among(served, model))
+        known = Description(
+            names_among(served, model),
+            engine=self._kind.name,
+            lacks=self._told_lacks(model, is_only=len(served) == 1),
+        )
         if self._kind.catalogue:
             served = await self._catalogue(self._kind.catalogue)
         for one in meant_by(model, served):
@@ -141,6 +145,12 @@ class AdaptiveEngine:
         now = self._clock()
         learnt = self._learnt.get(model, {})
         return self._kind.lacks | {one for one, until in learnt.items() if now < until}
+
+    def _told_lacks(self, model: str, *, is_only: bool) -> tuple[str, ...]:
+        """Name what a model's engine lacks; clients may call the only one of an engine anything."""
+        called = (model, *self._learnt) if is_only else (model,)
+        lacks = {one.name.lower() for name in called for one in self._lacks(name)}
+        return tuple(sorted(lacks))
 
     def _learn(self, model: str, missing: Capability) -> None:
         if missing not in self._learnt.get(model, {}):

@@ -106,6 +106,7 @@ class Anthropic:
             window=_tokens(found.details.get("max_input_tokens")),
             takes_tools=True,
             senses=("vision",) if _sees(found.details) else (),
+            engine="Anthropic",
         )
 
     async def health(self) -> Health:

@@ -44,7 +44,8 @@ class Description:
     only the template tells. `senses` are what it takes beside text, "vision" or "audio"; a backend
     says of one that `is_blind` that it takes no pictures. With `is_provisional` there may be more
     to know in a moment. Its `identity` tells it from the other models of the backend, where that is
-    not its first name.
+    not its first name. `lacks` are what the `engine` is known not to have, or has refused: words of
+    a closed list.
     """
 
     names: tuple[str, ...]
@@ -57,6 +58,8 @@ class Description:
     senses: tuple[str, ...] = ()
     identity: str = ""
     is_blind: bool = False
+    engine: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 class Passage(msgspec.Struct, frozen=True):

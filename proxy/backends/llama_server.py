@@ -203,6 +203,7 @@ class LlamaServer:
             _window(found),
             senses=_senses(found),
             is_blind=_is_blind(found),
+            engine="llama.cpp",
         )
 
     async def properties(self) -> Properties:

@@ -160,6 +160,7 @@ class Ollama:
             is_provisional=window is None,
             takes_tools=shown.can("tools"),
             identity=completed(name),
+            engine="Ollama",
         )
 
     async def health(self) -> Health:

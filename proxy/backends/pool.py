@@ -132,6 +132,7 @@ class Pool:
             known[0],
             slots=sum(slots) if len(slots) == len(known) else None,
             window=min(windows, default=None),
+            lacks=tuple(sorted({word for one in known for word in one.lacks})),
         )
 
     async def health(self) -> Health:

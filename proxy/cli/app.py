@@ -84,16 +84,16 @@ def main() -> None:
     multiple=True,
     help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
 )
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
-@click.option("--hf", help="The same for a model of Hugging Face, e.g. owner/name:Q4_K_M.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
+@click.option("--hf", help="The same for a model on Hugging Face, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--context-tokens", type=int, help="Window, with --model or --ollama.")
 @click.option("--slots", type=int, help="Requests served at once, with --model.")
-@click.option("--budget", help="Whose window: backend, manual, full (all that fits) or fast.")
+@click.option("--budget", help="Context window: backend, manual, full (what fits) or fast.")
 @click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
-@click.option("--text-policy", help="What prose is worth: auto, accept, respond or require.")
+@click.option("--text-policy", help="Prose beside tools: auto, accept, respond or require.")
 @click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
 @click.option("--log-format", help="auto, text or json.")
 @_CONFIG
@@ -198,10 +198,10 @@ def models(
 
 @main.command()
 @click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start one for.")
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
 @_OLLAMA
 @click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
-@click.option("--client", type=click.Choice(CLIENTS), help="Try its requests; show its settings.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Try what it sends; print its setup.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -214,7 +214,7 @@ def doctor(
     look_at: tuple[str, ...],
     **flags: str | Path | None,
 ) -> None:
-    """Examine the machine and the server, and tell what to do."""
+    """Examine the machine and the server, and say what to fix."""
     settings = load(config, _served(flags), as_json=as_json)
     configure_logging(settings.logging.format, "critical")  # findings say it all
     examining = commands.examine_servers(
@@ -224,8 +224,8 @@ def doctor(
 
 
 @main.command()
-@click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Where it serves.")
-@click.option("--key-file", type=click.Path(path_type=Path), help="File that holds its key.")
+@click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Its address.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:
     """Watch a running Temper in the terminal; q ends it."""
     configure_logging("text", "critical")  # a line in between would spoil the screen

@@ -95,8 +95,11 @@ def read_key(file: Path) -> str:
     """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
     try:
         key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration("--key-file", f"{file} cannot be read: {error}") from error
+    except OSError as error:
+        problem = f"{file} cannot be read: {error.strerror}"
+        raise InvalidConfiguration("--key-file", problem) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration("--key-file", f"{file} is not a text file") from error
     if not re.fullmatch(r"[!-~]+", key):
         raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
     return key

@@ -7,42 +7,82 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.errors import TemperError
+from proxy.errors import InvalidConfiguration, TemperError
 
 if TYPE_CHECKING:
     from proxy.evals.evaluation import Choice
-    from proxy.evals.results import ArmResult
+    from proxy.evals.records import RunRecord
     from proxy.evals.runs import Progress as Done
 
 _FAILED, _INTERRUPTED = 1, 130
+_BESIDE_RESUME = frozenset({"resume", "as_json"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 @click.group(name="eval", invoke_without_command=True)
-@click.option("--suite", default="quick", show_default=True, help="quick, full or bfcl:multiple.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Repetitions.")
-@click.option("--profile", "profiles", multiple=True, help="Simulated models; default: n-8b.")
+@click.option(
+    "--suite",
+    default="quick",
+    show_default=True,
+    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, as bfcl:multiple.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How often each task is run, every time with other luck.",
+)
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    help="A simulated model, such as p-small or mismatch; default: n-8b.",
+)
 @click.option("--grid", "has_grid", is_flag=True, help="All 27 cells of what is published.")
-@click.option("--family", "families", multiple=True, help="Families of scenarios; default: all.")
-@click.option("--arms", help="What is compared, with commas between.")
+@click.option(
+    "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
+)
+@click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
 @click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
-@click.option("--model", "models", multiple=True, type=click.Path(path_type=Path), help="GGUF.")
-@click.option("--backend-url", "backend_urls", multiple=True, help="A server that runs.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A GGUF file, for which a server is started.",
+)
+@click.option(
+    "--backend-url",
+    "backend_urls",
+    multiple=True,
+    help="A server that runs, such as http://127.0.0.1:8080.",
+)
+@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
 @click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
 @click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
 @click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
 @click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
 @click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
 @click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
-@click.option("--pace", type=float, default=0.02, help="Real seconds in one of the model's clock.")
-@click.option("--keep-all", "keeps_all", is_flag=True, help="Keep every transcript.")
+@click.option(
+    "--pace",
+    type=float,
+    default=0.02,
+    show_default=True,
+    help="Seconds to wait for one second of a simulated model; 0 does not wait.",
+)
+@click.option(
+    "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
+)
 @_JSON
 @click.pass_context
 def evaluation(
@@ -61,18 +101,32 @@ def evaluation(
     """
     if context.invoked_subcommand is not None:
         return
-    from proxy.evals.evaluation import choice_of
+    from proxy.evals.evaluation import check_folder, choice_of
 
     try:
+        if resume is not None:
+            _check_resumed(context)
         named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
         choice = choice_of(resume, {**flags, "arms": named})
         folder = resume or output or Path(tempfile.mkdtemp(prefix="temper-eval-"))
-        results = _measured(choice, folder, is_quiet=as_json)
+        check_folder(folder, choice)
+        runs = _measured(choice, folder, is_quiet=as_json)
     except TemperError as error:
         _fail(error, as_json=as_json)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-    _show(results, folder, as_json=as_json)
+    _show(runs, folder, as_json=as_json)
+
+
+def _check_resumed(context: click.Context) -> None:
+    """Refuse options beside --resume: what is resumed keeps what it began with."""
+    given = [
+        one.opts[0]
+        for one in context.command.params
+        if one.name not in _BESIDE_RESUME
+        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
+        raise InvalidConfiguration("--resume", problem)
 
 
 @evaluation.command()
@@ -84,7 +138,6 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
     """Show what a folder holds, in words or as a page."""
     from proxy.evals.evaluation import missing_runs
     from proxy.evals.records import read_protocol, read_runs
-    from proxy.evals.results import results_of
 
     try:
         protocol, runs = read_protocol(folder), [*read_runs(folder)]
@@ -99,7 +152,7 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
             click.echo(f"The page: {html}", err=True)
     except TemperError as error:
         _fail(error, as_json=as_json)
-    _show(results_of(runs), folder, as_json=as_json)
+    _show(runs, folder, as_json=as_json)
 
 
 @evaluation.command()
@@ -121,16 +174,19 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
     sys.exit(_FAILED if any(one.is_worse for one in changes) else 0)
 
 
-def _measured(choice: "Choice", folder: Path, *, is_quiet: bool) -> list["ArmResult"]:
-    """Make the runs, with a bar for each arm, and sum them up."""
+def _measured(choice: "Choice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
+    """Make the runs, with a bar for each arm."""
     from proxy.evals.evaluation import evaluate
-    from proxy.evals.results import results_of
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[share]}"))
     bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=is_quiet)
-    with bars:
-        records = asyncio.run(evaluate(choice, folder, _Bars(bars).show))
-    return results_of(records.runs)
+    try:
+        with bars:
+            records = asyncio.run(evaluate(choice, folder, _Bars(bars).show))
+    except KeyboardInterrupt:
+        click.echo(f"Stopped; what is missing is made by: temper eval --resume {folder}", err=True)
+        sys.exit(_INTERRUPTED)
+    return records.runs
 
 
 class _Bars:
@@ -150,18 +206,22 @@ class _Bars:
         self._bars.update(self._tasks[key], completed=done.done, share=share)
 
 
-def _show(results: list["ArmResult"], folder: Path, *, as_json: bool) -> None:
+def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     """Print the table; without help, harm, cost and ceiling beside each other there is none."""
-    from proxy.evals.report.table import HEADINGS, document, rows
+    from proxy.evals.report.table import HEADINGS, document, failures, rows, wrong_ends
+    from proxy.evals.results import results_of
 
+    results, failed = results_of(runs), failures(runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        _print({"folder": str(folder), "arms": arms})
+        _print({"folder": str(folder), "arms": arms, "failures": [*failed]})
         return
     table = Table(*HEADINGS)
     for row in rows(results):
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    for one in (*failed, *wrong_ends(runs)):
+        click.echo(one)
     click.echo(f"Records: {folder}   A page: temper eval report {folder} --html page.html")
 
 

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.api.watching import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, Row
@@ -88,8 +88,12 @@ class Screen:
         return Group(*parts)
 
     def _take(self, state: State) -> None:
+        """Take over a state: it has the newest rows and all that live, so what is over stays."""
+        is_same = state.instance == self._state.instance
+        over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
+        self._rows = over | {row.id: row for row in reversed(state.requests)}
         self._state = state
-        self._rows = {row.id: row for row in state.requests}
+        self._forget()
 
     def _forget(self) -> None:
         """Forget the oldest; what lives has changed last and stays."""
@@ -101,6 +105,8 @@ class Screen:
         head = Text("Temper ", style="bold", overflow="ellipsis", no_wrap=True)
         head.append(f"{state.version}  ", style="dim")
         head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
+        if state.workers > 1:
+            head.append(f"  worker {state.worker} of {state.workers}", style="dim")
         return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
 
 

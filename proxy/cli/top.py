@@ -6,13 +6,14 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from http import HTTPStatus
 
 import httpx
 import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from proxy.api.watching import Batch, Cards, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, Pending, State, Sums, ToolCards
 from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
@@ -88,8 +89,7 @@ async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
                     yield change
         except httpx.HTTPError as error:
             if not has_begun:
-                problem = f"no Temper answers at {url} ({type(error).__name__})"
-                raise InvalidConfiguration("--url", problem) from error
+                raise InvalidConfiguration("--url", _no_answer(url, error)) from error
         yield None
         await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -110,8 +110,25 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
                     yield msgspec.json.decode(event.data, type=kind)
 
 
+def _no_answer(url: str, error: httpx.HTTPError) -> str:
+    """Say why nobody was reached, and what to do."""
+    match error:
+        case httpx.UnsupportedProtocol():
+            return f"{url!r} is not an address: write it like http://127.0.0.1:8367"
+        case httpx.TimeoutException():
+            return f"{url} does not answer in time"
+        case _:
+            return (
+                f"no Temper answers at {url}: start one with 'temper serve', "
+                "or name the address that it printed"
+            )
+
+
 def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
     """Say why there is no feed, in the server's own words where it has some."""
+    if status == HTTPStatus.NOT_FOUND:
+        problem = f"{url} is not a Temper, or its dashboard is switched off (ui.enabled)"
+        return InvalidConfiguration("--url", problem)
     try:
         said = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"]["message"]
     except (msgspec.MsgspecError, KeyError):

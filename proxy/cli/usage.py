@@ -51,9 +51,9 @@ class ServeCommand(GroupedCommand):
     """The flags of `temper serve`."""
 
     groups: ClassVar = {
-        "What is served": ("backend_urls", "model", "hf", "ollama"),
-        "Its size": ("context_tokens", "slots", "budget"),
-        "Where": ("host", "port", "workers"),
-        "How replies are judged": ("text_policy", "strict"),
+        "Model": ("backend_urls", "model", "hf", "ollama"),
+        "Size of the model": ("context_tokens", "slots", "budget"),
+        "Address": ("host", "port", "workers"),
+        "Replies": ("text_policy", "strict"),
         "Output": ("log_format", "as_json"),
     }

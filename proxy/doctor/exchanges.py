@@ -43,6 +43,7 @@ async def forced_call(target: Target) -> Finding:
         }
     )
     call = member(answer.document, "choices", 0, "message", "tool_calls", 0, "function")
+    repairs = answer.headers.get("x-temper-repairs", "")
     attempts = answer.headers.get("x-temper-attempts", "1")
     if answer.status >= 400:
         return wrong(f"a forced call failed: {answer.error_message}", "look into the server's log")
@@ -55,10 +56,11 @@ async def forced_call(target: Target) -> Finding:
         return doubtful(
             f"a forced call came of {attempts} attempts",
             "'temper models' reports what was recognised; a larger quantisation may help",
-        ).measuring(calls=f"attempt {attempts}")
-    repairs = answer.headers.get("x-temper-repairs", "")
+        ).measuring(calls=f"attempt {attempts}", engine_parses_calls="rescued" not in repairs)
     told = f" ({repairs})" if repairs else ""
-    return fine(f"a forced call came at once{told}").measuring(calls=f"at once{told}")
+    return fine(f"a forced call came at once{told}").measuring(
+        calls=f"at once{told}", engine_parses_calls="rescued" not in repairs
+    )
 
 
 async def repeated_prompt(target: Target) -> Finding:

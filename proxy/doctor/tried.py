@@ -19,14 +19,17 @@ _DAY = len("2026-01-01")
 
 def tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
     """Put together what was measured of a model, now."""
-    measured: dict[str, Figure] = {"capabilities": [*target.known.capabilities]}
+    known = target.known
+    measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
+    if known.engine:
+        measured |= {"engine": known.engine, "engine_lacks": [*known.lacks]}
     for one in found:
         measured |= one.finding.measured
     said = {one.title: one.finding.said for one in found}
     return TriedModel(
         name=target.settings.model.alias or target.model,
-        identity=target.known.identity or target.model,
-        template=digest(target.known.evidence.template),
+        identity=known.identity or target.model,
+        template=digest(known.evidence.template),
         server=said.get("version", ""),
         tried_at=datetime.now(UTC).isoformat(timespec="seconds"),
         temper=temper,

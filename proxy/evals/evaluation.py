@@ -1,6 +1,7 @@
 """What `temper eval` does: choose the beds, arms and scenarios, make the runs, sum them up."""
 
 import contextlib
+import hashlib
 import os
 import platform
 from collections import Counter
@@ -18,9 +19,10 @@ from proxy.errors import InvalidConfiguration
 from proxy.evals.arms import CEILING, FULL_ARMS, QUICK_ARMS, Arm, checked_parts, chosen_arms
 from proxy.evals.beds import Bed, RealBed, SimulatedBed
 from proxy.evals.bfcl import installed_data, load_bfcl
+from proxy.evals.endpoints import find_target
 from proxy.evals.forge_checkout import load_forge
 from proxy.evals.loop import Target
-from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol
+from proxy.evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
 from proxy.evals.runs import Plan, Progress, make_runs
 from proxy.evals.scenarios.files import load_scenarios
 from proxy.evals.scenarios.scenario import Scenario
@@ -33,6 +35,8 @@ _WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _OF_PROGRAMS = frozenset({"extra_arms"})
+# two evaluations may differ in these, and may share a folder
+_OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Choice:
     without: tuple[str, ...] = ()
     models: tuple[Path, ...] = ()
     backend_urls: tuple[str, ...] = ()
+    backend_model: str = ""
     ollama: tuple[str, ...] = ()
     ollama_url: str = ""
     scenarios: Path | None = None
@@ -97,12 +102,20 @@ def simulated_beds(choice: Choice) -> list[Bed]:
     return [SimulatedBed(name, pace=choice.pace) for name in names]
 
 
-async def _real_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
-    """Yield the servers one after the other; those of model files live as long as they are used."""
+async def _running_beds(choice: Choice) -> list[Bed]:
+    """Return the servers that run; raises InvalidConfiguration where nothing answers."""
+    beds: list[Bed] = []
     for url in choice.backend_urls:
-        yield RealBed(url.partition("://")[2], Target(url.rstrip("/"), "default"))
+        target = await find_target("--backend-url", url, choice.backend_model)
+        beds.append(RealBed(target.url.partition("://")[2], target))
     for name in choice.ollama:
-        yield RealBed(name.replace("/", "_"), Target(choice.ollama_url.rstrip("/"), name))
+        target = await find_target("--ollama", choice.ollama_url, name)
+        beds.append(RealBed(name.replace("/", "_"), target))
+    return beds
+
+
+async def _started_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
+    """Yield a server for each model file, which lives as long as it is used."""
     for model in choice.models:
         launch = LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
         async with start_llama_server(launch) as running:
@@ -113,7 +126,7 @@ async def _real_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
 def protocol_of(choice: Choice) -> JsonObject:
     """Return what the records are made by; the hash is of all that decides a run."""
     return {
-        "hash": protocol_hash(),
+        "hash": "-".join(filter(None, (protocol_hash(), _hash_of_files(choice.scenarios)))),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
         "arms": [one.name for one in arms_of(choice)],
@@ -121,6 +134,29 @@ def protocol_of(choice: Choice) -> JsonObject:
         "pairs": len(scenarios_of(choice)) * choice.seeds,
         "choice": _as_json(choice),
     }
+
+
+def _hash_of_files(folder: Path | None) -> str:
+    """Return a hash of scenarios of one's own; "" if there are none."""
+    if folder is None:
+        return ""
+    digest = hashlib.blake2b(digest_size=4)
+    for path in sorted(folder.glob("*.toml")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def check_folder(folder: Path, choice: Choice) -> None:
+    """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
+    if next(read_runs(folder), None) is None:
+        return
+    before, now = read_protocol(folder).get("choice"), _as_json(choice)
+    known = before if isinstance(before, dict) else {}
+    changed = [one for one in now if one not in _OF_NO_RUN and known.get(one, now[one]) != now[one]]
+    if changed:
+        problem = f"{folder} was begun with other options ({', '.join(changed)})"
+        remedy = f"take another folder, or go on by --resume {folder}"
+        raise InvalidConfiguration("--output", f"{problem}: {remedy}")
 
 
 def _as_json(choice: Choice) -> JsonObject:
@@ -190,11 +226,11 @@ async def evaluate(
     def plan(*beds: Bed) -> Plan:
         return Plan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
 
-    simulated = simulated_beds(choice) if choice.is_simulated else []
+    known = simulated_beds(choice) if choice.is_simulated else await _running_beds(choice)
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
-        await make_runs(plan(*simulated), records)
-        async with aclosing(_real_beds(choice)) as beds:
+        await make_runs(plan(*known), records)
+        async with aclosing(_started_beds(choice)) as beds:
             async for bed in beds:
                 await make_runs(plan(bed), records)
     return records

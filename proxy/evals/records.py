@@ -91,8 +91,8 @@ class Records:
         self.folder = folder
         self.protocol = protocol
         folder.mkdir(parents=True, exist_ok=True)
-        _agree(folder / PROTOCOL, protocol)
         self.runs = [*read_runs(folder)]
+        _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
         self._keys = {one.key for one in self.runs}
         _cut_off_remains(folder / RUNS)
         self._file = FileIO(folder / RUNS, "a")
@@ -148,9 +148,9 @@ def read_transcript(folder: Path, run: RunRecord) -> list[JsonValue]:
     return [json.parse(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def _agree(path: Path, protocol: JsonObject) -> None:
-    """Write the protocol of a new folder; refuse a folder with another one."""
-    if not path.exists():
+def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
+    """Write the protocol of a folder without runs; refuse a folder with another one."""
+    if not path.exists() or not has_runs:
         path.write_bytes(json.dump(protocol) + b"\n")
         return
     before = read_protocol(path.parent)

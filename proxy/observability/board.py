@@ -8,14 +8,15 @@ the number of the last one that it saw gets every row that has changed since.
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from proxy.facts import Asked, Compacted
-from proxy.observability.history import CountsBySpan, History, Point
+from proxy.observability.history import Counted, CountsBySpan, History, Point, totals_of
 from proxy.observability.record import RequestRecord, Stage
 from proxy.observability.rows import Row, row_of
 from proxy.observability.tool_server_cards import ToolCalls
@@ -46,7 +47,7 @@ class _Entry:
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The rows that have changed up to a `number`; with `is_lost` some of them are gone."""
+    """The rows that have changed up to a `number`; with `is_lost` these are not all of them."""
 
     number: int
     rows: tuple[Row, ...]
@@ -120,9 +121,17 @@ class Board:
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
         """Return the newest rows, the latest first; older ones than `before` where it is given."""
-        numbers = sorted(self._entries, reverse=True)
-        older = [one for one in numbers if before is None or one < before]
-        return tuple(self._row(number) for number in older[:most])
+        older = (one for one in reversed(self._entries) if before is None or one < before)
+        return tuple(map(self._row, islice(older, most)))
+
+    def latest(self, most: int) -> tuple[Row, ...]:
+        """Return the newest rows, and those of all requests that live, the latest first."""
+        shown = [
+            number
+            for place, (number, entry) in enumerate(reversed(self._entries.items()))
+            if place < most or entry.source is not None
+        ]
+        return tuple(map(self._row, shown))
 
     def living(self) -> tuple[Row, ...]:
         """Return the rows of the requests that live."""
@@ -134,15 +143,21 @@ class Board:
         """Return one row, None where it was forgotten."""
         return self._row(number) if number in self._entries else None
 
-    def changes(self, since: int) -> Changes:
-        """Return the rows that have changed after the change `since`."""
+    def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
+        """Return the rows that have changed after the change `since`.
+
+        Where they are more than `most`, or some were forgotten, no row is made.
+        """
         changed: list[int] = []
         for number in reversed(self._latest):
             if self._latest[number] <= since:
                 break
             changed.append(number)
-        rows = tuple(self._row(number) for number in reversed(changed))
-        return Changes(self.number, rows, is_lost=self._lost > since)
+            if len(changed) > most:
+                break
+        if self._lost > since or len(changed) > most:
+            return Changes(self.number, (), is_lost=True)
+        return Changes(self.number, tuple(map(self._row, reversed(changed))))
 
     def cancel(self, number: int) -> bool | None:
         """End a living request; None where it is unknown, False where it cannot be ended."""
@@ -161,9 +176,13 @@ class Board:
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
 
-    def totals(self) -> CountsBySpan:
-        """Return what requests came to, in the last hour and since the start."""
-        return self._history.totals(self.clock())
+    def counted(self) -> Counted:
+        """Return what was counted here, to be added up with what others have."""
+        return self._history.counted()
+
+    def totals(self, others: Iterable[Counted] = ()) -> CountsBySpan:
+        """Return what requests came to, here and with others, in the last hour and in all."""
+        return totals_of((self.counted(), *others), self.clock())
 
     def points(self, most: int) -> tuple[Point, ...]:
         """Return the last buckets of the series."""

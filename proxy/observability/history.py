@@ -101,6 +101,13 @@ class CountsBySpan(msgspec.Struct, frozen=True):
     start: dict[str, Counts]
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """What a process has counted by service: before its latest minute, and in each late minute."""
+
+    start: dict[str, Counts]
+    minutes: tuple[tuple[int, dict[str, Counts]], ...]
+
+
 class History:
     """The counts and the series."""
 
@@ -130,17 +137,9 @@ class History:
             self._count_crowd(now)
         self._running, self._waiting, self._since = running, waiting, now
 
-    def totals(self, now: float) -> CountsBySpan:
-        """Return the counts of the last hour and since the start."""
-        hour: dict[str, Counts] = {}
-        for minute, counts in self._minutes:
-            if minute > now // _MINUTE - _MINUTES:
-                _add(counts, hour)
-        start: dict[str, Counts] = {}
-        _add(self._start, start)
-        if self._minutes:
-            _add(self._minutes[-1][1], start)
-        return CountsBySpan(_with_all(hour), _with_all(start))
+    def counted(self) -> Counted:
+        """Return what was counted so far."""
+        return Counted(self._start, tuple(self._minutes))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
@@ -175,6 +174,20 @@ class History:
         if not self._buckets or self._buckets[-1].at != at:
             self._buckets.append(Bucket(at, Counts(), self._running, self._waiting, []))
         return self._buckets[-1]
+
+
+def totals_of(processes: Iterable[Counted], now: float) -> CountsBySpan:
+    """Add up what processes have counted in the last hour and since the start."""
+    hour: dict[str, Counts] = {}
+    start: dict[str, Counts] = {}
+    for counted in processes:
+        for minute, counts in counted.minutes:
+            if minute > now // _MINUTE - _MINUTES:
+                _add(counts, hour)
+        _add(counted.start, start)
+        if counted.minutes:
+            _add(counted.minutes[-1][1], start)
+    return CountsBySpan(_with_all(hour), _with_all(start))
 
 
 def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:

@@ -8,6 +8,7 @@ from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
+from proxy.observability.sibling_workers import SharedCounts, SiblingBoards
 
 
 class Meter(Sink, Protocol):
@@ -43,7 +44,8 @@ class Observers:
     """Who is told what; with `traces` requests get ids of their own that travel upstream.
 
     A `recording` gets whole exchanges, bodies included; nobody else does. Living requests tell a
-    `board` of their turning points.
+    `board` of their turning points. One of several workers has `shared` counts, and
+    `siblings` to ask for what their boards have.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -51,6 +53,8 @@ class Observers:
     traces: bool = False
     recording: Recording | None = None
     board: Board | None = None
+    shared: SharedCounts | None = None
+    siblings: SiblingBoards | None = None
 
     def take(self, record: RequestRecord) -> None:
         """Hand the record of a request that is over to everybody."""

@@ -16,7 +16,7 @@ from typing import TextIO
 from proxy.facts import Outcome
 from proxy.observability.escaping import escaped
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
-from proxy.observability.repair_words import in_words
+from proxy.observability.sentences import in_few_words
 
 _RESET = "\x1b[0m"
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
@@ -125,7 +125,7 @@ def _work(record: RequestRecord) -> Iterator[_Part]:
         yield _Part(failed, _RED)
     if len(record.attempts) > 1:
         yield _Part(f"{len(record.attempts)} attempts", _YELLOW)
-    if done := in_words(record.facts):
+    if done := in_few_words(record.facts):
         yield _Part(escaped(done), _YELLOW)
 
 

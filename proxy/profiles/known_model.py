@@ -33,7 +33,8 @@ class KnownModel:
     `slots` counts the requests that its backend works on at once, `window` the tokens that one of
     them has room for; None where nobody knows. `senses` are what it takes beside text, and one that
     `is_blind` takes no pictures; of others nobody knows. `evidence` and `overrides` are what it
-    follows from. Names of one `identity` lead to the same model.
+    follows from. Names of one `identity` lead to the same model. What its `engine` `lacks` was told
+    by its kind, or by its refusals.
     """
 
     model: str
@@ -46,6 +47,8 @@ class KnownModel:
     senses: tuple[str, ...] = ()
     identity: str = ""
     is_blind: bool = False
+    engine: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -92,6 +92,8 @@ class KnownModels:
             window=described.window,
             senses=described.senses,
             is_blind=described.is_blind,
+            engine=described.engine,
+            lacks=described.lacks,
             identity=described.identity or (*described.names, model)[0],
         )
         lasting = _SOON if described.is_provisional else _FRESH

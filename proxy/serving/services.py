@@ -119,6 +119,8 @@ class Service:
         told: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
             told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
+        if known.engine:
+            told["engine"] = {"name": known.engine, "lacks": [*known.lacks]}
         tried = await asyncio.to_thread(self.tried.latest, known.identity, known.evidence.template)
         if tried is not None:
             account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}

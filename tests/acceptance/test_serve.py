@@ -138,3 +138,22 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while is_listening(httpx.URL(url)):
             assert time.monotonic() < deadline
+
+
+def test_pages_that_watch_do_not_keep_it_from_stopping() -> None:
+    with temper(
+        *("serve", "--backend-url", "http://127.0.0.1:9", "--port", "0", "--json"),
+        TEMPER_SERVER__GRACE_SECONDS="600",
+    ) as process:
+        url, _ = announced(process)
+        with (
+            httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+            client.stream("GET", "/ui/api/events") as feed,
+        ):
+            told = feed.iter_lines()
+            assert next(told) == "event: state"
+            process.send_signal(signal.SIGTERM)
+            with suppress(httpx.TransportError):
+                list(told)
+        process.communicate()  # waits for the patience of tests, not for the grace of 600 s
+    assert process.returncode == 0

@@ -4,15 +4,19 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
 from proxy.conversation.json import JsonObject
+from proxy.demo import scenarios
 from proxy.demo.scenarios import SCENARIOS, request_for
+from proxy.demo.scripted_model import build_scripted_model
 from tests.browser.conftest import FOREVER, Open
 from tests.fakes.command import running_temper
+from tests.fakes.downloading_server import downloading_server
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.browser
@@ -108,6 +112,28 @@ def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open)
         seen.page.locator(".detail h2", has_text="client left").wait_for()
     assert "An operator of this server has ended the request." in "".join(got)
     busy.first.wait_for(state="detached")
+
+
+def test_a_model_that_loads_is_seen_with_who_waits_for_it(tmp_path: Path, open_page: Open) -> None:
+    closed = tmp_path / "closed"  # as long as it is there, the model does not come
+    closed.touch()
+    source = tmp_path / "source.gguf"
+    build_scripted_model(source, scenarios.SCRIPTS)
+    program = downloading_server(tmp_path, source)
+    environment = {"TEMPER_MODEL__SERVER": str(program)}
+    with (
+        running_temper("--hf", "somebody/tiny", environment=environment) as url,
+        ThreadPoolExecutor() as clients,
+    ):
+        page = open_page(url).page
+        page.locator(".model-card", has_text="loading").wait_for()
+        answer = clients.submit(ask, url, request_for(LEAKED))
+        row = page.locator("tbody tr")
+        row.filter(has_text="waiting for the model to load").wait_for()
+        closed.unlink()
+        row.filter(has_text="repaired").wait_for()
+        page.locator(".model-card", has_text="ready").wait_for()
+        assert answer.result().status_code == 200
 
 
 def test_a_window_that_is_filled_is_seen(temper: str, open_page: Open) -> None:

@@ -195,7 +195,7 @@ def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) 
     press("Escape")
     rows.nth(2).wait_for()
     press("?")
-    page.locator("[role=dialog]", has_text="with help only").wait_for()
+    page.locator("[role=dialog]", has_text="only what needed help").wait_for()
     press("Escape")
     page.locator("[role=dialog]").wait_for(state="detached")
 
@@ -230,11 +230,15 @@ def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
 def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
     open_page: Open, stage: Served
 ) -> None:
-    """Compared with itself: what the page takes and keeps must not grow with what it has seen."""
+    """Compared with itself: what the page takes and keeps must not grow with what it has seen.
+
+    It answers within 100 ms, on top of what it needs when nothing happens.
+    """
     page = open_page(stage.url).page
     page.locator(".link.live").wait_for()
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
+    *_, quiet = measure(page, session)
     is_over = threading.Event()
 
     def flood() -> None:
@@ -256,12 +260,16 @@ def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
     )
     logging.getLogger(__name__).info(told)
     assert busy_later < 0.9, told
+    assert answer_later < quiet + 100, told
     assert heap_later < 2 * heap, told
     assert page.locator("tbody tr").count() <= 100
 
 
 def measure(page: "Page", session: object) -> tuple[float, int, float]:
-    """Return the share of its time that the page works, its heap, and how soon it answers."""
+    """Return the share of its time that the page works, its heap, and how soon it answers a click.
+
+    That is in milliseconds, the middle of ten.
+    """
     before = metrics(session)
     page.wait_for_timeout(4000)
     after = metrics(session)
@@ -269,11 +277,16 @@ def measure(page: "Page", session: object) -> tuple[float, int, float]:
     busy = after["TaskDuration"] - before["TaskDuration"]
     wall = after["Timestamp"] - before["Timestamp"]
     answer = page.evaluate(
-        """() => new Promise((resolve) => {
-          const begun = performance.now();
-          document.getElementById("repaired").click();
-          requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - begun)));
-        })"""
+        """async () => {
+          const click = () => new Promise((resolve) => {
+            const begun = performance.now();
+            document.getElementById("repaired").click();
+            requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - begun)));
+          });
+          const answers = [];
+          for (let turn = 0; turn < 10; turn++) answers.push(await click());
+          return answers.sort((one, other) => one - other)[4];
+        }"""
     )
     return busy / wall, int(metrics(session)["JSHeapUsedSize"]), float(answer)
 
@@ -350,6 +363,38 @@ def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served
     assert told[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
     assert told[5:8] == ["abc-3", "abc-400", None]
     assert told[8:] == [180, 1000, 2]
+
+
+def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
+    open_page: Open, stage: Served
+) -> None:
+    page = open_page(stage.url).page
+    told = page.evaluate(
+        """async () => {
+          const s = await import("./ui/assets/store.js");
+          const row = (n, phase = "over") => ({ id: `abc-${n}`, phase, repairs: [], tools: [] });
+          const state = (instance, ...requests) => ({ instance, now: 1, models: [], totals: {},
+            points: [], tool_servers: [], confirmations: [], requests });
+          const of = (one) => one.order.join(" ");
+          let store = s.apply(s.empty(), "state", state("abc", row(2, "streaming"), row(1)), 1);
+          store = s.apply(store, "state", state("abc", row(9), row(8, "queued")), 1);
+          const after = of(store);
+          store = s.withOlder(store, "abc-9", [row(8), row(7)]);
+          const other = s.apply(store, "state", state("def", row(3)), 1);
+          return [after, of(store), of(other)];
+        }"""
+    )
+    assert told == ["abc-9 abc-8 abc-1", "abc-9 abc-8 abc-7", "abc-3"]
+
+
+def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> None:
+    page = open_page(stage.url).page
+    page.locator(".link.live").wait_for()
+    stuck = stage.portal.call(stage.board.opened, Living())
+    for _ in range(450):
+        answered(stage)
+    page.locator(f"#row-{stage.board.name_of(stuck)}.live").wait_for()
+    page.get_by_role("button", name="Show more (351)").wait_for()  # of 451; a state has 200
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,27 @@ async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: b
     assert all(rows[row["id"]] == row for row in later)
 
 
+async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
+    rows: dict[JsonValue, JsonObject] = {}
+    flood = 80  # more than one batch has room for, fewer than a state
+    async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
+        async with following(front) as events:
+            assert (await anext(events))[0] == "state"
+            await asyncio.gather(*(front.ask(request()) for _ in range(flood)))
+            await front.ask(request())
+            while [row["phase"] for row in rows.values()].count("over") <= flood:
+                name, told = await anext(events)
+                if name in ("state", "requests"):
+                    known = objects(told["requests" if name == "state" else "rows"])
+                    rows = {
+                        **({} if name == "state" else rows),
+                        **{row["id"]: row for row in known},
+                    }
+        later = await rows_of(front)
+    assert {*rows} == {row["id"] for row in later}
+    assert all(rows[row["id"]] == row for row in later)
+
+
 async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -> None:
     async with temper(observers=watched()) as front, AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(PATIENCE_SECONDS))
@@ -288,6 +309,24 @@ async def test_the_data_is_for_the_operator_and_for_the_page(
             assert (response.status_code, code_of(response.json())) == refusal
         for public in ("/ui", "/ui/assets/app.js", "/"):
             assert (await front.client.get(public)).status_code == 200
+
+
+async def test_no_key_is_in_anything_that_is_shown() -> None:
+    serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
+    kept = KeptExchanges(50_000)
+    recording = Recording(None, 0, (*KEYS.values(),), kept)
+    observers = Observers(recording=recording, board=Board(has_exchange=kept.has))
+    async with temper(GOOD, serving=serving, observers=observers) as front:
+        front.client.headers["authorization"] = "Bearer operators"
+        quoting = request(user="bobs")  # even where a client writes it into a body
+        assert (await front.client.post(CHAT, json=quoting)).status_code == 200
+        (row,) = await rows_of(front)
+        paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")
+        told = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
+        async with following(front) as events:
+            told.append(str(await anext(events)))
+    assert [text for text in told if any(key in text for key in KEYS.values())] == []
+    assert "Bearer" not in "".join(told)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
 from proxy.observability.before_after import before_after
 from proxy.observability.recording import Recording
 from proxy.observability.rows import OVER, Row
+from proxy.observability.sibling_workers import BoardAnswer, BoardQuestion, SiblingBoards
 from proxy.profiles.profile import Profile
 
 _PAGE = "/ui"
@@ -124,12 +125,16 @@ def _file(request: Request, asset: _Asset) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What the page asks for; with `operators`, only the owners of their keys get it."""
+    """What the page asks for; with `operators`, only the owners of their keys get it.
+
+    What stands on the boards of other workers is asked of `siblings`.
+    """
 
     watching: Watching
     recording: Recording | None = None
     profiles: tuple[Profile, ...] = ()
     operators: frozenset[str] | None = None
+    siblings: SiblingBoards | None = None
 
     async def check(self, request: Request) -> None:
         """Turn away whom the dashboard is not for, and other pages; raises `InvalidRequest`."""
@@ -159,45 +164,23 @@ class Dashboard:
         limit: Annotated[str, Query()] = "",
     ) -> Response:
         """Return older rows."""
-        board = self.watching.board
-        number = board.number_of(before)
-        if before and number is None:
-            return _refusal(request, "before_restart")
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
-        return _document({"requests": board.rows(most, number)})
+        return await self._answered(request, BoardQuestion("older", before, most))
 
     async def request(self, request: Request, name: Name) -> Response:
         """Return one row."""
-        found = self._find(name)
-        return _refusal(request, found) if isinstance(found, str) else _document(found)
+        return await self._answered(request, BoardQuestion("row", name))
 
     async def exchange(self, request: Request, name: Name) -> Response:
         """Return what was recorded of a request."""
-        found = self._find(name)
-        if isinstance(found, str):
-            return _refusal(request, found)
-        kept = self.recording.kept if self.recording is not None else None
-        if kept is None:
-            return _refusal(request, "recording_off")
-        number = self.watching.board.number_of(name) or 0
-        line = kept.line(number)
-        if line is None:
-            is_over = found.phase == OVER
-            return _refusal(request, kept.reason(number) if is_over else "not_over")
-        return _document(before_after(line, self.profiles))
+        return await self._answered(request, BoardQuestion("exchange", name))
 
     async def cancel(self, request: Request, name: Name) -> Response:
         """End a living request."""
         await read_body(request, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        found = self._find(name)
-        if isinstance(found, str):
-            return _refusal(request, found)
-        number = self.watching.board.number_of(name) or 0
-        if not self.watching.board.cancel(number):
-            return _refusal(request, "request_over")
-        return _document({"cancelled": name})
+        return await self._answered(request, BoardQuestion("cancel", name))
 
     async def confirm(self, request: Request, name: Name) -> Response:
         """Answer a call that waits for a person; who comes second, or too late, is told so."""
@@ -213,18 +196,59 @@ class Dashboard:
             return _refusal(request, "confirmation_over")
         return _document({"confirmation": name, "allowed": answer.allow})
 
-    def _find(self, name: str) -> Row | str:
-        """Return a row, or why there is none."""
-        number = self.watching.board.number_of(name)
+    def answer(self, question: BoardQuestion) -> BoardAnswer:
+        """Answer what a page, or another worker, asks about a request of this one's board."""
+        board, name = self.watching.board, question.name
+        number = board.number_of(name)
+        if question.what == "older" and (number is not None or not name):
+            return _told({"requests": board.rows(question.limit, number)})
         if number is None:
-            return "before_restart"
-        return self.watching.board.row(number) or "request_forgotten"
+            return BoardAnswer(problem="before_restart")
+        row = board.row(number)
+        if row is None:
+            return BoardAnswer(problem="request_forgotten")
+        match question.what:
+            case "row":
+                return _told(row)
+            case "exchange":
+                return self._exchange(number, row)
+            case _:
+                return self._end(number, name)
+
+    def _end(self, number: int, name: str) -> BoardAnswer:
+        if not self.watching.board.cancel(number):
+            return BoardAnswer(problem="request_over")
+        return _told({"cancelled": name})
+
+    def _exchange(self, number: int, row: Row) -> BoardAnswer:
+        kept = self.recording.kept if self.recording is not None else None
+        if kept is None:
+            return BoardAnswer(problem="recording_off")
+        line = kept.line(number)
+        if line is None:
+            return BoardAnswer(problem=kept.reason(number) if row.phase == OVER else "not_over")
+        return _told(before_after(line, self.profiles))
+
+    async def _answered(self, request: Request, question: BoardQuestion) -> Response:
+        """Answer, or have the worker answer that has the request."""
+        answer = None
+        if self.siblings is not None and self.watching.board.number_of(question.name) is None:
+            answer = await self.siblings.ask(question)
+        if answer is None:
+            answer = self.answer(question)
+        if answer.problem:
+            return _refusal(request, answer.problem)
+        return Response(answer.document, headers=_DATA, media_type="application/json")
 
 
 def _is_foreign(request: Request) -> bool:
     """Whether a page of another origin asks, be it one that may use the API."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
+
+
+def _told(value: object) -> BoardAnswer:
+    return BoardAnswer(msgspec.json.encode(value).decode())
 
 
 def _answer_in(body: bytes) -> _Answer:

@@ -57,7 +57,11 @@ def compare_folders(before: Path, after: Path) -> list[Change]:
         problem = f"{before} and {after} were made by different protocols: run both again"
         raise InvalidConfiguration("temper eval compare", problem)
     old, new = _by_arm(before), _by_arm(after)
-    return [Change(*key, paired(old[key], new[key], RESAMPLES)) for key in old if key in new]
+    both = [key for key in old if key in new]
+    if not both:
+        problem = f"{before} and {after} have no arm of a bed in common"
+        raise InvalidConfiguration("temper eval compare", problem)
+    return [Change(*key, paired(old[key], new[key], RESAMPLES)) for key in both]
 
 
 def _by_arm(folder: Path) -> dict[tuple[str, str], list[RunRecord]]:

@@ -10,8 +10,9 @@ from proxy.errors import InvalidConfiguration
 from proxy.evals.arms import DIRECT
 from proxy.evals.records import RunRecord, read_transcript
 from proxy.evals.report import plots
-from proxy.evals.report.table import HEADINGS, rows
+from proxy.evals.report.table import HEADINGS, failures, rows
 from proxy.evals.results import ArmResult, results_of
+from proxy.evals.scenarios.suite import HELD_OUT
 from proxy.evals.simulated.profiles import profile_names, sources_of
 
 _MOST_CHARACTERS = 6000
@@ -33,17 +34,32 @@ def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
         loader=PackageLoader("proxy.evals.report", "."), autoescape=True, undefined=StrictUndefined
     )
     results = results_of(runs)
+    families = list(dict.fromkeys(name for one in results for name in one.families))
     return environment.get_template("page.html.jinja").render(
         protocol=protocol,
         runs=len(runs),
         headings=HEADINGS,
         rows=rows(results),
         results=results,
-        families=list(dict.fromkeys(name for one in results for name in one.families)),
+        families=families,
+        held_out=[one for one in families if one in HELD_OUT],
+        failures=failures(runs),
+        options=_options(protocol),
         pictures=_pictures(results),
         harms=_harms(folder, results, runs),
         sources=_sources(results),
     )
+
+
+def _options(protocol: JsonObject) -> str:
+    """Tell the suite and the seeds that were chosen; "" if that is not known."""
+    choice = protocol.get("choice")
+    if not isinstance(choice, dict):
+        return ""
+    own = choice.get("scenarios")
+    what = f"the scenarios of {own}" if own else f"the suite {choice.get('suite')}"
+    seeds = choice.get("seeds")
+    return f"{what}, {seeds} seed" + ("" if seeds == 1 else "s")
 
 
 def _pictures(results: Sequence[ArmResult]) -> list[str]:

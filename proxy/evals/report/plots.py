@@ -1,6 +1,6 @@
 """Pictures as SVG that stand in a page: no library draws them, and no network is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from proxy.evals.results import ArmResult
 from proxy.evals.statistics import Interval, wilson
 
 _ROW, _LEFT, _WIDTH, _TOP = 22, 190, 760, 28
-_GRID_SIDE = 3
+_GRID_SIDE, _LETTERS = 3, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,23 @@ def cost_against_success(results: Sequence[ArmResult], bed: str) -> str:
     arms = [one for one in results if one.bed == bed]
     most = max([1.5, *(one.cost.generations_per_request for one in arms)])
     axis, height, parts = Axis(0.9, most), 300, list[str]()
+    named: dict[Point, list[str]] = {}
     for number, one in enumerate(arms):
         x = axis.place(one.cost.generations_per_request)
         y = round(height - 30 - one.success.estimate * (height - 80), 1)
         told = f"{one.arm}: {one.success.estimate:.3f}, {one.cost.generations_per_request:.2f}"
-        parts += [_dot(x, y, f"arm{number % 6}", told), _text(x + 8, y + 4, one.arm)]
+        parts.append(_dot(x, y, f"arm{number % 6}", told))
+        named.setdefault(_near((x, y), named), []).append(one.arm)
+    parts += [_text(x + 8, y + 4, ", ".join(names)) for (x, y), names in named.items()]
     parts.append(_text(_LEFT, height - 8, f"generations a request: 0.9 to {most:.2f}"))
     return _svg(height, parts, f"{bed}: success (up) against generations a request")
+
+
+def _near(place: Point, others: Iterable[Point]) -> Point:
+    """Return the other place whose name would be written over that of this one, else this one."""
+    x, y = place
+    close = (one for one in others if abs(one[0] - x) < _LEFT and abs(one[1] - y) < _LETTERS)
+    return next(close, place)
 
 
 def grid_map(results: Sequence[ArmResult], profile: str) -> str:

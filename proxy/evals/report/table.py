@@ -1,10 +1,13 @@
 """The table in words: every arm of each bed, with help, harm, cost and ceiling side by side."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.evals.arms import CEILING
+from proxy.evals.loop import Ending
+from proxy.evals.records import RunRecord
 from proxy.evals.results import ArmResult, Cost
 from proxy.evals.statistics import Interval
 
@@ -12,6 +15,8 @@ HEADINGS = (
     *("bed", "arm", "runs", "success", "lift (95 %)", "gap closed", "helped", "harmed"),
     *("harm below", "damage", "gen./request", "tokens/run", "model s/run", "ceiling"),
 )
+
+_OWN, _MOST_ENDS = "own", 20
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -49,6 +54,29 @@ def _row(one: ArmResult, ceiling: str) -> tuple[str, ...]:
         f"{one.cost.model_seconds:.1f}",
         ceiling,
     )
+
+
+def failures(runs: Iterable[RunRecord]) -> list[str]:
+    """Say of each arm how many of its runs failed, and why the most: nobody measured anything."""
+    made: Counter[tuple[str, str]] = Counter()
+    failed: dict[tuple[str, str], Counter[str]] = {}
+    for one in runs:
+        made[one.bed, one.arm] += 1
+        if one.ending == Ending.FAILED.value:
+            failed.setdefault((one.bed, one.arm), Counter())[one.why] += 1
+    return [
+        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often with: "
+        f"{whys.most_common(1)[0][0]}"
+        for (bed, arm), whys in failed.items()
+    ]
+
+
+def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
+    """Say why runs of scenarios of one's own are wrong: their author has to know."""
+    wrong = [one for one in runs if one.family == _OWN and not one.right]
+    told = [f"{one.arm} {one.scenario}/{one.seed}: {one.why}" for one in wrong[:_MOST_ENDS]]
+    more = len(wrong) - len(told)
+    return [*told, f"... and {more} more in runs.jsonl"] if more else told
 
 
 def markdown(results: Sequence[ArmResult]) -> str:

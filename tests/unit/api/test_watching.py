@@ -1,7 +1,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy.api.app import ServerOptions
@@ -11,9 +13,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, Outcome
 from proxy.observability.board import Board
+from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.record import ToolRecord
+from proxy.observability.sibling_workers import SharedCounts, WorkerPlace
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.toolservers.confirmations import Requester
 from proxy.toolservers.offer import OfferPolicy, ToolOffer
@@ -29,9 +33,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def watching(board: Board, backend: ScriptedBackend | None = None) -> Watching:
+def watching(
+    board: Board, backend: ScriptedBackend | None = None, *, pause: float = 0.001
+) -> Watching:
     services = ServerOptions().alone(backend or ScriptedBackend())
-    return Watching(board, services, About("1.2", workers=4), pause=0.001)
+    return Watching(board, services, About("1.2", workers=4), pause=pause)
 
 
 def asking(board: Board) -> LiveRequest:
@@ -107,6 +113,53 @@ async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
         state = await until(feed, "state")
     assert len(phases(state["requests"])) == 2
     assert state["number"] == board.number
+
+
+async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> None:
+    now = [0.0]
+    board = Board(clock=lambda: now[0])
+    async with aclosing(watching(board, pause=0.0).feed()) as feed:
+        await heard(feed)
+        asking(board)  # and gets no answer
+        for _ in range(250):  # of which one batch has no room
+            finish(asking(board))
+        coming = asyncio.ensure_future(heard(feed))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not coming.done()
+        now[0] += 1.0
+        ((name, state),) = await coming
+        shown = phases(state["requests"])
+        assert (name, shown.count("receiving"), shown.count("over")) == ("state", 1, 200)
+        assert state["number"] == board.number
+        finish(asking(board))
+        (event,) = await heard(feed)
+        assert event[0] == "requests"
+
+
+async def test_what_other_workers_count_is_told_though_nothing_happens_here(
+    tmp_path: Path,
+) -> None:
+    now = [0.0]
+    board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
+    shared = SharedCounts(WorkerPlace(2, tmp_path))
+    about = About("1.2", workers=2, number=2)
+    services = ServerOptions().alone(ScriptedBackend())
+    watched = Watching(board, services, about, shared=shared, pause=0.0)
+    finish(asking(board))
+    async with aclosing(watched.feed()) as feed:
+        state = (await heard(feed))[0][1]
+        assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
+        finish(asking(other))
+        (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.counted()))
+        now[0] += 1.0
+        assert requests_in(await until(feed, "totals")) == 2
+
+
+def requests_in(told: JsonObject) -> JsonValue:
+    counts = msgspec.convert(told["totals"], CountsBySpan)
+    assert counts.hour[""] == counts.start[""]
+    return counts.start[""].requests
 
 
 async def test_models_are_looked_at_only_while_somebody_watches() -> None:

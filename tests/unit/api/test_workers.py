@@ -128,6 +128,59 @@ def test_every_worker_shows_what_all_of_them_counted() -> None:
     assert not folders[0].exists()
 
 
+async def page_of_any(url: str) -> tuple[int, int, int]:
+    """Return what a worker's dashboard says: its number, of how many, and who failed in all."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        state = (await client.get(f"{url}/ui/api/state")).json()
+    return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
+
+
+async def named_by_all(url: str) -> set[str]:
+    """Return the names of requests on the boards of two workers."""
+    names = set[str]()
+    while len({name.partition("-")[0] for name in names}) < 2:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+            state = (await client.get(f"{url}/ui/api/state")).json()
+        names |= {row["id"] for row in state["requests"]}
+    return names
+
+
+async def status_of(url: str) -> int:
+    """Ask over a connection of its own, so that any worker may answer."""
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        return (await client.get(url)).status_code
+
+
+def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
+    async def scene() -> None:
+        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
+        url = (await announced).url
+        sent = 0
+        while who_counted() < 2:
+            await fail(url)
+            sent += 1
+        seen = set[tuple[int, int, int]]()
+        while not {(1, 2, sent), (2, 2, sent)} <= seen:
+            seen.add(await page_of_any(url))
+        assert max(failed for *_, failed in seen) == sent
+        names = await named_by_all(url)
+        for name in names:  # whoever is asked
+            for _ in range(4):
+                assert await status_of(f"{url}/ui/api/requests/{name}") == 200
+        gone = next(iter(names)).partition("-")[0]
+        assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
+
+        os.kill(workers().pop(), signal.SIGKILL)
+        while len(workers()) < 2:  # noqa: ASYNC110 - nobody tells of a start
+            await asyncio.sleep(0.01)
+        assert (await page_of_any(url))[2] == sent  # what was counted has happened
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    run(scene)
+
+
 def test_workers_that_never_live_end_it_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
@@ -79,6 +80,25 @@ def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
     assert events[-1] == ReplyFinished("stop")
     assert [body.get("tool_choice") for body in wire.asked] == [None, "none", "none"]
     assert caplog.text.count("--tool-call-parser NAME") == 1
+
+
+@pytest.mark.parametrize(("others", "told"), [((), ("tool_parser",)), (({"id": "b"},), ())])
+def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_it(
+    others: tuple[JsonObject, ...], told: tuple[str, ...]
+) -> None:
+    models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
+    refusal = httpx.Response(400, json={"error": NO_PARSER})
+    wire = ConnectionPool(refusal, HI, v1_models=models)
+
+    async def scene() -> tuple[Description, Description]:
+        engine = wire.engine()
+        before = await engine.describe("a")
+        await replied(engine, question())
+        return before, await engine.describe("a")
+
+    before, after = asyncio.run(scene())
+    assert (before.engine, before.lacks) == ("vLLM", ())
+    assert (after.engine, after.lacks) == ("vLLM", told)
 
 
 def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
@@ -228,7 +248,8 @@ def test_a_field_that_is_blamed_is_named() -> None:
 def test_an_engine_tells_its_window_in_its_own_place(
     wire: ConnectionPool, description: Description
 ) -> None:
-    assert asyncio.run(wire.engine().describe("m")) == description
+    found = asyncio.run(wire.engine().describe("m"))
+    assert dataclasses.replace(found, engine="", lacks=()) == description
 
 
 def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:

@@ -271,13 +271,17 @@ def test_a_list_of_models_is_what_it_says() -> None:
 
 def test_a_model_is_described_by_its_entry() -> None:
     server = Server()
-    known = Description(("claude",), window=200_000, takes_tools=True, senses=("vision",))
+    known = Description(
+        ("claude",), window=200_000, takes_tools=True, senses=("vision",), engine="Anthropic"
+    )
     assert asyncio.run(server.backend.describe("claude")) == known
     for name in ("other", "unlisted"):
-        bare = Description((name,), takes_tools=True)
+        bare = Description((name,), takes_tools=True, engine="Anthropic")
         assert asyncio.run(server.backend.describe(name)) == bare
     server.entries = [{**CLAUDE, "max_input_tokens": True, "capabilities": {"image_input": 1}}]
-    assert asyncio.run(server.backend.describe("x")) == Description(("claude",), takes_tools=True)
+    assert asyncio.run(server.backend.describe("x")) == Description(
+        ("claude",), takes_tools=True, engine="Anthropic"
+    )
 
 
 def test_of_an_api_that_lists_nothing_the_description_is_provisional() -> None:

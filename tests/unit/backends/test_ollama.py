@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import logging
 from contextlib import aclosing
 
@@ -370,7 +371,9 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
         "template": "{{ .Tools }}",
     }
     server.running = {"models": [{"name": "m:latest", "context_length": 4096}]}
-    known = Description(("m",), "qwen3", window=4096, takes_tools=True, identity="m:latest")
+    known = Description(
+        ("m",), "qwen3", window=4096, takes_tools=True, identity="m:latest", engine="Ollama"
+    )
     with caplog.at_level(logging.WARNING):
         assert [described(server), described(server)] == [known, known]
     (record,) = caplog.records
@@ -380,7 +383,7 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
 def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
     server = Server()
     known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
-    assert described(server) == known
+    assert described(server) == dataclasses.replace(known, engine="Ollama")
     server.shown = {}
     assert described(server).takes_tools is None
 

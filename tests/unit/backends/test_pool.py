@@ -239,6 +239,11 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
     )
 
 
+def test_what_one_member_lacks_the_pool_lacks() -> None:
+    one, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
+    assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
+
+
 def test_members_are_counted_listed_and_felt_together() -> None:
     troupe = Troupe([], [])
     for member in troupe.members:

@@ -4,7 +4,7 @@ import pytest
 from click.testing import Result
 
 from proxy.conversation import json
-from tests.fakes.invoked import temper
+from tests.fakes.invoked import document, temper
 
 SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceiling", "--pace", "0")
 
@@ -69,12 +69,31 @@ def test_evaluations_are_compared() -> None:
         (("--resume", "nowhere"), "no evaluation"),
         (("report", "nowhere"), "no evaluation"),
         (("compare", "nowhere", "nowhere"), "no evaluation"),
+        (("--resume", "nowhere", "--seeds", "3"), "leave out --seeds"),
+        (("--backend-url", "http://127.0.0.1:9"), "nothing answers"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
     done = evaluate(*arguments)
     assert done.exit_code == 1
     assert problem in done.stderr
+
+
+def test_a_folder_is_not_gone_on_with_by_other_options() -> None:
+    evaluate(*SMALL, "--output", "out")
+    other = evaluate(*SMALL, "--output", "out", "--seeds", "2")
+    assert other.exit_code == 1
+    assert "--resume out" in other.stderr
+
+
+def test_runs_that_failed_are_told_below_the_table_and_to_programs() -> None:
+    evaluate(*SMALL, "--output", "out")
+    path = Path("out/runs.jsonl")
+    answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
+    path.write_bytes(path.read_bytes().replace(answered, failed, 2))
+    told = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    assert told in evaluate("report", "out").stdout
+    assert document(evaluate("report", "out", "--json"))["failures"] == [told]
 
 
 def test_programs_get_what_is_wrong_as_json() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from proxy import facts
-from proxy.api.watching import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.cli.screen import PHASES, Screen, duration
 from proxy.facts import Outcome
 from proxy.observability.history import Counts, CountsBySpan
@@ -74,6 +74,8 @@ def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     assert "Nothing had to be repaired yet." in text
     assert "live" in text
     assert "reconnecting" in drawn(screen, 100, is_live=False)
+    assert "worker" not in text
+    assert "worker 2 of 4" in drawn(Screen(replace(STATE, workers=4, worker=2)), 100)
 
 
 def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
@@ -82,6 +84,17 @@ def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
     text = drawn(screen, 100)
     assert text.count("A call written as text (hermes) became a call of look. +1") == 10
     assert "Nothing is being answered." in text
+
+
+def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process() -> None:
+    first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
+    screen = Screen(replace(STATE, requests=(living(Stage.QUEUED), first)))
+    screen.apply(replace(STATE, requests=(second,)))
+    text = drawn(screen, 100)
+    assert text.count("became a call of look") == 2
+    assert "Nothing is being answered." in text
+    screen.apply(replace(STATE, instance="def", requests=(second,)))
+    assert drawn(screen, 100).count("became a call of look") == 1
 
 
 @pytest.mark.parametrize("width", [80, 40])

@@ -112,7 +112,8 @@ def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: 
         ("wrong-key", "Send the server's API key"),
         ("two keys", "has to hold one key and nothing else"),
         ("", "has to hold one key and nothing else"),
-        (None, "cannot be read"),
+        ("\udcff", "is not a text file"),
+        (None, "cannot be read: No such file or directory"),
     ],
 )
 def test_a_key_file_that_is_wrong_is_said_so(
@@ -120,7 +121,7 @@ def test_a_key_file_that_is_wrong_is_said_so(
 ) -> None:
     path = tmp_path / "key"
     if content is not None:
-        path.write_text(content, encoding="utf-8")
+        path.write_bytes(content.encode("utf-8", "surrogateescape"))
     done = run(command(server, "--key-file", str(path)))
     assert done.returncode == 1
     assert "--key-file" in done.stderr
@@ -128,11 +129,25 @@ def test_a_key_file_that_is_wrong_is_said_so(
     assert content is None or not content or content not in done.stderr
 
 
-@pytest.mark.parametrize("url", [NOWHERE, "nonsense"])
-def test_where_no_temper_is_it_says_so(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        (NOWHERE, f"no Temper answers at {NOWHERE}: start one with 'temper serve'"),
+        ("nonsense", "'nonsense' is not an address: write it like http://127.0.0.1:8367"),
+        ("http://", "is not an address"),
+    ],
+)
+def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
     done = run(command(url))
     assert done.returncode == 1
-    assert f"no Temper answers at {url}" in done.stderr
+    assert problem in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_another_server_is_told_from_a_temper(server: str, key: Path) -> None:
+    done = run(command(f"{server}/v1", "--key-file", str(key)))
+    assert done.returncode == 1
+    assert f"{server}/v1 is not a Temper, or its dashboard is switched off" in done.stderr
 
 
 def run(line: list[str]) -> "subprocess.CompletedProcess[str]":

@@ -36,7 +36,10 @@ async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
 
 async def test_what_a_model_does_is_measured() -> None:
     found = await examined(Ailment.TELLS_TIMES)
-    assert found["forced call"].measured == {"calls": "at once"}
+    assert found["forced call"].measured == {
+        "calls": "at once",
+        "engine_parses_calls": True,
+    }
     assert found["prompt cache"].measured == {"caches_prompts": True}
     assert found["token count"].measured == {"counts_exactly": True}
     assert found["speed"].said == "it reads 900 tokens a second, and writes 35"
@@ -44,7 +47,8 @@ async def test_what_a_model_does_is_measured() -> None:
 
 
 async def test_what_it_does_badly_is_measured_too() -> None:
-    assert (await examined(Ailment.CALLS_LATE))["forced call"].measured == {"calls": "attempt 2"}
+    late = (await examined(Ailment.CALLS_LATE))["forced call"].measured
+    assert late == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}
     cached = (await examined(Ailment.CACHES_NOTHING))["prompt cache"].measured
     assert cached == {"caches_prompts": False}

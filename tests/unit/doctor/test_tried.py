@@ -34,6 +34,8 @@ async def made() -> TriedModel:
         GENERIC,
         evidence=Evidence(("m",), template="<think>"),
         identity="m.gguf",
+        engine="vLLM",
+        lacks=("named_choice",),
     )
     async with httpx.AsyncClient() as direct, httpx.AsyncClient() as temper:
         target = Target(Settings(), "m", known, direct, temper, "")
@@ -50,6 +52,8 @@ async def test_what_was_measured_is_put_together() -> None:
     )
     assert tried.measured == {
         "capabilities": ["tools", "thinking"],
+        "engine": "vLLM",
+        "engine_lacks": ["named_choice"],
         "window": 8192,
         "calls": "at once",
         "writes_per_second": 35.26,

@@ -1,3 +1,5 @@
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.evals.evaluation import (
     Choice,
     arms_of,
+    check_folder,
     choice_of,
     evaluate,
     missing_runs,
@@ -15,8 +18,11 @@ from proxy.evals.evaluation import (
     scenarios_of,
     simulated_beds,
 )
-from proxy.evals.records import read_protocol
+from proxy.evals.records import Records, read_protocol, read_runs
 from proxy.evals.runs import Progress
+from proxy.evals.scenarios.suite import ALL_FAMILIES
+from proxy.evals.simulated.profiles import load_profile
+from proxy.evals.simulated.server import SimulatedServer, served
 from tests.unit.evals.test_results import runs_of
 
 pytestmark = pytest.mark.anyio
@@ -75,21 +81,77 @@ async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
         assert missing_runs(protocol, again.runs) == {}
 
 
-async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
-    own = Choice(
-        families=("none",),
-        backend_urls=("http://127.0.0.1:9",),
-        ollama=("a/b",),
-        ollama_url="http://127.0.0.1:9",
-        arms=("direct",),
+def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
+    full = Choice(suite="full", seeds=5)
+    names = Counter(one.family for one in scenarios_of(full))
+    assert names == {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
+    assert protocol_of(full)["pairs"] == 5 * sum(names.values())
+
+
+async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> None:
+    choice = Choice(
+        suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
     )
-    records = await evaluate(own, tmp_path, ignored)
-    assert {one.bed for one in records.runs} == {"127.0.0.1:9", "a_b"}
-    assert {one.ending for one in records.runs} == {"failed"}
+    await evaluate(choice, tmp_path, ignored)
+    path = tmp_path / "runs.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [*lines[:20], lines[20][:30]]
+    path.write_bytes(b"".join(kept))
+    assert missing_runs(read_protocol(tmp_path), [*read_runs(tmp_path)]) == {"healthy direct": 30}
+    records = await evaluate(choice_of(tmp_path, {}), tmp_path, ignored)
+    made = {(one.scenario, one.seed) for one in records.runs}
+    assert made == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
+    assert len(path.read_bytes().splitlines()) == len(made)
+    assert all(one.right for one in records.runs)
+
+
+async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
+    async with served(first) as one, served(second) as two:
+        own = Choice(
+            families=("none",),
+            backend_urls=(one,),
+            ollama=("simulated",),
+            ollama_url=two,
+            arms=("direct",),
+        )
+        records = await evaluate(own, tmp_path, ignored)
+    assert {one.bed for one in records.runs} == {one.partition("://")[2], "simulated"}
+    assert all(one.right for one in records.runs)
     assert protocol_of(own)["beds"] == []
     planned = {**protocol_of(own), "pairs": 5}
     fewer = [structs.replace(one, bed="b") for one in runs_of("direct", "+")]
     assert missing_runs(planned, fewer) == {"b direct": 4}
+
+
+async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> None:
+    own = Choice(families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",))
+    with pytest.raises(InvalidConfiguration, match="nothing answers"):
+        await evaluate(own, tmp_path / "out", ignored)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path, SMALL)
+    # what ended before its first run leaves nothing that others could be mixed with
+    Records(tmp_path, protocol_of(Choice(seeds=3))).close()
+    check_folder(tmp_path, SMALL)
+    await evaluate(SMALL, tmp_path, ignored)
+    check_folder(tmp_path, replace(SMALL, pace=1.0, keeps_all=True))
+    assert read_protocol(tmp_path) == protocol_of(SMALL)
+    with pytest.raises(InvalidConfiguration, match=r"other options \(seeds, arms\)"):
+        check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
+
+
+def test_scenarios_of_ones_own_are_a_part_of_the_protocol(tmp_path: Path) -> None:
+    path = tmp_path / "hello.toml"
+    path.write_text('user = "hello"')
+    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+    before = protocol_of(own)["hash"]
+    assert before == protocol_of(own)["hash"]
+    assert str(before).startswith(str(protocol_of(Choice())["hash"]))
+    path.write_text('user = "good evening"')
+    assert protocol_of(own)["hash"] != before
 
 
 @pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])

@@ -51,10 +51,18 @@ def test_a_line_that_was_cut_off_is_no_record_and_goes(tmp_path: Path, length: i
 
 
 def test_another_protocol_is_refused(tmp_path: Path) -> None:
-    Records(tmp_path, {**PROTOCOL}).close()
+    records = Records(tmp_path, {**PROTOCOL})
+    records.add(RUN)
+    records.close()
     assert read_protocol(tmp_path) == PROTOCOL
     with pytest.raises(InvalidConfiguration, match="another folder"):
         Records(tmp_path, {"hash": "other"})
+
+
+def test_what_ended_before_its_first_run_stands_in_nobodys_way(tmp_path: Path) -> None:
+    Records(tmp_path, {**PROTOCOL}).close()
+    Records(tmp_path, {"hash": "other"}).close()
+    assert read_protocol(tmp_path) == {"hash": "other"}
 
 
 def test_damage_and_absence_are_told(tmp_path: Path) -> None:

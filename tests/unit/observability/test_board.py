@@ -82,6 +82,22 @@ def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
+def test_the_latest_rows_leave_out_nothing_that_lives() -> None:
+    board = a_board(most=9)
+    stuck = board.opened(Living())
+    for _ in range(5):
+        board.closed(board.opened(Living()), RECORD)
+    assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
+
+
+def test_where_more_has_changed_than_was_asked_for_no_row_is_made() -> None:
+    board = a_board(most=9)
+    for _ in range(3):
+        board.closed(board.opened(Living()), RECORD)
+    assert len(board.changes(0, 3).rows) == 3
+    assert (board.changes(0, 2).rows, board.changes(0, 2).is_lost) == ((), True)
+
+
 def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
     board, living = a_board(), Living()
     number = board.opened(living)

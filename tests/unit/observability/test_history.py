@@ -4,7 +4,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.facts import Outcome
-from proxy.observability.history import BUCKETS, STEP, Counts, History, kind_of, percentile
+from proxy.observability.history import (
+    BUCKETS,
+    STEP,
+    Counts,
+    History,
+    kind_of,
+    percentile,
+    totals_of,
+)
 from proxy.observability.metrics import Metrics
 from proxy.observability.record import CLIENT_LEFT, RequestRecord, Tokens
 from tests.fakes.exposition import Exposition
@@ -37,7 +45,7 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
         history.take(record, now)
         metrics.take(record)
     seen = Exposition.read(metrics.exposition("")[0].decode())
-    told = history.totals(now)
+    told = totals_of([history.counted()], now)
     for name in ("one", "two", "other"):
         counts = told.start.get(name, Counts())
         for outcome in Outcome:
@@ -62,7 +70,7 @@ def test_the_share_of_the_cache_is_of_those_whose_backend_told() -> None:
     history = History()
     history.take(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
     history.take(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
-    counts = history.totals(0.0).start["one"]
+    counts = totals_of([history.counted()], 0.0).start["one"]
     assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
 
 
@@ -70,7 +78,7 @@ def test_what_is_older_than_an_hour_counts_since_the_start_only() -> None:
     history = History()
     history.take(RECORD, 0.0)
     history.take(RECORD, 3000.0)
-    told = history.totals(3700.0)
+    told = totals_of([history.counted()], 3700.0)
     assert (told.hour[""].requests, told.start[""].requests) == (1, 2)
 
 
@@ -78,8 +86,8 @@ def test_there_are_never_more_services_and_buckets_than_that() -> None:
     history = History()
     for number in range(500):
         history.take(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
-    assert len(history.totals(2500.0).start) <= 66
-    assert history.totals(2500.0).start["other"].requests > 400
+    assert len(totals_of([history.counted()], 2500.0).start) <= 66
+    assert totals_of([history.counted()], 2500.0).start["other"].requests > 400
     assert len(history.points(2500.0)) <= BUCKETS
     for _ in range(1000):
         history.take(replace(RECORD, first_token=9.0), 2500.0)

@@ -15,10 +15,11 @@ from proxy.observability.sentences import (
     ERRORS,
     RUNGS,
     cut,
+    in_few_words,
     problem_sentence,
     rung_sentence,
-    sentence,
     sentences,
+    words_of,
 )
 
 TOLD: tuple[tuple[Fact, str], ...] = (
@@ -31,7 +32,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Dropped("new"), "A part of the reply was left out (new)."),
     (facts.RejectedReply("empty"), "The reply was empty."),
     (facts.RejectedReply("new"), "The reply was not good enough (new)."),
-    (facts.Healed("call_id"), "The history was mended: a call got an id."),
+    (facts.Healed("call_id"), "The history was repaired: a call got an id."),
     (
         facts.Refused(Reason.IN_SENTENCE),
         "Text that looked like a call was left alone (in sentence).",
@@ -45,7 +46,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.LoopNoticed("look", 3), "look was called 3 times with the same result."),
     (
         facts.FailuresNoticed(3),
-        "The last 3 rounds of tool calls have all failed, and it was told so.",
+        "The last 3 rounds of tool calls all failed, and the model was told so.",
     ),
     (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
@@ -70,7 +71,54 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 
 @pytest.mark.parametrize(("fact", "told"), TOLD, ids=[type(one).__name__ for one, _ in TOLD])
 def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
-    assert sentence(fact) == told
+    words = words_of(fact)
+    assert ("" if words is None else words.sentence) == told
+
+
+@pytest.mark.parametrize(
+    ("happened", "words"),
+    [
+        ((), ""),
+        ((facts.Asked("as_asked"),), ""),
+        ((facts.Omitted("web_search"),), ""),  # as in every request of some clients
+        ((facts.Rescued("hermes", "f"),), "a call rescued from text (hermes)"),
+        (
+            (facts.Rescued("hermes", "f"), facts.Rescued("hermes", "g"), facts.Rescued("xml", "g")),
+            "3 calls rescued from text (hermes, xml)",
+        ),
+        ((facts.Repaired("f"),), "broken JSON repaired"),
+        ((facts.Coerced("f", "/a"), facts.Coerced("f", "/b")), "2 values converted"),
+        ((facts.Renamed("getWeather", "get_weather"),), "a tool's name corrected"),
+        ((facts.Dropped("x"), facts.Healed("ids")), "a part dropped, the history repaired"),
+        ((facts.LoopNoticed("f", 3),), "the same call of f 3 times"),
+        ((facts.FailuresNoticed(3),), "3 rounds of failing tools noticed"),
+        ((facts.RoundsExceeded(50),), "an answer asked for after 50 rounds of tools"),
+        ((facts.Withheld(),), "no retry, as too many run already"),
+        ((facts.BrokeOff("f"),), "a call of f broke off"),
+        ((facts.LadderEnded("prose"),), "no further attempt allowed"),
+        ((facts.WindowFilled(512),), "the window is full"),
+        (
+            (facts.Compacted(1, 1, 0, 1, 400, 900, 512, is_new=True),),
+            "history cut from 900 to 400 tokens",
+        ),
+        ((facts.RejectedReply("new"),), "rejected new"),
+    ],
+)
+def test_a_line_tells_it_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
+    assert in_few_words(happened) == words
+
+
+@pytest.mark.parametrize("defect", Defect)
+def test_every_defect_has_few_words(defect: Defect) -> None:
+    told = in_few_words((facts.RejectedReply(defect.value),))
+    assert len(told.split()) > 2
+    assert "_" not in told
+
+
+@pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
+def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
+    has_words = words_of(fact) is not None
+    assert bool(in_few_words((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
 
 
 def test_every_kind_of_fact_has_its_words() -> None:
@@ -81,7 +129,8 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
     assert RUNGS.keys() == {one.value for one in Rung}
     assert DEFECTS.keys() == {one.value for one in Defect}
     assert word_for(TemperError()) in ERRORS
-    every = (*RUNGS.values(), *DEFECTS.values(), *ERRORS.values())
+    told = (one for one, _ in DEFECTS.values())
+    every = (*RUNGS.values(), *told, *ERRORS.values())
     assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
     assert rung_sentence("nudged") == "Asked again, with a hint of what was wrong."
     assert rung_sentence("new") == "Asked in another way (new)."
@@ -98,7 +147,7 @@ def test_what_happened_twice_is_told_once_and_nothing_is_told_of_no_news() -> No
 
 
 def test_foreign_words_are_cut_and_made_visible() -> None:
-    told = sentence(facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look"))
+    (told,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
     assert told.isprintable()
     assert len(told) < 300
     assert cut("\0") == "\\x00"

@@ -106,7 +106,14 @@ def test_a_backend_is_asked_for_what_it_calls_the_model() -> None:
 
 def test_models_are_listed_with_what_is_known_of_them() -> None:
     template = "{% if enable_thinking %}<think>{% endif %}{{ tools }}"
-    told = Description(("small",), template=template, window=2048, senses=("vision",))
+    told = Description(
+        ("small",),
+        template=template,
+        window=2048,
+        senses=("vision",),
+        engine="vLLM",
+        lacks=("required_choice",),
+    )
     services = two(ScriptedBackend(description=told), ScriptedBackend(state=Health.UNREACHABLE))
     small, large = asyncio.run(services.models())
     assert (small.id, large.id) == ("small", "large")
@@ -116,6 +123,7 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
         "capabilities": ["tools", "thinking", "vision"],
         "context_window": 2048,
         "meta": {"n_ctx": 2048},
+        "engine": {"name": "vLLM", "lacks": ["required_choice"]},
     }
     assert large.details == {
         "status": {"value": "failed", "failed": True},

@@ -12,13 +12,14 @@ import { toolServers } from "./tool-servers.js";
 import { duration, kindOf } from "./words.js";
 
 const ROWS_AT_FIRST = 100;
+const CALM = 2000; // milliseconds without a new state, after which older rows are asked for
 const KEYS = [
   ["j", "the next request"],
   ["k", "the one before"],
   ["Enter", "open it"],
   ["Esc", "close it, or clear the filter"],
   ["/", "filter"],
-  ["r", "with help only"],
+  ["r", "only what needed help"],
   ["c", "the call that waits for you"],
   ["?", "these keys"],
 ];
@@ -46,6 +47,7 @@ let view = {
 let exchange = null; // of the open request; null while it is being loaded
 let older = null; // an open request that is no longer in the table
 let isDue = false;
+let calm = 0; // the timer of that
 root.replaceChildren();
 
 function now() {
@@ -140,8 +142,8 @@ function page() {
     <main class=${row ? "with-detail" : ""}>
       <div class="overview">
         ${about?.workers > 1
-          ? html`<p class="note">This is one of ${about.workers} workers: what the others answer is
-              not shown.</p>`
+          ? html`<p class="note">Worker ${about.worker} of ${about.workers}: the counts are those of
+              all workers; requests, charts and slots are those of this one.</p>`
           : nothing}
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
         ${toolServers(store.toolServers)} ${charts.holder}
@@ -246,6 +248,21 @@ function heard(event, data) {
   store = stores.apply(store, event, data, Date.now() / 1000);
   const after = store.rows.get(view.open);
   if (before && after && before.phase !== "over" && after.phase === "over") load(after.id);
+  if (event === "state") {
+    clearTimeout(calm);
+    calm = setTimeout(loadOlder, CALM, data.requests);
+  }
+  draw();
+}
+
+/** Complete the table: a state has only the newest rows, and those that live. */
+async function loadOlder(requests) {
+  const first = requests.findLast((row) => row.phase === "over");
+  if (!first) return;
+  const { instance } = store.about;
+  const found = await get(`requests?before=${first.id}`).catch(() => null);
+  if (found === null || store.about.instance !== instance) return;
+  store = stores.withOlder(store, first.id, found.requests);
   draw();
 }
 

@@ -48,7 +48,7 @@ export function toolbar(view, models, actions) {
         id="repaired"
         aria-pressed=${filter.repaired}
         @click=${() => actions.setFilter({ repaired: !filter.repaired })}
-      >With help only</button>
+      >Needed help only</button>
     </form>
   `;
 }

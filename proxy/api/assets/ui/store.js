@@ -22,7 +22,7 @@ export function empty() {
 export function apply(store, event, data, now) {
   switch (event) {
     case "state":
-      return fromState(data, now);
+      return fromState(store, data, now);
     case "requests":
       return withRows(store, data.rows);
     case "models":
@@ -38,11 +38,25 @@ export function apply(store, event, data, now) {
   }
 }
 
-function fromState(state, now) {
+function fromState(store, state, now) {
   const { models, totals, points, requests, tool_servers, confirmations, ...about } = state;
-  const known = { about, models, totals, points, toolServers: tool_servers };
-  const fresh = { ...empty(), ...known, skew: state.now - now };
-  return withConfirmations(withRows(fresh, requests), confirmations, now);
+  const told = { about, models, totals, points, toolServers: tool_servers };
+  const fresh = { ...empty(), ...told, skew: state.now - now };
+  // what is over stays as it is; a state has the newest rows only, so the others are kept
+  const isSame = store.about?.instance === about.instance;
+  const known = isSame ? [...store.rows.values()].filter((row) => row.phase === "over") : [];
+  return withConfirmations(withRows(fresh, [...known, ...requests]), confirmations, now);
+}
+
+/** Take over the rows before `id`, which are all that there are; others are forgotten. */
+export function withOlder(store, id, older) {
+  const there = new Set(older.map((row) => row.id));
+  const rows = new Map(store.rows);
+  for (const row of store.rows.values()) {
+    const isGone = row.phase === "over" && numberOf(row.id) < numberOf(id) && !there.has(row.id);
+    if (isGone) rows.delete(row.id);
+  }
+  return withRows({ ...store, rows }, older);
 }
 
 /** Take over which calls wait for a person, until a moment of the server's clock. */

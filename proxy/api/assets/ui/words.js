@@ -57,7 +57,7 @@ export const REASONS = {
   ],
   before_restart: [
     "This request is not known here.",
-    "Temper was restarted since, or another worker has it.",
+    "Temper, or the worker that had it, was restarted since.",
   ],
   request_forgotten: ["This request is no longer kept.", "Only the latest 500 are."],
 };

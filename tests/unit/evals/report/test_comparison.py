@@ -29,6 +29,14 @@ def test_an_arm_that_became_worse_beyond_luck_is_told(tmp_path: Path) -> None:
     assert "not worse" in better[0].sentence()
 
 
+def test_folders_without_an_arm_in_common_cannot_be_compared(tmp_path: Path) -> None:
+    before, after = folder(tmp_path / "a", "+"), folder(tmp_path / "b", "+")
+    runs = after / "runs.jsonl"
+    runs.write_bytes(runs.read_bytes().replace(b'"bed":"bed"', b'"bed":"other"'))
+    with pytest.raises(InvalidConfiguration, match="no arm of a bed in common"):
+        compare_folders(before, after)
+
+
 def test_different_protocols_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="different protocols"):
         compare_folders(folder(tmp_path / "a", "+"), folder(tmp_path / "b", "+", "other"))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.evals.records import Records, RunRecord
 from proxy.evals.report.page import page, write_page
@@ -65,6 +65,34 @@ def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
     assert "<b>" not in text
     unharmed = [run for run in RUNS if run.arm != "temper"]
     assert "<p>None.</p>" in page(folder, PROTOCOL, unharmed)
+
+
+def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
+    def told(**choice: JsonValue) -> str:
+        return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
+
+    assert f"{len(RUNS)} runs with the suite full, 5 seeds." in told(suite="full", seeds=5)
+    assert "with the scenarios of mine, 1 seed." in told(scenarios="mine", seeds=1)
+    assert f"{len(RUNS)} runs." in page(folder, PROTOCOL, RUNS)
+    failed = [structs.replace(run, ending="failed", why="<404>") for run in RUNS]
+    shown = page(folder, PROTOCOL, failed)
+    assert "n-8b direct: 4 of 4 runs failed, most often with: &lt;404&gt;" in shown
+
+
+def test_families_that_are_held_out_are_marked(folder: Path) -> None:
+    assert "second author" not in page(folder, PROTOCOL, RUNS)
+    theirs = [structs.replace(run, family="travel") for run in RUNS]
+    shown = page(folder, PROTOCOL, [*RUNS, *theirs])
+    assert "<th>travel*</th>" in shown
+    assert "<th>chain</th>" in shown
+    assert "second author" in shown
+
+
+def test_what_a_simulated_model_does_not_show_is_said_of_simulated_models(folder: Path) -> None:
+    assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
+    real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
+    assert "A simulated model" not in real
+    assert "is not shown of any other" in real.replace("\n", " ")
 
 
 def test_the_page_is_one_file(folder: Path, tmp_path: Path) -> None:

@@ -30,6 +30,15 @@ def test_a_picture_is_svg_that_says_its_figures(drawn: str, words: tuple[str, ..
     assert "http" not in drawn
 
 
+def test_arms_at_one_place_share_a_name_that_can_be_read() -> None:
+    arms = ("direct", "temper", "temper-off", "ceiling")
+    runs = [run for arm, row in zip(arms, ("+--", "++-", "+--", "+++"), strict=True)
+            for run in runs_of(arm, row)]  # fmt: skip
+    drawn = ElementTree.fromstring(plots.cost_against_success(results_of(runs, 50), "bed"))  # noqa: S314
+    said = [one.text for one in drawn.iter() if one.get("class") == "label"]
+    assert said[:3] == ["direct, temper-off", "temper", "ceiling"]
+
+
 def test_an_axis_ends_where_the_picture_does() -> None:
     axis = plots.Axis(0.0, 1.0)
     assert axis.place(-5) == axis.place(0.0)

@@ -1,5 +1,16 @@
+from msgspec.structs import replace
+
 from proxy.conversation import json
-from proxy.evals.report.table import HEADINGS, document, markdown, percent, points, rows
+from proxy.evals.report.table import (
+    HEADINGS,
+    document,
+    failures,
+    markdown,
+    percent,
+    points,
+    rows,
+    wrong_ends,
+)
 from proxy.evals.results import results_of
 from proxy.evals.statistics import Interval
 from tests.unit.evals.test_results import runs_of
@@ -26,6 +37,27 @@ def test_a_ceiling_that_nobody_knows_is_said_to_be_unknown() -> None:
     found = rows(results_of(runs_of("direct", "+-"), 10))
     assert found[0][-1] == "unknown"
     assert found[0][4:8] == ("", "", "", "")
+
+
+def test_runs_that_failed_are_told_with_what_they_failed_by() -> None:
+    runs = runs_of("temper", "+---")
+    whys = ("", "404 no such model", "503 busy", "404 no such model")
+    broken = [
+        replace(one, ending="failed" if why else one.ending, why=why)
+        for one, why in zip(runs, whys, strict=True)
+    ]
+    told = ["bed temper: 3 of 4 runs failed, most often with: 404 no such model"]
+    assert failures([*runs_of("direct", "++"), *broken]) == told
+    assert failures(runs) == []
+
+
+def test_why_scenarios_of_ones_own_are_wrong_is_told() -> None:
+    runs = runs_of("temper", "+-", "own")
+    wrong = [replace(one, why="" if one.right else "it gave no answer") for one in runs]
+    assert wrong_ends([*wrong, *runs_of("temper", "-")]) == ["temper own-1/0: it gave no answer"]
+    many = wrong_ends(runs_of("temper", "-" * 25, "own"))
+    assert len(many) == 21
+    assert many[-1] == "... and 5 more in runs.jsonl"
 
 
 def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:

@@ -1,0 +1,81 @@
+"""What the dashboard's feed tells, as data: the state, and what changes of it afterwards."""
+
+import msgspec
+
+from proxy.observability.history import CountsBySpan, Point
+from proxy.observability.rows import Row
+from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """One model: its state, and who uses it; None where nobody knows."""
+
+    name: str
+    title: str
+    backend: str
+    state: str
+    problem: str
+    restarts: int
+    busy: int
+    waiting: int
+    slots: int | None
+    window: int | None
+    share: float | None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a page needs at its start."""
+
+    version: str
+    instance: str
+    workers: int
+    worker: int = 1
+    read_only: bool
+    keeps_exchanges: bool
+    started: float
+    now: float
+    number: int
+    step: int
+    models: tuple[ModelCard, ...]
+    totals: CountsBySpan
+    points: tuple[Point, ...]
+    requests: tuple[Row, ...]
+    tool_servers: tuple[ToolServerCard, ...] = ()
+    confirmations: tuple[PendingCall, ...] = ()
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows that are new or have changed."""
+
+    number: int
+    rows: tuple[Row, ...]
+
+
+class Cards(msgspec.Struct, frozen=True):
+    """The models, as they are now."""
+
+    number: int
+    models: tuple[ModelCard, ...]
+
+
+class ToolCards(msgspec.Struct, frozen=True):
+    """The tool servers, as they are now."""
+
+    number: int
+    tool_servers: tuple[ToolServerCard, ...]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """All calls that wait for a person now."""
+
+    number: int
+    confirmations: tuple[PendingCall, ...]
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """What requests came to, and the buckets that may have changed."""
+
+    number: int
+    now: float
+    totals: CountsBySpan
+    points: tuple[Point, ...]

@@ -1,0 +1,129 @@
+"""What one of several workers is told by the others, through the folder that all of them share.
+
+What each has counted is a small file, replaced as a whole; that of a worker that has ended stays,
+as what it counted happened. What stands on another one's board is asked for over a socket: a
+browser may reach another worker with each click, and only one has the request that it asks for.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.observability.history import Counted
+
+_PREFIX = "requests-"
+_SECONDS = 5.0
+_LARGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which of several workers it is, counted from 1, and the folder that all of them share."""
+
+    number: int
+    folder: Path
+
+
+@dataclass(slots=True)
+class SharedCounts:
+    """What other workers have counted, as seen by the one at a `place`."""
+
+    place: WorkerPlace
+
+    def publish(self, counted: Counted) -> None:
+        """Let the others know what this one has counted."""
+        file = self._own()
+        fresh = file.with_suffix(".new")
+        with contextlib.suppress(OSError):  # the next second brings another one
+            fresh.write_bytes(msgspec.json.encode(counted))
+            fresh.replace(file)
+
+    def others(self) -> tuple[Counted, ...]:
+        """Return what all others have counted so far."""
+        own = self._own()
+        files = self.place.folder.glob(f"{_PREFIX}*.json")
+        read = (_read(file) for file in files if file != own)
+        return tuple(counted for counted in read if counted is not None)
+
+    def _own(self) -> Path:
+        return self.place.folder / f"{_PREFIX}{os.getpid()}.json"
+
+
+class BoardQuestion(msgspec.Struct, frozen=True):
+    """What a page wants of the request called `name`; the names begin with that of their board."""
+
+    what: str
+    name: str
+    limit: int = 0
+
+    @property
+    def instance(self) -> str:
+        """The name of the board that may answer; "" for none."""
+        instance = self.name.partition("-")[0]
+        return instance if instance.isascii() and instance.isalnum() and len(instance) < 32 else ""
+
+
+class BoardAnswer(msgspec.Struct, frozen=True):
+    """A JSON document, or the code of why there is none."""
+
+    document: str = ""
+    problem: str = ""
+
+
+Answer: TypeAlias = Callable[[BoardQuestion], BoardAnswer]
+
+
+class SiblingBoards:
+    """Asks other workers and answers them; `answer` is how, as soon as somebody knows."""
+
+    def __init__(self, folder: Path, instance: str) -> None:
+        self.answer: Answer = lambda _question: BoardAnswer(problem="before_restart")
+        self._folder = folder
+        self._instance = instance
+
+    @contextlib.asynccontextmanager
+    async def answering(self) -> AsyncGenerator[None]:
+        """Answer other workers while the block runs."""
+        path = self._path(self._instance)
+        server = await asyncio.start_unix_server(self._serve, path)
+        try:
+            yield
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+
+    async def ask(self, question: BoardQuestion) -> BoardAnswer | None:
+        """Ask the worker that has a request; None where no other one has it."""
+        path = self._path(question.instance)
+        if not question.instance or not path.exists():
+            return None
+        try:
+            async with asyncio.timeout(_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(path, limit=_LARGEST)
+                with contextlib.closing(writer):
+                    writer.write(msgspec.json.encode(question) + b"\n")
+                    return msgspec.json.decode(await reader.readline(), type=BoardAnswer)
+        except (OSError, TimeoutError, ValueError):  # it has just ended
+            return None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError, ValueError):
+            question = msgspec.json.decode(await reader.readline(), type=BoardQuestion)
+            writer.write(msgspec.json.encode(self.answer(question)) + b"\n")
+            await writer.drain()
+
+    def _path(self, instance: str) -> Path:
+        return self._folder / f"{instance}.sock"
+
+
+def _read(file: Path) -> Counted | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Counted)
+    except (OSError, msgspec.DecodeError):
+        return None

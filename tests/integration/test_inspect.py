@@ -1,0 +1,70 @@
+"""The suite as a task of Inspect AI, whose own command asks a simulated model over HTTP."""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proxy.evals.evaluation import Choice, evaluate
+from proxy.evals.runs import Progress
+from proxy.evals.simulated.profiles import load_profile
+from proxy.evals.simulated.server import SimulatedServer, served
+
+inspect_log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
+
+pytestmark = pytest.mark.anyio
+
+TASK = "proxy/evals/inspect.py@temper_suite"
+# with calls at once, text that is to arrive as it is, tools that fail, demands, and quoted calls
+FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordered")
+
+
+async def inspected(
+    profile: str, families: tuple[str, ...], folder: Path
+) -> dict[str, tuple[bool, str]]:
+    """Let Inspect run these families; returns what is right, and why not."""
+    async with served(SimulatedServer(load_profile(profile), 0.0)) as url:
+        command = [
+            *(
+                sys.executable,
+                "-m",
+                "inspect_ai",
+                "eval",
+                TASK,
+                "-T",
+                f"families={','.join(families)}",
+            ),
+            *("--model", "openai-api/local/simulated", "--max-retries", "0"),
+            *("--log-dir", str(folder), "--display", "none"),
+        ]
+        reached = {"LOCAL_BASE_URL": f"{url}/v1", "LOCAL_API_KEY": "none"}
+        done = await anyio.run_process(command, env={**os.environ, **reached}, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return scores_in(folder)
+
+
+def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
+    (path,) = folder.glob("*.eval")
+    samples = inspect_log.read_eval_log(str(path)).samples
+    scores = {str(one.id): next(iter(one.scores.values())) for one in samples}
+    return {name: (one.value == "C", str(one.explanation)) for name, one in scores.items()}
+
+
+async def test_inspect_finds_right_what_the_plain_loop_finds_right(tmp_path: Path) -> None:
+    def ignore(_progress: Progress) -> None:
+        """Nobody looks."""
+
+    choice = Choice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
+    records = await evaluate(choice, tmp_path / "own", ignore)
+    expected = {one.scenario: one.right for one in records.runs}
+    assert {*expected.values()} == {True, False}
+    found = await inspected("p-small", FAMILIES, tmp_path / "logs")
+    assert {name: right for name, (right, _) in found.items()} == expected
+
+
+async def test_a_request_that_fails_makes_a_run_wrong_and_ends_nothing(tmp_path: Path) -> None:
+    found = await inspected("healthy", ("long", "single"), tmp_path / "logs")
+    assert [name for name, (right, _) in found.items() if not right] == ["long-0"]
+    assert "exceeds the available context size" in found["long-0"][1]
