@@ -9,6 +9,7 @@ python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
+python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
 """
 
 import argparse
@@ -31,6 +32,8 @@ from benchmarks.load.candidates import CANDIDATES, REPOSITORY
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
+from benchmarks.tiny import page as tiny_page
+from proxy.evals.tiny_suite import SIZES as TINY_SIZES
 
 _USUAL = tuple(name for name in SCENARIOS if name != "soak")
 
@@ -65,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
+    _add_tiny(commands.add_parser("tiny", help="measure help and harm with the tiny model"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 
@@ -136,6 +140,13 @@ def _add_evidence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-runs", action="store_true", help="only write the page")
     _add_peers(parser)
     parser.set_defaults(command=_evidence)
+
+
+def _add_tiny(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="where records are, and go")
+    parser.add_argument("--size", choices=TINY_SIZES, default="full")
+    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.set_defaults(command=_tiny)
 
 
 def _size(chosen: argparse.Namespace) -> Size:
@@ -250,6 +261,17 @@ def _replicas(chosen: argparse.Namespace) -> int:
     if chosen.page is not None:
         page = replicas.renewed(chosen.page.read_text(encoding="utf-8"), figures)
         chosen.page.write_text(page, encoding="utf-8")
+    return 0
+
+
+def _tiny(chosen: argparse.Namespace) -> int:
+    folder = chosen.folder.resolve()
+    asyncio.run(tiny_page.measure(folder, chosen.size, _tell))
+    told = tiny_page.page(folder, chosen.size)
+    if chosen.page is None:
+        sys.stdout.write(told)
+    else:
+        chosen.page.write_text(told, encoding="utf-8")
     return 0
 
 

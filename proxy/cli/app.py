@@ -136,12 +136,14 @@ def serve(
     help="Port to serve on; a free one if it is taken.",
 )
 @click.option("--once", is_flag=True, help="Show the table and end, without serving on.")
+@click.option("--tiny", is_flag=True, help="Show a real, if tiny, language model.")
 @_JSON
-def demo(port: int, *, once: bool, as_json: bool) -> None:
+def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
     console = Console(stderr=as_json, highlight=False)
-    run(commands.demonstrate_calls(console, port, once=once, as_json=as_json), as_json=as_json)
+    work = commands.demonstrate_calls(console, port, once=once, as_json=as_json, tiny=tiny)
+    run(work, as_json=as_json)
 
 
 @main.command()

@@ -222,11 +222,16 @@ async def _look_at_backend(address: "Address") -> None:
                 logger.info(_BACKEND_LOADS, address.backend)
 
 
-def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool) -> Work:
+def demonstrate_calls(
+    console: Console, port: int, *, once: bool, as_json: bool, tiny: bool
+) -> Work:
     """Show calls with and without Temper; False if a signal came before that."""
     from proxy.demo import show
+    from proxy.demo.scenarios import SCRIPTED
+    from proxy.demo.tiny import demonstration
 
-    console.print(show.INTRODUCTION, soft_wrap=True)
+    shown = demonstration() if tiny else SCRIPTED
+    console.print(shown.introduction, soft_wrap=True)
     from proxy.demo.demonstration import demonstrate
 
     async def work() -> bool:
@@ -239,25 +244,27 @@ def demonstrate_calls(console: Console, port: int, *, once: bool, as_json: bool)
             def show_seen(seen: "Seen") -> None:
                 progress.close()
                 if as_json:
-                    print_json(show.document(seen.comparisons, seen.url))
+                    print_json(show.document(seen.comparisons, seen.url, shown.model))
                     return
-                console.print(show.table(seen.comparisons, console.width))
+                console.print(show.table(seen.comparisons, console.width, shown.heading))
                 if not once:
-                    _show_examples(console, seen, port)
+                    _show_examples(console, seen, port, tiny=tiny)
 
-            return await demonstrate(show_step, show_seen, port=port, keeps_serving=not once)
+            return await demonstrate(
+                show_step, show_seen, port=port, keeps_serving=not once, shown=shown
+            )
 
     return work()
 
 
-def _show_examples(console: Console, seen: "Seen", port: int) -> None:
+def _show_examples(console: Console, seen: "Seen", port: int, *, tiny: bool) -> None:
     """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from proxy.demo.show import examples
+    from proxy.demo.show import examples, tiny_examples
 
     if seen.port_was_taken:
         console.print(f"\nPort {port} cannot be used, so another one was taken.")
     console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for example in examples(seen.url):
+    for example in (tiny_examples if tiny else examples)(seen.url):
         console.print(f"\n{example.title}:", style="dim")
         console.print(Text(example.command), soft_wrap=True)
 

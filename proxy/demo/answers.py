@@ -3,15 +3,14 @@
 A call counts as usable if it names an offered tool and its arguments satisfy the tool's schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
-from proxy.demo.scenarios import Scenario, request_for
-from proxy.dialects.openai_chat.decode import decode_request
-from proxy.guardrails.schemas.schema import compiled
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.demo.scenarios import Scenario
+from proxy.guardrails.schemas.schema import Schema, compiled
 
 _LONGEST_NONSENSE = 80
 
@@ -56,8 +55,17 @@ class Comparison:
     without: Answer
     through: Answer
 
+    @property
+    def written(self) -> str:
+        """What the model wrote: as was known before, or as came without Temper."""
+        return self.scenario.written or self.without.words
 
-def read_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
+    def is_wrong(self, answer: Answer) -> bool:
+        """Whether an answer is known to be another one than the right one."""
+        return bool(self.scenario.right) and answer.words != self.scenario.right
+
+
+def read_answer(body: bytes, headers: Mapping[str, str], tools: Sequence[JsonObject]) -> Answer:
     """Read a chat completion or an error; `headers` have lower-case names."""
     effort = _effort(headers)
     try:
@@ -68,7 +76,9 @@ def read_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     message = _at(document, "choices", 0, "message")
     calls = _at(message, "tool_calls")
     if isinstance(calls, list) and calls:
-        kind = Kind.CALL if all(_is_usable(call) for call in calls) else Kind.UNUSABLE_CALL
+        schemas = _schemas(tools)
+        is_usable = all(_is_usable(call, schemas) for call in calls)
+        kind = Kind.CALL if is_usable else Kind.UNUSABLE_CALL
         return Answer(kind, ", ".join(_in_words(call) for call in calls), effort)
     text = _at(message, "content")
     if isinstance(text, str):
@@ -77,10 +87,18 @@ def read_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     return Answer(Kind.ERROR, str(reason) if reason else "an empty answer", effort)
 
 
-def _is_usable(call: JsonValue) -> bool:
+def _is_usable(call: JsonValue, schemas: Mapping[str, Schema]) -> bool:
     name, arguments = _name_and_arguments(call)
-    schema = _SCHEMAS.get(name)
+    schema = schemas.get(name)
     return schema is not None and isinstance(arguments, dict) and schema.is_valid(arguments)
+
+
+def _schemas(tools: Sequence[JsonObject]) -> dict[str, Schema]:
+    return {
+        str(_at(tool, "function", "name")): compiled(schema)
+        for tool in tools
+        if isinstance(schema := _at(tool, "function", "parameters"), dict)
+    }
 
 
 def _in_words(call: JsonValue) -> str:
@@ -121,7 +139,3 @@ def _at(value: JsonValue, *path: str | int) -> JsonValue:
         else:
             return None
     return value
-
-
-_OFFERED = decode_request(json.dump(request_for(""))).tools
-_SCHEMAS = {tool.name: compiled(tool.parameters) for tool in _OFFERED}

@@ -1,21 +1,54 @@
-"""The demonstration: six prompts, what the hand-written model answers, and the tools on offer.
+"""The usual demonstration: six prompts, the hand-written model's answers, the tools on offer.
 
 The model answers each prompt as models of 4 to 30 billion parameters often do; asked again by
 Temper, it does better. Nothing here is taken from a real model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from proxy.conversation.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One request: what usually goes wrong, the user's words, and what the model writes."""
+    """One request: what usually goes wrong, the user's words, and what the model writes.
+
+    What a language model writes is not known beforehand, only which call would be `right`.
+    """
 
     title: str
     prompt: str
-    written: str
+    written: str = ""
+    right: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What is shown: a model, what it is in words, what it is asked, and the tools on offer.
+
+    Without a `model_file` the model is built from the scripts. `flags` are llama-server's.
+    """
+
+    introduction: str
+    model: str
+    heading: str
+    scenarios: tuple[Scenario, ...]
+    tools: Sequence[JsonObject]
+    model_file: Path | None = None
+    window: int = 4096
+    flags: tuple[str, ...] = ()
+
+    def request_for(self, prompt: str, *, stream: bool = False) -> JsonObject:
+        """Return the body of a chat request; the likeliest words, so that it can be repeated."""
+        return {
+            "model": "demo",
+            "stream": stream,
+            "temperature": 0,
+            "messages": [{"role": "user", "content": prompt}],
+            "tools": [*self.tools],
+        }
 
 
 SCENARIOS = (
@@ -93,11 +126,16 @@ TOOLS: list[JsonObject] = [
 ]
 
 
+SCRIPTED = Demonstration(
+    "A real llama-server runs a hand-written model, which is not a language model: this shows\n"
+    "what Temper does with such answers, not how often a real model gives them.\n",
+    "hand-written, not a language model",
+    "what goes wrong",
+    SCENARIOS,
+    TOOLS,
+)
+
+
 def request_for(prompt: str, *, stream: bool = False) -> JsonObject:
-    """Return the body of a chat request."""
-    return {
-        "model": "demo",
-        "stream": stream,
-        "messages": [{"role": "user", "content": prompt}],
-        "tools": [*TOOLS],
-    }
+    """Return the body of a chat request to the hand-written model."""
+    return SCRIPTED.request_for(prompt, stream=stream)

@@ -11,18 +11,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.demo.answers import Answer, Comparison, Kind
 
-INTRODUCTION = (
-    "A real llama-server runs a hand-written model, which is not a language model: this shows\n"
-    "what Temper does with such answers, not how often a real model gives them.\n"
-)
-
 _WIDEST = 120
-_COLUMNS = {  # and their share of the width
-    "what goes wrong": 11,
-    "what the model writes": 20,
-    "without Temper": 11,
-    "with Temper": 25,
-}
+_COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
+_FIRST_COLUMN = 11
 
 # only as much of a tool as a line for pasting needs
 _TOOL: JsonObject = {
@@ -46,42 +37,45 @@ class Example:
     command: str
 
 
-def table(comparisons: Sequence[Comparison], width: int) -> Group:
+def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
     """Return everything that was seen, side by side, and what it amounts to."""
     rows = Table(show_lines=True, width=min(width, _WIDEST))
-    for heading, ratio in _COLUMNS.items():
-        rows.add_column(heading, ratio=ratio, overflow="fold")
+    for title, ratio in {heading: _FIRST_COLUMN, **_COLUMNS}.items():
+        rows.add_column(title, ratio=ratio, overflow="fold")
     for comparison in comparisons:
-        written = comparison.scenario.written
         rows.add_row(
             Text(comparison.scenario.title, "bold"),
-            Text(written, "dim"),
-            _cell(comparison.without, written),
-            _cell(comparison.through, written),
+            Text(comparison.written, "dim"),
+            _cell(comparison, comparison.without),
+            _cell(comparison, comparison.through),
         )
     return Group(rows, Text(summary(comparisons), "bold"))
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """Count the calls that a program could run as they are."""
+    """Count the calls that a program could run as they are, and the right ones if it is known."""
     without, through = _usable(comparisons)
     every = len(comparisons)
-    return f"Usable calls: {without} of {every} without Temper, {through} of {every} with Temper."
+    told = f"Usable calls: {without} of {every} without Temper, {through} of {every} with Temper."
+    if not any(one.scenario.right for one in comparisons):
+        return told
+    right = sum(one.through.is_usable and not one.is_wrong(one.through) for one in comparisons)
+    return f"{told} Right ones of these: {right}."
 
 
-def document(comparisons: Sequence[Comparison], url: str) -> JsonObject:
+def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObject:
     """Return everything that was seen, for programs."""
     without, through = _usable(comparisons)
     usable: JsonObject = {"without": without, "with": through, "of": len(comparisons)}
     return {
-        "model": "hand-written, not a language model",
+        "model": model,
         "url": url,
         "usable_calls": usable,
         "requests": [
             {
                 "title": comparison.scenario.title,
                 "prompt": comparison.scenario.prompt,
-                "written": comparison.scenario.written,
+                "written": comparison.written,
                 "without": _members(comparison.without),
                 "with": _members(comparison.through),
             }
@@ -104,6 +98,12 @@ def examples(url: str) -> Iterator[Example]:
     )
 
 
+def tiny_examples(url: str) -> Iterator[Example]:
+    """Yield commands that ask the tiny model; it knows the tool."""
+    yield Example("A call that llama-server cannot read", _curl(url, "Weather in Kyoto, please."))
+    yield Example("The same, streamed", _curl(url, "Will it rain in Quito?", stream=True))
+
+
 def _curl(url: str, prompt: str, *, stream: bool = False, headers: str = "") -> str:
     """Write two lines that a shell takes as one; prompts and tool have no apostrophe."""
     body: JsonObject = {"messages": [{"role": "user", "content": prompt}], "tools": [_TOOL]}
@@ -114,8 +114,11 @@ def _curl(url: str, prompt: str, *, stream: bool = False, headers: str = "") -> 
     )
 
 
-def _cell(answer: Answer, written: str) -> Text:
-    cell = Text(_in_words(answer, written), "green" if answer.is_usable else "red")
+def _cell(comparison: Comparison, answer: Answer) -> Text:
+    is_wrong = answer.is_usable and comparison.is_wrong(answer)
+    style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
+    cell = Text(_in_words(answer, comparison.written), style)
+    cell.append(" - a wrong one" if is_wrong else "")
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 

@@ -4,6 +4,7 @@
 that reads `replies`. `arms` are what is compared, `temper_server` starts Temper as one of them,
 `beds` are the models below, `endpoints` the servers that run already, and `runs` makes what is
 missing of the `records`. `results` sums them up by `statistics`, `report` shows that, and
-`evaluation` is what the command does. `forge_checkout` reads forge's own scenarios, `bfcl`
-questions of the Berkeley leaderboard, and `inspect` offers the suite to Inspect AI.
+`evaluation` is what the command does. `tiny_suite` has scenarios for the tiny model,
+`forge_checkout` reads forge's own scenarios, `bfcl` questions of the Berkeley leaderboard, and
+`inspect` offers the suite to Inspect AI.
 """

@@ -16,7 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from proxy.backends.detection import ollama_url
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from proxy.evals.arms import CEILING, FULL_ARMS, QUICK_ARMS, Arm, checked_parts, chosen_arms
+from proxy.evals.arms import (
+    CEILING,
+    FULL_ARMS,
+    QUICK_ARMS,
+    TINY_ARMS,
+    Arm,
+    checked_parts,
+    chosen_arms,
+)
 from proxy.evals.beds import Bed, RealBed, SimulatedBed
 from proxy.evals.bfcl import installed_data, load_bfcl
 from proxy.evals.endpoints import find_target
@@ -28,8 +36,10 @@ from proxy.evals.scenarios.files import load_scenarios
 from proxy.evals.scenarios.scenario import Scenario
 from proxy.evals.scenarios.suite import suite
 from proxy.evals.simulated.profiles import GRID, load_profile
+from proxy.evals.tiny_suite import tiny_suite
 from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
+from proxy.tiny_model import chat_template, shipped
 
 _WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
@@ -37,6 +47,8 @@ _BFCL = "bfcl:"
 _OF_PROGRAMS = frozenset({"extra_arms"})
 # two evaluations may differ in these, and may share a folder
 _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
+# a tiny model as it is, and behind a template that hides how it writes calls
+_TEMPLATES = {"": (), "-mute": ("--chat-template", chat_template.MUTE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class Choice:
     backend_model: str = ""
     ollama: tuple[str, ...] = ()
     ollama_url: str = ""
+    tiny: bool = False
     scenarios: Path | None = None
     forge_checkout: Path | None = None
     bfcl: Path | None = None
@@ -65,12 +78,12 @@ class Choice:
     @property
     def is_simulated(self) -> bool:
         """Whether the model is simulated."""
-        return not (self.models or self.backend_urls or self.ollama)
+        return not (self.models or self.backend_urls or self.ollama or self.tiny)
 
 
 def arms_of(choice: Choice) -> list[Arm]:
     """Return the arms; a real model has no ceiling that anybody knows."""
-    usual = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    usual = TINY_ARMS if choice.tiny else FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     names = [*(choice.arms or usual), *checked_parts(choice.without)]
     arms = chosen_arms(names, choice.extra_arms)
     return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
@@ -89,6 +102,8 @@ def scenarios_of(choice: Choice) -> Sequence[Scenario]:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
         return load_scenarios(choice.scenarios)
+    if choice.tiny:
+        return tiny_suite(choice.suite, choice.families)
     return suite(choice.suite, choice.families)
 
 
@@ -116,17 +131,38 @@ async def _running_beds(choice: Choice) -> list[Bed]:
 
 async def _started_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
     """Yield a server for each model file, which lives as long as it is used."""
-    for model in choice.models:
-        launch = LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
+    for name, launch in _launches(choice).items():
         async with start_llama_server(launch) as running:
             headers = {"authorization": f"Bearer {running.api_key}"}
-            yield RealBed(model.stem, Target(running.base_url, model.stem, headers))
+            yield RealBed(name, Target(running.base_url, name, headers))
+
+
+def _launches(choice: Choice) -> dict[str, LaunchPlan]:
+    """Return how model files are served; those like the tiny one with two templates each."""
+    if not choice.tiny:
+        return {
+            model.stem: LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
+            for model in choice.models
+        }
+    return {
+        (name := model.stem + suffix): LaunchPlan(
+            find_program(),
+            model,
+            shipped.WINDOW,
+            slots=_SLOTS,
+            alias=name,
+            gpu_layers=0,
+            extra=(*shipped.FLAGS, *flags),
+        )
+        for model in choice.models or (shipped.MODEL_FILE,)
+        for suffix, flags in _TEMPLATES.items()
+    }
 
 
 def protocol_of(choice: Choice) -> JsonObject:
     """Return what the records are made by; the hash is of all that decides a run."""
     return {
-        "hash": "-".join(filter(None, (protocol_hash(), _hash_of_files(choice.scenarios)))),
+        "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
         "arms": [one.name for one in arms_of(choice)],
@@ -136,10 +172,11 @@ def protocol_of(choice: Choice) -> JsonObject:
     }
 
 
-def _hash_of_files(folder: Path | None) -> str:
-    """Return a hash of scenarios of one's own; "" if there are none."""
+def _hash_of_content(choice: Choice) -> str:
+    """Return a hash of the tiny model and its tasks, or of scenarios of one's own, if of any."""
+    folder = choice.scenarios
     if folder is None:
-        return ""
+        return shipped.content_hash() if choice.tiny else ""
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(folder.glob("*.toml")):
         digest.update(path.name.encode() + path.read_bytes())

@@ -37,6 +37,7 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("-ngl", "--gpu-layers", type=int)
+    parser.add_argument("-t", "--threads", type=int)
     parser.add_argument("-fa", "--flash-attn", choices=tuple(_FLASH_ATTENTION))
     parser.add_argument("-ctk", "--cache-type-k")
     parser.add_argument("-ctv", "--cache-type-v")
@@ -50,6 +51,7 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--no-webui", action="store_true")
     parser.add_argument("--sleep-idle-seconds", type=int, default=-1)
     parser.add_argument("--context-shift", action="store_true")
+    parser.add_argument("--chat-template", default="")
     return parser.parse_args(command_line)
 
 
@@ -72,6 +74,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         "cors_origins": "localhost",
         "sleep_idle_seconds": options.sleep_idle_seconds,
         "ctx_shift": options.context_shift,
+        "chat_template": options.chat_template,
     }
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.model
@@ -83,6 +86,10 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         value = getattr(options, flag.removeprefix("--").replace("-", "_"))
         if value is not None:
             setattr(parameters.sampling, name, value)
+
+    if options.threads is not None:
+        parameters.cpuparams.n_threads = options.threads
+        parameters.cpuparams_batch.n_threads = options.threads
 
     server = xllamacpp.Server(parameters)  # returns when the model is loaded
     # until here SIGTERM ends the process at once; C++ would keep a Python handler waiting

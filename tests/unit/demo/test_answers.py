@@ -2,7 +2,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.demo.answers import Answer, Kind, read_answer
+from proxy.demo.answers import Answer, Comparison, Kind, read_answer
+from proxy.demo.scenarios import TOOLS, Scenario
 
 
 def call(arguments: JsonValue, name: str = "get_weather") -> JsonObject:
@@ -17,13 +18,13 @@ def completion(*calls: JsonObject, content: str | None = None) -> bytes:
 
 def test_a_call_is_written_as_in_a_program() -> None:
     body = completion(call('{"city":"Cork","days":3}'))
-    assert read_answer(body, {}) == Answer(Kind.CALL, 'get_weather(city="Cork", days=3)')
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, 'get_weather(city="Cork", days=3)')
 
 
 def test_several_calls_are_all_shown() -> None:
     body = completion(call('{"city":"Cork"}'), call('{"city":"Graz"}'))
     expected = 'get_weather(city="Cork"), get_weather(city="Graz")'
-    assert read_answer(body, {}) == Answer(Kind.CALL, expected)
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, expected)
 
 
 @pytest.mark.parametrize(
@@ -40,18 +41,18 @@ def test_several_calls_are_all_shown() -> None:
     ],
 )
 def test_a_call_that_a_program_could_not_run_does_not_count(made: JsonObject, words: str) -> None:
-    answer = read_answer(completion(made), {})
+    answer = read_answer(completion(made), {}, TOOLS)
     assert answer == Answer(Kind.UNUSABLE_CALL, words)
     assert not answer.is_usable
 
 
 def test_one_bad_call_spoils_the_answer() -> None:
-    answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {})
+    answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {}, TOOLS)
     assert answer.kind is Kind.UNUSABLE_CALL
 
 
 def test_text_is_no_call() -> None:
-    answer = read_answer(completion(content="It rains."), {})
+    answer = read_answer(completion(content="It rains."), {}, TOOLS)
     assert answer == Answer(Kind.TEXT, "It rains.")
     assert not answer.is_usable
 
@@ -68,7 +69,7 @@ def test_text_is_no_call() -> None:
     ],
 )
 def test_what_holds_no_answer_is_an_error(body: bytes, words: str) -> None:
-    assert read_answer(body, {}) == Answer(Kind.ERROR, words)
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.ERROR, words)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +89,11 @@ def test_what_temper_reports_is_said_in_words(
 ) -> None:
     headers = {"x-temper-attempts": attempts, "x-temper-repairs": repairs}
     everything = "asked 2 times; call found in the text: hermes; values converted: 1"
-    answer = read_answer(completion(content="Yes."), headers)
+    answer = read_answer(completion(content="Yes."), headers, TOOLS)
     assert answer.effort == (everything if effort is None else effort)
+
+
+@pytest.mark.parametrize(("known", "written"), [("I will.", "I will."), ("", "It rains.")])
+def test_what_a_language_model_writes_is_what_came_without_temper(known: str, written: str) -> None:
+    answer = Answer(Kind.TEXT, "It rains.")
+    assert Comparison(Scenario("one", "Rain?", known), answer, answer).written == written

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from proxy.conversation import json
 from proxy.demo.answers import Answer, Comparison, Kind
-from proxy.demo.scenarios import SCRIPTS, Scenario
-from proxy.demo.show import INTRODUCTION, document, examples, summary, table
+from proxy.demo.scenarios import SCRIPTED, SCRIPTS, Scenario
+from proxy.demo.show import document, examples, summary, table, tiny_examples
 from proxy.dialects.openai_chat.decode import decode_request
 
 URL = "http://127.0.0.1:8367"
@@ -22,7 +22,7 @@ def compared(without: Answer = TEXT, through: Answer = CALL) -> Comparison:
 
 def printed(*comparisons: Comparison, width: int = 200) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(table(comparisons, width))
+    console.print(table(comparisons, width, "what"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -35,8 +35,8 @@ def cells(*comparisons: Comparison) -> list[str]:
 
 
 def test_the_introduction_says_that_it_is_no_language_model_and_fits_a_terminal() -> None:
-    assert "not a language model" in INTRODUCTION
-    assert all(len(line) <= 88 for line in INTRODUCTION.splitlines())
+    assert "not a language model" in SCRIPTED.introduction
+    assert all(len(line) <= 88 for line in SCRIPTED.introduction.splitlines())
 
 
 def test_a_row_shows_what_was_written_and_both_answers() -> None:
@@ -76,7 +76,8 @@ def test_usable_calls_are_counted_as_they_were_seen() -> None:
 
 
 def test_programs_get_everything_that_was_seen() -> None:
-    seen = document([compared()], URL)
+    seen = document([compared()], URL, "a model")
+    assert seen["model"] == "a model"
     assert seen["url"] == URL
     assert seen["usable_calls"] == {"without": 0, "with": 1, "of": 1}
     (request,) = seen["requests"] if isinstance(seen["requests"], list) else []
@@ -112,3 +113,19 @@ def test_the_examples_show_a_plain_answer_a_stream_and_a_policy() -> None:
     assert "stream" not in plain
     assert json.dump_text({"stream": True}).strip("{}") in stream
     assert "-H 'x-temper-text-policy: accept'" in policy
+
+
+def test_examples_for_the_tiny_model_ask_for_a_tool_that_it_knows() -> None:
+    plain, stream = (example.command for example in tiny_examples(URL))
+    assert "get_weather" in plain
+    assert "stream" not in plain
+    assert json.dump_text({"stream": True}).strip("{}") in stream
+
+
+def test_where_the_right_call_is_known_a_usable_one_may_still_be_wrong() -> None:
+    asked = Scenario("a city", "Weather?", right='get_weather(city="Graz")')
+    wrong = Comparison(asked, TEXT, CALL)
+    good = Comparison(asked, TEXT, Answer(Kind.CALL, asked.right))
+    assert cells(wrong)[3] == 'get_weather(city="Lyon") - a wrong one (asked 2 times)'
+    assert cells(good)[3] == asked.right
+    assert summary([wrong, good]).endswith("2 of 2 with Temper. Right ones of these: 1.")

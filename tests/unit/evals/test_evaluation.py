@@ -58,6 +58,15 @@ def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     assert [one.name for one in scenarios_of(own)] == ["hello"]
 
 
+def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
+    tiny = Choice(tiny=True, families=("chain",))
+    assert not tiny.is_simulated
+    assert {one.family for one in scenarios_of(tiny)} == {"chain"}
+    names = [one.name for one in arms_of(tiny)]
+    assert names == ["direct", "temper-off", "temper-accept", "temper-respond", "temper"]
+    assert str(protocol_of(tiny)["hash"]).startswith(f"{protocol_of(SMALL)['hash']}-")
+
+
 def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
     assert [one.name for one in simulated_beds(Choice())] == ["n-8b"]
     names = [one.name for one in simulated_beds(Choice(has_grid=True))]

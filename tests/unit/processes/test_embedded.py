@@ -63,6 +63,13 @@ def test_it_understands_that_a_reply_may_outgrow_its_window() -> None:
     assert not arguments(["-m", "m.gguf"]).context_shift
 
 
+def test_it_understands_another_template_and_a_number_of_threads() -> None:
+    given = arguments(["-m", "m.gguf", "--chat-template", "{{ x }}", "-t", "1"])
+    assert (given.chat_template, given.threads) == ("{{ x }}", 1)
+    usual = arguments(["-m", "m.gguf"])
+    assert (usual.chat_template, usual.threads) == ("", None)
+
+
 def test_it_understands_when_to_sleep() -> None:
     assert arguments(["-m", "m.gguf", "--sleep-idle-seconds", "300"]).sleep_idle_seconds == 300
     assert arguments(["-m", "m.gguf"]).sleep_idle_seconds == -1

@@ -1,0 +1,165 @@
+"""Writes docs/tiny.md, of the shipped model's facts and of records of `temper eval --tiny`."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from proxy.conversation.json import JsonObject
+from proxy.evals.evaluation import Choice, evaluate
+from proxy.evals.records import read_protocol, read_runs
+from proxy.evals.report.table import markdown
+from proxy.evals.results import ArmResult, results_of
+from proxy.evals.runs import Progress
+from proxy.tiny_model import shipped
+
+LADDER = Path(__file__).with_name("ladder.json")
+_HEAD = """# The tiny model
+
+<!-- written by `python -m benchmarks tiny`; a change by hand is lost -->
+
+A language model that this project trained itself, on made-up sentences, for tests and
+demonstrations with a model whose errors are its own. `temper demo --tiny` shows it, `temper eval
+--tiny` measures with it. It knows two dozen tools with values of a few tokens, and nothing else: it
+says nothing about larger models, named or not.
+
+"""
+_TRAINING = """
+`pip install '.[train]' && python -m benchmarks.tiny out --install` trains it anew: tokenizer, pure
+copying first, then dialogues with one decay of the learning rate, export, and a check that
+llama-server says what PyTorch says. `--tokens`, `--width` and `--layers` make another one; what was
+begun in a folder is carried on. Some dialogues offer a tool for talking under four names, `respond`
+among them; no sentence of Temper's occurs.
+"""
+_READING = """
+Cities, people and made-up words are held out of training. `composed` are tools put together from a
+verb and a noun, in pairs that training never showed, and `unseen` are tools of which it never
+showed anything. `tiny` is the model as it is; `tiny-mute` runs with a template without calls, from
+which llama-server learns no syntax. In a mute history the model does not see its own calls. All
+runs are greedy: arms differ by what is between the loop and the model, and by nothing else.
+"""
+
+
+async def measure(folder: Path, size: str, tell: Callable[[str], None]) -> None:
+    """Make the runs of the shipped model that a folder lacks."""
+
+    def show(progress: Progress) -> None:
+        if progress.done == progress.of:
+            tell(f"{progress.bed} {progress.arm}: {progress.right} of {progress.of}")
+
+    await evaluate(Choice(tiny=True, suite=size), folder, show)
+
+
+def page(folder: Path, size: str) -> str:
+    """Return the page of the records in a folder."""
+    runs = [*read_runs(folder)]
+    results = results_of(runs)
+    facts, protocol = shipped.facts(), read_protocol(folder)
+    command = f"python -m benchmarks tiny {folder.name} --size {size} --page docs/tiny.md"
+    made = f"\nProtocol `{protocol['hash']}`, {len(runs)} runs: `{command}`\n\n"
+    return "".join(
+        (
+            _HEAD,
+            _facts(facts),
+            _TRAINING,
+            "\n## With and without Temper\n",
+            made,
+            markdown(results),
+            _READING,
+            _promises(results),
+            _families(results),
+            _ladder(),
+        )
+    )
+
+
+def _facts(facts: JsonObject) -> str:
+    shape, checked = facts["shape"], facts["checked"]
+    assert isinstance(shape, dict)  # noqa: S101 - `python -m benchmarks.tiny` wrote it
+    assert isinstance(checked, dict)  # noqa: S101 - the same
+    size = shipped.MODEL_FILE.stat().st_size / 1e6
+    cells = [
+        ("licence", str(facts["licence"])),
+        ("size", f"{facts['parameters']:,} parameters, {size:.1f} MB as {facts['quantisation']}"),
+        ("network", f"llama: width {shape['width']}, {shape['layers']} layers"),
+        ("tokenizer", f"BPE of {shape['vocabulary']} tokens"),
+        (
+            "training",
+            f"{facts['tokens']:,} tokens, {facts['cpu_minutes']} minutes of one core, seed "
+            f"{facts['seed']}, torch {facts['torch']}",
+        ),
+        *(_agreement(name, one) for name, one in checked.items() if isinstance(one, dict)),
+    ]
+    return _lines(("what", ""), cells)
+
+
+def _agreement(name: str, found: JsonObject) -> tuple[str, str]:
+    kind = {"exact": "without rounding", "shipped": "as shipped"}[name]
+    return (
+        f"llama-server against PyTorch, {kind}",
+        f"of {found['prompts']} prompts {found['texts']} have the same text, {found['tokens']} the "
+        f"same tokens, {found['replies']} the same 20 greedy tokens; log-probabilities differ by "
+        f"{found['worst']:.4f} at most",
+    )
+
+
+def _promises(results: Sequence[ArmResult]) -> str:
+    """Hold the results to the thresholds that were fixed before there was a model."""
+    arms = {(one.bed, one.arm): one for one in results}
+    accept, respond = (arms["tiny", f"temper-{name}"].against for name in ("accept", "respond"))
+    native = _right_calls(arms["tiny", "direct"])
+    found = _right_calls(arms["tiny-mute", "temper-accept"])
+    assert accept is not None  # noqa: S101 - direct has run
+    assert respond is not None  # noqa: S101 - the same
+    one_call = "98 % of the tasks with one call that `tiny` gets right"
+    native_arm, asked_arm = "`tiny`, `temper-accept`", "`tiny`, `temper-respond`"
+    balance, of_mute = f"{respond.helped}, {respond.harmed}", f"{found} of {native}"
+    kept = [
+        (native_arm, "helps and harms nobody", f"{accept.helped}, {accept.harmed}"),
+        (asked_arm, "helps 3 times as often as it harms", balance),
+        (asked_arm, "harms at most 5 % of what was right", f"{100 * respond.harm:.1f} %"),
+        ("`tiny-mute`, `temper-accept`", one_call, of_mute),
+    ]
+    met = (
+        accept.helped == accept.harmed == 0,
+        respond.helped >= 3 * respond.harmed,
+        respond.harm <= 0.05,
+        found >= 0.98 * native,
+    )
+    cells = [(*row, "met" if good else "missed") for row, good in zip(kept, met, strict=True)]
+    table = _lines(("arm", "threshold", "measured", ""), cells)
+    return f"\n## What was promised, and what came\n\n{table}"
+
+
+def _right_calls(one: ArmResult) -> int:
+    return sum(one.families.get(name, (0, 0))[0] for name in ("single", "choose", "composed"))
+
+
+def _families(results: Sequence[ArmResult]) -> str:
+    names = list(dict.fromkeys(name for one in results for name in one.families))
+    cells = [
+        (one.bed, one.arm, *(f"{one.families[name][0]}/{one.families[name][1]}" for name in names))
+        for one in results
+    ]
+    return f"\n## By family\n\n{_lines(('bed', 'arm', *names), cells)}"
+
+
+def _ladder() -> str:
+    """Show what the model could do at moments of its training, with each arm."""
+    if not LADDER.exists():
+        return ""
+    figures = json.loads(LADDER.read_text(encoding="utf-8"))
+    arms = list(dict.fromkeys(one["arm"] for one in figures))
+    right = {(one["bed"], one["arm"]): f"{one['right']}/{one['runs']}" for one in figures}
+    tokens = {one["bed"]: one["tokens"] for one in figures}
+    cells = [
+        (bed, f"{count:,}", *(right.get((bed, arm), "") for arm in arms))
+        for bed, count in tokens.items()
+    ]
+    told = "Right runs of the quick tasks, kept in `benchmarks/tiny/ladder.json`."
+    table = _lines(("moment", "tokens", *arms), cells)
+    return f"\n## While it was trained\n\n{told}\n\n{table}"
+
+
+def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tiny.page import LADDER, measure, page
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from proxy.evals.arms import TINY_ARMS
+from proxy.evals.records import Records, RunRecord
+from proxy.evals.tiny_suite import tiny_suite
+from proxy.tiny_model import shipped
+
+WRONG = ("direct", "temper-off", "temper-accept")
+
+
+def record(bed: str, arm: str, name: str, *, right: bool) -> RunRecord:
+    family = name.partition("-")[0]
+    return RunRecord(bed, arm, name, 0, family, right=right, ending="answered", digest=arm)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = Records(tmp_path, {"hash": "abc-def"})
+    for bed in ("tiny", "tiny-mute"):
+        for arm in TINY_ARMS:
+            for one in tiny_suite("quick"):
+                records.add(record(bed, arm, one.name, right=arm not in WRONG))
+    records.close()
+    return tmp_path
+
+
+def test_every_number_is_of_the_records_or_of_the_facts(folder: Path) -> None:
+    told = page(folder, "quick")
+    assert f"| tiny | direct | {len(tiny_suite('quick'))} | 0.0 |" in told
+    assert f"{shipped.facts()['tokens']:,} tokens" in told
+    assert "Protocol `abc-def`" in told
+    assert "| tiny | temper | 12/12 |" in told
+
+
+def test_promises_are_held_to_what_was_measured(folder: Path) -> None:
+    told = page(folder, "quick")
+    assert "helps and harms nobody | 0, 0 | met |" in told
+    assert "helps 3 times as often as it harms | 84, 0 | met |" in told
+    assert "98 % of the tasks with one call that `tiny` gets right | 0 of 0 | met |" in told
+
+
+def test_the_ladder_is_shown_as_it_was_measured(folder: Path) -> None:
+    first = json.parse(LADDER.read_bytes())
+    assert isinstance(first, list)
+    lines: list[JsonObject] = [one for one in first if isinstance(one, dict)]
+    told = page(folder, "quick")
+    for one in lines:
+        assert f"{one['right']}/{one['runs']}" in told
+
+
+@pytest.mark.anyio
+async def test_records_of_another_model_are_not_carried_on(folder: Path) -> None:
+    told: list[str] = []
+    with pytest.raises(InvalidConfiguration, match="was made by protocol abc-def"):
+        await measure(folder, "quick", told.append)
+    assert told == []
