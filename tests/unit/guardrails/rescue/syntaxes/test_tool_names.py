@@ -72,6 +72,7 @@ def test_a_tool_without_declared_parameters_takes_any() -> None:
         'look{"at": "x"}',
         'look\n{"at": "x"}\n',
         'look: {"at": "x"}',
+        'look<|content|>\n{"at": "x"}',
         "look<arg_key>at</arg_key><arg_value>x</arg_value></tool_call>",
     ],
 )
