@@ -180,7 +180,7 @@ def test_a_call_is_allowed_and_another_one_refused(
     asked = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
     seen, late = open_page(asked.url), open_page(asked.url)
     page, question = seen.page, seen.page.locator(".question")
-    page.locator(".tool-server", has_text="13 (1 needs a yes)").wait_for()
+    page.locator(".tool-server", has_text="14 (1 needs a yes)").wait_for()
     with asked.chatting():
         question.locator("h2", has_text="May fake.echo be called?").wait_for()
         assert question.locator("pre").inner_text() == '{\n  "text": "Paris"\n}'
