@@ -15,7 +15,7 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import State
 from proxy.processes.supervisor import Status
 
-_NOTICED_SECONDS = 1.0
+_NOTICED_SECONDS = 5.0  # it takes milliseconds, and more where the machine is busy
 _LOOK_SECONDS = 0.02
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]

@@ -72,8 +72,12 @@ class Served:
         return found
 
     def kill_server(self) -> None:
+        """Kill its llama-server and wait until that is dead: until then it takes connections."""
         (server,) = self.servers
         os.kill(server, signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not _is_dead(server):
+            assert time.monotonic() < deadline
 
     def until(self, path: str, status: int) -> None:
         """Ask until that is the answer."""
@@ -108,6 +112,14 @@ def served(model: Path, *flags: str, **environment: str) -> Iterator[Served]:
     with temper(*arguments, **environment) as process:
         assert process.stdout is not None
         yield Served(process, json.loads(process.stdout.readline())["url"], model)
+
+
+def _is_dead(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
 
 
 @pytest.fixture
