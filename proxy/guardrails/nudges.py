@@ -51,6 +51,14 @@ def about_announcement(written: str, offer: Offer) -> tuple[Message, ...]:
     return (*said(written), user_message(text))
 
 
+def about_unknown_syntax(written: str, offer: Offer) -> tuple[Message, ...]:
+    """Answer what looks like a call that nobody can read."""
+    text = (
+        f"You wrote a tool call as text, in a form that is not read: no tool ran. {_way_out(offer)}"
+    )
+    return (*said(written), user_message(text))
+
+
 def about_early_answer(written: str, steps: Sequence[str], insistence: int) -> tuple[Message, ...]:
     """Answer an answer that comes before the required steps."""
     return (*said(written), user_message(steps_first("An answer", steps, insistence)))
@@ -173,7 +181,16 @@ def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[M
 
 def is_done(written: str) -> bool:
     """Return whether a reply is the word by which a model says that its answer was complete."""
-    return written.strip().strip(".!*`\"'").upper() == _DONE
+    return _bare(written) == _DONE
+
+
+def may_be_done(written: str) -> bool:
+    """Return whether a reply that begins so may be that word."""
+    return _DONE.startswith(_bare(written))
+
+
+def _bare(written: str) -> str:
+    return written.strip().strip(".!*`\"'").upper()
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -25,9 +25,10 @@ _FINAL_FORMS = {
 class TextPolicy(Enum):
     """What prose is worth while tools are offered.
 
-    AUTO shows it at once and takes it as an answer, unless it only announces a call: then the model
-    is asked once for that. RESPOND offers a synthetic tool for answers and asks once more when the
-    model writes prose; ACCEPT takes prose as an answer; REQUIRE rejects it.
+    AUTO shows it at once and takes it as an answer, unless it only announces a call, or is one that
+    nobody can read: then the model is asked once for that. RESPOND offers a synthetic tool for
+    answers and asks once more when the model writes prose; ACCEPT takes prose as an answer; REQUIRE
+    rejects it.
     """
 
     AUTO = "auto"

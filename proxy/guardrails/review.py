@@ -19,9 +19,11 @@ from proxy.guardrails.announcement import announces
 from proxy.guardrails.offer import Offer, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.schemas.violations import Violation
+from proxy.guardrails.unknown_syntax.recognition import looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
@@ -241,7 +243,17 @@ def _judge_prose(answer: Accepted, offer: Offer) -> Verdict:
         return Rejected(Defect.EMPTY, nudges.about_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.about_prose(text, offer), answer, facts)
+    if _is_unread_call(answer, offer):
+        nudge = nudges.about_unknown_syntax(text, offer)
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts)
     return _judge_announcement(answer, offer)
+
+
+def _is_unread_call(answer: Accepted, offer: Offer) -> bool:
+    """Return whether a reply looks like a call that no reader knows, and none refused as quoted."""
+    if any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in answer.facts):
+        return False
+    return looks_like_call(answer.text, offer.tools, offer.quotable)
 
 
 def _judge_announcement(answer: Accepted, offer: Offer) -> Verdict:

@@ -15,6 +15,7 @@ class Defect(Enum):
 
     PROSE = "prose"
     ANNOUNCED = "announced"
+    UNKNOWN_SYNTAX = "unknown_syntax"
     EMPTY = "empty"
     UNKNOWN_TOOL = "unknown_tool"
     WRONG_TOOL = "wrong_tool"

@@ -7,5 +7,6 @@ what rejected replies would make. `budget` bounds retries over all requests, `sp
 what they cost.
 
 What the client sees before a reply is complete: `release`, `calls_release` and
-`arguments_release`; `shown` is what it has seen, `audience` takes content at once.
+`arguments_release`; `watched_release` keeps a call that no reader knows from it. `shown` is what it
+has seen, `audience` takes content at once.
 """

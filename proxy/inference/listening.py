@@ -19,7 +19,7 @@ from proxy.facts import Fact, RejectedReply, Unchecked
 from proxy.guardrails.offer import Offer
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
-from proxy.guardrails.verdict import Accepted, Rejected, Verdict
+from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.release import Releasing
 from proxy.inference.shown import ShownAnswer
 from proxy.inference.together import cut_again, joined
@@ -98,6 +98,8 @@ class GuardedListening:
             insistence=self._insistence,
             taken=[call.id for call in self._shown.calls],
         )
+        if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
+            shown += self._release.end()
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:

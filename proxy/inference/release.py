@@ -35,6 +35,9 @@ class Releasing(Protocol):
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now that this came of a call that the backend recognised."""
 
+    def end(self) -> list[ReplyEvent]:
+        """Show what was held only because it might have become a call; it is rejected as prose."""
+
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
 
@@ -112,6 +115,10 @@ class Release:
         calls = self._calls.take(event)
         return [*self._show_text(""), *calls] if calls else []
 
+    def end(self) -> list[ReplyEvent]:
+        """Show nothing: whatever is held waits for the verdict."""
+        return []
+
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the calls and the text that are missing; the text first unless a call is open."""
         self._held.clear()
@@ -156,6 +163,10 @@ class Continuation:
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show nothing: the call may have to continue another."""
+        return []
+
+    def end(self) -> list[ReplyEvent]:
+        """Show nothing before the verdict."""
         return []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:

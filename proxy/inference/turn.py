@@ -64,13 +64,15 @@ from proxy.inference.calls_release import CallsRelease
 from proxy.inference.candidates import BestCandidate, Candidate
 from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.prepared import Prepared
-from proxy.inference.release import Continuation, Release, is_content
+from proxy.inference.release import Continuation, Release, Releasing, is_content
 from proxy.inference.shown import ShownAnswer
 from proxy.inference.spending import Spending
+from proxy.inference.watched_release import watched
 
 MayRetry: TypeAlias = Callable[[], bool]
 
 CUT_OFF = "length"
+_MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
 _WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
 
@@ -245,17 +247,18 @@ class Turn:
             offer, self._release(offer), self._new_id, self._shown, insistence=len(self._failures)
         )
 
-    def _release(self, offer: Offer) -> Release | Continuation:
+    def _release(self, offer: Offer) -> Releasing:
         """Decide how the reply to come is shown."""
         if self._shown.is_begun:
-            was_announced = any(one.defect is Defect.ANNOUNCED for one in self._failures)
-            return Continuation(self._shown, adds_text=was_announced)
-        return Release(
+            was_meant = any(one.defect in _MEANT for one in self._failures)
+            return Continuation(self._shown, adds_text=was_meant)
+        release = Release(
             self._shown,
             CallsRelease(offer, self._shown) if self._prepared.streams_calls else None,
             shows_prose=self._welcomes_prose(offer),
             is_answer_due=not offer.missing_steps,
         )
+        return watched(release, offer, is_asked_again=bool(self._failures))
 
     def _welcomes_prose(self, offer: Offer) -> bool:
         """Return whether prose is an answer whatever follows; JSON has to be checked first."""
@@ -379,7 +382,7 @@ class Turn:
     def _is_narrated(self) -> bool:
         """Return whether the model was asked for a call, or for anything at all, and gave none."""
         defects = [failure.defect for failure in self._failures]
-        return any(defects.count(one) > 1 for one in (Defect.ANNOUNCED, Defect.EMPTY))
+        return sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
 
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
         """Show what the client still lacks of an answer, and end the turn."""

@@ -46,6 +46,10 @@ DEFECTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "The model only announced what it would do.",
             "a call that was only announced",
         ),
+        "unknown_syntax": (
+            "The model wrote a call as text, in a syntax that is not known.",
+            "a call in an unknown syntax",
+        ),
         "empty": ("The reply was empty.", "an empty reply"),
         "unknown_tool": ("It called a tool that does not exist.", "an unknown tool"),
         "wrong_tool": (

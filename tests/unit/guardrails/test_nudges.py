@@ -105,6 +105,20 @@ def test_where_no_answer_is_taken_nothing_can_be_asked(offer: Offer) -> None:
     assert "ask" not in nudges.invalid_arguments([ABSENT], offer)
 
 
+def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
+    said, nudge = nudges.about_unknown_syntax("get_weather{}", OFFER)
+    assert (said.role, said.text) == ("assistant", "get_weather{}")
+    assert "no tool ran" in nudge.text
+    assert "call it now (get_weather, get_time)" in nudge.text
+    assert "call respond with an empty message" in nudge.text
+
+
+def test_the_word_of_a_model_that_was_done_is_known_from_its_beginning() -> None:
+    assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
+    assert all(map(nudges.may_be_done, ("", "D", "**don", "DONE")))
+    assert not any(map(nudges.may_be_done, ("DONE it", "No")))
+
+
 def test_failures_are_a_note_and_no_result() -> None:
     note = nudges.about_failures(4)
     assert note.role == "user"

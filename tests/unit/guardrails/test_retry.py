@@ -39,6 +39,7 @@ def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]
     [
         (RESPOND, (Defect.PROSE, Defect.PROSE), [NUDGED]),
         (RESPOND, (Defect.EMPTY, Defect.PROSE), [NUDGED]),
+        (RESPOND, (Defect.UNKNOWN_SYNTAX, Defect.UNKNOWN_SYNTAX), [NUDGED]),
         (RESPOND, (Defect.UNREADABLE, Defect.PROSE, Defect.PROSE), [RAW, NUDGED_RAW]),
         (RESPOND, (Defect.UNKNOWN_TOOL, Defect.PROSE, Defect.PROSE), [NUDGED, CONSTRAINED]),
         (RESPOND, (Defect.PROSE, Defect.INVALID_ARGUMENTS), [NUDGED, CONSTRAINED]),

@@ -141,6 +141,18 @@ def test_prose_is_judged_by_the_policy() -> None:
     assert accepted(prose, ACCEPT).text == "It is sunny."
 
 
+def test_a_call_in_an_unknown_syntax_is_rejected_where_other_prose_is_an_answer() -> None:
+    call = ReadReply("get_weather{city: Paris}", facts=(Refused("not_a_call"),))
+    auto = replace(RESPOND, text_policy=TextPolicy.AUTO)
+    verdict = rejected(call, auto)
+    assert verdict.defect is Defect.UNKNOWN_SYNTAX
+    assert verdict.fallback == Accepted(call.text, (), "stop", call.facts)
+    assert accepted(replace(call, facts=(Refused("quoted"),)), auto).text == call.text
+    assert accepted(replace(call, has_responded=True), auto).text == call.text
+    assert accepted(call, ACCEPT).text == call.text
+    assert rejected(call, RESPOND).defect is Defect.PROSE
+
+
 def test_an_empty_reply_is_judged_by_the_policy() -> None:
     assert rejected(ReadReply(" ")).defect is Defect.EMPTY
     assert rejected(ReadReply(), REQUIRE).defect is Defect.EMPTY

@@ -1,0 +1,114 @@
+"""The words that the marks of calls are made of, and values that only stand for one.
+
+A word that is not listed makes the text around it prose.
+"""
+
+import re
+
+# One of these in a mark says that it is about a call.
+_OF_CALLS = frozenset(
+    (
+        *("tool", "tools", "toolcall", "toolcalls", "call", "calls", "calling", "function"),
+        *("functions", "func", "functioncall", "invoke", "invoking", "invocation", "action"),
+        *("commentary", "assistantcommentary", "recipient", "plugin"),
+    )
+)
+# A reply that begins with a word and no mark begins with one of these, or with a name.
+_FIRST = frozenset(
+    (
+        *("tool", "tools", "toolcall", "call", "calls", "calling", "function", "functions"),
+        *("functioncall", "action", "commentary", "assistant", "assistantcommentary", "to"),
+    )
+)
+# One of these in a tag does.
+_OF_ARGUMENTS = frozenset(
+    (
+        *("arg", "args", "argument", "arguments", "kwargs", "param", "params", "parameter"),
+        "parameters",
+    )
+)
+_OF_VALUES = frozenset(("value", "values", "val"))
+_WORDS = frozenset(
+    (
+        *_OF_CALLS,
+        *_OF_ARGUMENTS,
+        *_OF_VALUES,
+        *("input", "inputs", "key", "keys", "name", "id", "index", "type", "to", "channel"),
+        *("message", "content", "constrain", "json", "assistant", "start", "begin", "end"),
+        *("section", "sep", "use", "with", "request", "exec", "execute", "executing"),
+        *("execution", "code", "object"),
+    )
+)
+_LITERALS = frozenset(("true", "false", "null", "none"))
+_PART = re.compile(r"[A-Za-z]+")
+_PARTS = re.compile(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*")
+_BEGINNING = re.compile(r"[A-Za-z_:./-]*")
+# With one of these a sentence tells somebody else to make a call, or a function is written.
+_IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
+_MOST_OF_PLACEHOLDER = 40
+_PLACEHOLDER = re.compile(
+    r"""<.*>|\{.*\}|\[[\w ]*\]|\$\w+|%\w+%|.*(?:\.\.\.|…).*|\?+|x{3,}
+    |(?:your|enter|insert)[ _-].*|(?:some|the|a|an)[_-].*
+    |(?:str|string|int|integer|num|number|float|bool|boolean|object|array|list|dict|any|optional)
+     (?:[^\w\s].*|\s*[=|].*)?""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+
+def is_marker(written: str) -> bool:
+    """Return whether a word is one of those that marks are made of, as is `tool_call`."""
+    is_whole = _PARTS.fullmatch(written) is not None
+    return is_whole and _WORDS.issuperset(_parts(written))
+
+
+def is_first_marker(written: str) -> bool:
+    """Return whether a marker may be the first word of a reply, with no other mark before it."""
+    return is_marker(written) and _parts(written)[0] in _FIRST
+
+
+def begins_marker(written: str, *, is_first: bool) -> bool:
+    """Return whether more letters may make a marker of a word, or a first one."""
+    parts = _parts(written)
+    if _BEGINNING.fullmatch(written) is None or not parts:
+        return not written
+    *before, last = parts
+    known = _FIRST if is_first and not before else _WORDS
+    return _WORDS.issuperset(before) and any(word.startswith(last) for word in known)
+
+
+def is_about_calls(written: str, *, is_tag: bool = False) -> bool:
+    """Return whether a mark says that it is about a call."""
+    parts = _parts(written)
+    return not _OF_CALLS.isdisjoint(parts) or (is_tag and not _OF_ARGUMENTS.isdisjoint(parts))
+
+
+def is_name_of_key(written: str) -> bool:
+    """Return whether what is assigned to this in a tag is a key, as to `parameter`."""
+    parts = _parts(written)
+    return not (_OF_ARGUMENTS | {"name", "key"}).isdisjoint(parts)
+
+
+def holds_value(written: str) -> bool:
+    """Return whether what this mark introduces is a value, as does `arg_value`."""
+    return not _OF_VALUES.isdisjoint(_parts(written))
+
+
+def is_literal(written: str) -> bool:
+    """Return whether a bare word is a value of JSON or Python, a number for instance."""
+    return written[0].isdigit() or written.casefold() in _LITERALS
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value only says what would stand there, as a type or `<city>` does."""
+    written = value.strip()
+    is_short = len(written) <= _MOST_OF_PLACEHOLDER
+    return is_short and _PLACEHOLDER.fullmatch(written) is not None
+
+
+def is_imperative(text: str) -> bool:
+    """Return whether a text begins with a word that tells others to call something."""
+    return _IMPERATIVE.match(text) is not None
+
+
+def _parts(written: str) -> list[str]:
+    return [part.casefold() for part in _PART.findall(written)]

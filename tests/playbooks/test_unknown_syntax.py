@@ -1,0 +1,151 @@
+"""A call in a syntax that no reader knows: nobody sees it, and it is asked for once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.messages import user_message
+from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
+from proxy.conversation.tools import ToolCall
+from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.traits import Traits
+from proxy.inference.preparation import Policy
+from tests.fakes.playbook import Playbook, call, make_request, write
+from tests.fakes.unread_calls import HELD, SEEN, TOOLS
+
+HARMONY = HELD[0]
+PARIS = '{"city": "Paris"}'
+WITHOUT_RESPOND = Policy(traits=Traits(offers_respond=False))
+
+
+def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
+    """A turn whose model has written such a call, and was asked for it."""
+    book = Playbook.of(make_request(tools=TOOLS), policy).ask()
+    write(book, text)
+    return book.ask()
+
+
+@pytest.mark.parametrize("text", HELD)
+def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
+    book = asked_again(text)
+    assert book.question is not None
+    said, asked = book.question.messages[-2:]
+    assert (said.role, said.text) == ("assistant", text)
+    assert "in a form that is not read" in asked.text
+    assert "call it now (get_weather, get_time, search)" in asked.text
+    call(book, "get_weather", PARIS)
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.RETRIED
+    assert "rejected=unknown_syntax" in repairs(book.turn.facts)
+
+
+@pytest.mark.parametrize("text", SEEN)
+def test_one_that_begins_as_prose_does_is_seen_and_asked_for(text: str) -> None:
+    book = Playbook.of(make_request(tools=TOOLS)).ask()
+    write(book, text)
+    book.shown.clear()
+    book.ask()
+    book >> TextDelta("Paris it is.")
+    call(book, "get_weather", PARIS)
+    book << TextDelta("\n\nParis it is.")
+    book << ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS))
+    book << ReplyFinished("tool_calls")
+
+
+def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
+    book = asked_again()
+    book >> TextDelta("It is ") << TextDelta("It is")
+    book >> TextDelta("sunny.") << TextDelta(" sunny.")
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    book.end()
+    assert attempts(book.turn.facts) == 2
+
+
+@pytest.mark.parametrize("policy", [Policy(), WITHOUT_RESPOND])
+def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> None:
+    book = asked_again(policy=policy)
+    if policy is WITHOUT_RESPOND:
+        book >> TextDelta("DO") >> TextDelta("NE") >> TextDelta(".") >> ReplyFinished("stop")
+    else:
+        call(book, "respond", '{"message": ""}')
+    book << TextDelta(HARMONY) << ReplyFinished("stop")
+    book.end()
+
+
+def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> None:
+    book = asked_again(policy=WITHOUT_RESPOND)
+    book >> TextDelta("Done")
+    book >> TextDelta(" already.") << TextDelta("Done") << TextDelta(" already.")
+
+
+@pytest.mark.parametrize("again", [HARMONY, HELD[2], "I'll check the weather."])
+def test_it_is_asked_for_only_once(again: str) -> None:
+    book = asked_again()
+    write(book, again)
+    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == again
+    assert book.shown[-1] == ReplyFinished("stop")
+    book.shown.clear()
+    book.end()
+    assert outcome(book.turn.facts) is Outcome.EXHAUSTED
+
+
+def test_a_bad_call_after_it_is_asked_for_once_more() -> None:
+    book = asked_again()
+    call(book, "get_weather", "{}")
+    book.ask()
+    assert book.schema() is not None
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(attempts=1), Policy(text_policy=TextPolicy.ACCEPT), Policy(mode=Mode.OFF)]
+)
+def test_where_nobody_asks_again_it_is_an_answer(policy: Policy) -> None:
+    book = Playbook.of(make_request(), policy).ask()
+    write(book, HARMONY)
+    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == HARMONY
+    assert book.shown[-1] == ReplyFinished("stop")
+
+
+def test_who_only_observes_is_told_of_it() -> None:
+    book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
+    book >> TextDelta(HARMONY) << TextDelta(HARMONY)
+    book >> ReplyFinished("stop") << ReplyFinished("stop")
+    assert RejectedReply("unknown_syntax") in book.turn.facts
+
+
+@pytest.mark.parametrize(
+    ("reason", "wish"), [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY}")]
+)
+def test_one_that_was_cut_off_or_only_repeated_is_an_answer(reason: str, wish: str) -> None:
+    book = Playbook.of(make_request(user_message(wish))).ask()
+    write(book, HARMONY, reason)
+    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == HARMONY
+    assert book.shown[-1] == ReplyFinished(reason)
+
+
+def test_one_that_a_reader_refused_as_quoted_is_an_answer() -> None:
+    shown = f'<tools>{{"name": "get_weather", "arguments": {PARIS}}}</tools>'
+    book = Playbook.of(make_request(user_message(f"Say: {shown}"), tools=TOOLS)).ask()
+    write(book, shown)
+    assert book.shown[-1] == ReplyFinished("stop")
+
+
+def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> None:
+    book = Playbook.of(make_request()).ask()
+    call(book, "respond", '{"message": "get_weather{city: Paris}"}')
+    assert book.shown[-1] == ReplyFinished("stop")
+    assert outcome(book.turn.facts) is Outcome.CLEAN
+
+
+@given(st.sampled_from(HELD), st.lists(st.integers(1, 9), max_size=30))
+def test_it_is_the_same_in_whatever_pieces_it_comes(text: str, sizes: list[int]) -> None:
+    book = Playbook.of(make_request(tools=TOOLS)).ask()
+    place = 0
+    for size in sizes:
+        book >> TextDelta(text[place : place + size])
+        place += size
+    book >> TextDelta(text[place:]) >> ReplyFinished("stop")
+    book.ask()
