@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.facts import Dropped, Rescued
+from proxy.facts import Dropped, RejectedReply, Rescued
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import Case, outcomes
 from tests.corpus.negatives import negatives
@@ -30,6 +30,17 @@ def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
         whole, *_ = outcomes(case)
         is_read = any(isinstance(fact, Rescued | Dropped) for fact in whole.facts)
         assert is_read or whole.text == case.reply, case
+
+
+def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:
+    found = []
+    for case in CASES:
+        whole, *_ = outcomes(replace(case, policy=TextPolicy.AUTO))
+        found += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
+    assert found == [
+        "[get_weather(city=get_city())]",
+        '[get_weather(city="Rome", city="Bari")]',
+    ]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)
