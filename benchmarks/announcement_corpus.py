@@ -5,6 +5,6 @@ from collections.abc import Sequence
 from proxy.guardrails import announcement
 
 
-def announces(text: str, tools: Sequence[str], after_tool_result: bool) -> bool:  # noqa: FBT001
-    """Return whether a reply announces an act, as the scorer asks for it."""
-    return announcement.announces(text, tools, after_result=after_tool_result)
+def announces(text: str, tools: Sequence[str], _after_result: bool) -> bool:  # noqa: FBT001
+    """Return whether a reply announces an act; the scorer also tells what came before it."""
+    return announcement.announces(text, tools)

@@ -16,11 +16,10 @@ _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
 
 
-def announces(text: str, tools: Sequence[str] = (), *, after_result: bool = False) -> bool:
+def announces(text: str, tools: Sequence[str] = ()) -> bool:
     """Return whether a reply of prose announces an act; in doubt it does not.
 
-    `tools` are the names of those offered: their words count as acts ("let me grep"). Whether the
-    history ends in a result, `after_result`, decides nothing: models announce alike either way.
+    `tools` are the names of those offered: their words count as acts ("let me grep").
     """
     written = ending_of(text)
     if not written:

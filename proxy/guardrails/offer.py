@@ -66,8 +66,7 @@ class Offer(msgspec.Struct, frozen=True):
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`
     holds the texts that are not the model's voice: tool results and user messages. An answer has
     to satisfy the `answer_schema`, if there is one, and JSON is then not to be taken for a call.
-    `completed` are the calls of the history that have a result; `loop` is the one it ends in, and
-    `after_result` reports whether it ends in a result at all.
+    `completed` are the calls of the history that have a result; `loop` is the one it ends in.
     `aliases` lead from names that this model writes to the tools it may mean by them; `allowed`
     names the only tools of the client that may be called, where it says so. Unless it `repairs`,
     names and arguments count as they were written.
@@ -85,7 +84,6 @@ class Offer(msgspec.Struct, frozen=True):
     completed: tuple[CompletedCall, ...] = ()
     workflow: Workflow = NO_RULES
     loop: Loop | None = None
-    after_result: bool = False
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None
     repairs: bool = True

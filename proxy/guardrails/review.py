@@ -260,7 +260,7 @@ def _judge_announcement(answer: Accepted, offer: Offer) -> Verdict:
     """Look whether what was said, in prose or by `respond`, only announces a call."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_watched = offer.text_policy is TextPolicy.AUTO
-    if is_watched and announces(text, names, after_result=offer.after_result):
+    if is_watched and announces(text, names):
         nudge = nudges.about_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer

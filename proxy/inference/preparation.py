@@ -220,7 +220,6 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
         None if Part.LOOPS in policy.without else loop_at_end(completed, policy.most_repeats),
-        bool(history) and history[-1].role == "tool",
         policy.traits.aliases,
         request.allowed_tools,
         Part.REPAIR not in policy.without,

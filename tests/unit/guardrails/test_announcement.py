@@ -76,13 +76,11 @@ ANSWERS = [
 @pytest.mark.parametrize("text", ANNOUNCEMENTS)
 def test_an_announcement_is_seen(text: str) -> None:
     assert announces(text, TOOLS)
-    assert announces(text, TOOLS, after_result=True)
 
 
 @pytest.mark.parametrize("text", ANSWERS)
 def test_an_answer_that_comes_close_stays_one(text: str) -> None:
     assert not announces(text, TOOLS)
-    assert not announces(text, TOOLS, after_result=True)
 
 
 @pytest.mark.parametrize("name", ["geocode", "geo_code", "geoCode", "GEO-code", "mcp__geo__code"])
