@@ -35,6 +35,7 @@ _MOST_SAID = 2_000  # of one value
 _SIGHT = 20
 _OPENING, _CLOSING = "([{", ")]}"
 _FENCE = "```"
+_CONTROL = ("<|", "<\uff5c")
 
 
 class Reading:
@@ -60,6 +61,7 @@ class Reading:
         self._level: int | None = None  # the depth at which the keys stand
         self._has_odd_tag = False
         self._introduces_value = False
+        self._awaits_value = False
         self._kinds = {
             "control": self._control,
             "closer": self._closer,
@@ -125,8 +127,9 @@ class Reading:
         return True
 
     def _control(self, token: Token) -> bool:
+        """Pass a control token, and what stands behind one between a key and its value."""
         self.is_marked = True
-        return True
+        return not self._awaits_value or self._element("<", token.end)
 
     def _closer(self, token: Token) -> bool:
         self.is_marked |= is_about_calls(token.text, is_tag=True)
@@ -172,10 +175,16 @@ class Reading:
             return is_marker(content)
         if value_place(self._text, token.end) < 0:
             self._note(content)
-            return not is_placeholder(content)
+            return self._is_object(content) or not is_placeholder(content)
         if content in self._keys or self._is_nested:
             return self._key(Token(token.kind, content, token.end))
         return is_marker(content)
+
+    def _is_object(self, content: str) -> bool:
+        """Return whether a string holds the arguments as JSON."""
+        is_object = content.startswith("{") and any(f'\\"{key}\\"' in content for key in self._keys)
+        self.has_key |= is_object
+        return is_object
 
     def _meets(self, word: str) -> bool:
         """Take note of a tool's name; behind the first one there has to be a mark before it."""
@@ -214,6 +223,7 @@ class Reading:
         """Pass a key, and a value without quotation marks or brackets."""
         self._note_key(token.text)
         place = value_place(self._text, token.end)
+        self._awaits_value = self._text.startswith(_CONTROL, max(place, token.end))
         if place < 0:
             return True
         value = bare_value(self._text, place)
@@ -234,7 +244,7 @@ class Reading:
             if not is_fit and not (token.text == f"<{word}>" and self._is_odd_tag()):
                 return False
         is_empty = token.text.endswith("/>") or not self._introduces_value
-        return is_empty or self._element(name, token.end)
+        return is_empty or self._element(f"</{name}", token.end)
 
     def _introduce(self, key: str) -> bool:
         """Take note of a key with the value behind its tag."""
@@ -248,8 +258,10 @@ class Reading:
         is_before_word = not self._text[self._place : self._place + _SIGHT].lstrip().startswith("<")
         return is_first and is_before_word and self.tool is None
 
-    def _element(self, name: str, begin: int) -> bool:
-        end = self._text.find(f"</{name}", begin)
+    def _element(self, closer: str, begin: int) -> bool:
+        """Pass a value up to what closes it."""
+        self._awaits_value = False
+        end = self._text.find(closer, begin)
         if end < 0:
             self.is_torn = True
             end = len(self._text)

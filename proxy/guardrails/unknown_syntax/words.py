@@ -9,7 +9,7 @@ import re
 _OF_CALLS = frozenset(
     (
         *("tool", "tools", "toolcall", "toolcalls", "call", "calls", "calling", "function"),
-        *("functions", "func", "functioncall", "invoke", "invoking", "invocation", "action"),
+        *("functions", "func", "fn", "functioncall", "invoke", "invoking", "invocation", "action"),
         *("commentary", "assistantcommentary", "recipient", "plugin"),
     )
 )
@@ -36,11 +36,11 @@ _WORDS = frozenset(
         *("input", "inputs", "key", "keys", "name", "id", "index", "type", "to", "channel"),
         *("message", "content", "constrain", "json", "assistant", "start", "begin", "end"),
         *("section", "sep", "use", "with", "request", "exec", "execute", "executing"),
-        *("execution", "code", "object"),
+        *("execution", "code", "object", "block", "payload", "method", "using"),
     )
 )
 _LITERALS = frozenset(("true", "false", "null", "none"))
-_PART = re.compile(r"[A-Za-z]+")
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*")
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
 # With one of these a sentence tells somebody else to make a call, or a function is written.
