@@ -73,8 +73,7 @@ class _Attempt:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoardLink:
+class BoardLink(msgspec.Struct, frozen=True):
     """How a request is shown on a board; `leave` ends it as if its client had left."""
 
     board: Board
