@@ -14,6 +14,7 @@ class HandMadeClient:
     method: str = "GET"
     path: str = "/"
     headers: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
     got: list[Message] = field(default_factory=list)
     _has_sent: bool = False
@@ -35,7 +36,7 @@ class HandMadeClient:
             "scheme": "http",
             "server": ("127.0.0.1", 80),
             "headers": [(name.encode(), value.encode()) for name, value in self._sent.items()],
-            "state": {"request_id": "req_test"},
+            "state": {"request_id": "req_test", "owner": self.owner},
         }
 
     async def receive(self) -> Message:
