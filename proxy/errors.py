@@ -24,6 +24,7 @@ TemperError
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── RequestCancelled            nobody's: an operator has ended the request
+├── ServerStopped               nobody's: Temper was told to stop before it had answered
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
@@ -277,6 +278,13 @@ class RequestCancelled(TemperError):
 
     def __init__(self) -> None:
         super().__init__("An operator of this server has ended the request.")
+
+
+class ServerStopped(TemperError):
+    """Temper was told to stop, and could not wait for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__("This server is stopping. Send the request again once it runs.")
 
 
 class GuardrailsExhausted(TemperError):

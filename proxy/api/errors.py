@@ -71,6 +71,8 @@ def describe(error: TemperError) -> Problem:
         case errors.RequestCancelled():
             code = "request_cancelled"
             return Problem(503, "server_error", str(error), code, headers=_NO_RETRY)
+        case errors.ServerStopped():
+            return _unavailable(str(error), "server_stopping")
         case errors.ProcessFailed() | errors.ToolServerUnavailable() | errors.StateUnavailable():
             kind = _MISSING.get(type(error), "backend")
             return _unavailable(str(error), f"{kind}_unavailable")

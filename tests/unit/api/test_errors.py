@@ -65,6 +65,7 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
         "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
         "BackendRefused", "NotTheOperator", "ForeignOrigin", "RequestCancelled",
+        "ServerStopped",
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
