@@ -148,10 +148,11 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """No key, or the wrong one."""
+    """No key, or the wrong one if there `was_sent` any."""
 
-    def __init__(self) -> None:
-        super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+    def __init__(self, *, was_sent: bool = False) -> None:
+        wrong = "The API key that was sent is not valid. " if was_sent else ""
+        super().__init__(f"{wrong}Send the server's API key as 'Authorization: Bearer <key>'")
 
 
 class ToolsNotAllowed(InvalidRequest):

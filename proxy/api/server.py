@@ -14,10 +14,10 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.api.cancelling import Stoppable
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.hosted import opened
 from proxy.api.reloading import ReadSettings, on_hangup
-from proxy.api.stopping import Stoppable
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
 from proxy.observability.sibling_workers import WorkerPlace

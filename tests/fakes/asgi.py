@@ -17,7 +17,7 @@ class HandMadeClient:
     owner: str = ""
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
     got: list[Message] = field(default_factory=list)
-    _has_sent: bool = False
+    has_sent: bool = False
 
     @property
     def _sent(self) -> dict[str, str]:
@@ -40,8 +40,8 @@ class HandMadeClient:
         }
 
     async def receive(self) -> Message:
-        if not self._has_sent:
-            self._has_sent = True
+        if not self.has_sent:
+            self.has_sent = True
             return {"type": "http.request", "body": self.body, "more_body": False}
         await self.leaves.wait()
         return {"type": "http.disconnect"}

@@ -94,9 +94,10 @@ def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return await app(scope, receive, send)
-        begun.set()
-        await asyncio.Event().wait()
+            await app(scope, receive, send)
+        else:
+            begun.set()
+            await asyncio.Event().wait()
 
     async def serve() -> httpx.Response:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
