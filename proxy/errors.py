@@ -208,7 +208,8 @@ class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
     It is there again in `retry_after` seconds, where that is known; one that `is_managed` is a
-    managed server and stays down where it is None. Nothing was sent to one that `is_unreached`.
+    managed server and stays down where it is None. The request was not read by one that
+    `is_unreached`.
     """
 
     def __init__(
