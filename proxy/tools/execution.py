@@ -155,15 +155,23 @@ class Execution:
 async def _value(function: Function, given: Mapping[str, object]) -> object:
     """Call a function; one that would hold the loop up in a thread, with the same context.
 
-    A thread cannot be ended: the one of a call that is given up is left alone.
+    A thread cannot be ended: the one of a call that is given up is left alone. What a function
+    yields is a list of that.
     """
     if _is_async(function):
         value = function(**given)
     else:
         value = await to_thread.run_sync(
-            partial(function, **given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
+            partial(_returned, function, given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
         )
+    if inspect.isasyncgen(value):
+        return [one async for one in value]
     return await value if inspect.isawaitable(value) else value
+
+
+def _returned(function: Function, given: Mapping[str, object]) -> object:
+    value = function(**given)
+    return [*value] if inspect.isgenerator(value) else value
 
 
 def _is_async(function: Function) -> bool:
