@@ -27,6 +27,7 @@ from proxy.conversation.json import JsonObject
 from proxy.processes.log_tail import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
 from proxy.rounds.outcomes import Status
+from proxy.tools.results import cut
 from proxy.toolservers.calling import GONE, LOST, UNREACHABLE, Ended
 from proxy.toolservers.connecting import connected, list_tools
 from proxy.toolservers.definitions import Definition, Selection, ServedTool, changed, select
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
 _WAIT_SECONDS = 5.0  # for a server that is being started again
+_SEND_SECONDS = 5.0  # for a call to be taken, which the SDK waits for without any limit
 _LAST_LINES = 3
 _NONSENSE = "Error: the tool server answered with something that is no result"
 
@@ -49,6 +51,7 @@ class Patience:
     call: float = _WAIT_SECONDS
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
+    send: float = _SEND_SECONDS
 
 
 class ToolServer:
@@ -162,9 +165,12 @@ class ToolServer:
         self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
     ) -> Ended:
         try:
-            result = await arriving
+            async with asyncio.timeout(limits.seconds + self._patience.send):
+                result = await arriving
         except MCPError as error:
             return self._failed(error, limits)
+        except TimeoutError:
+            return _late(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("%s broke the protocol: %s", self.spec.name, error)
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
@@ -186,8 +192,7 @@ class ToolServer:
     def _failed(self, error: MCPError, limits: CallLimits) -> Ended:
         match error.code:
             case mcp_types.REQUEST_TIMEOUT:
-                text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
-                return Ended(text, Status.TIMED_OUT, "timeout")
+                return _late(limits)
             case mcp_types.CONNECTION_CLOSED:
                 return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
             case mcp_types.INVALID_REQUEST if self._has_session:
@@ -195,7 +200,8 @@ class ToolServer:
                 self._lost.set()
                 return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
-                return Ended(f"Error: {error.message}", Status.FAILED, str(code))
+                text = cut(f"Error: {error.message}", limits.result_chars)
+                return Ended(text, Status.FAILED, str(code))
 
     @property
     def _has_session(self) -> bool:
@@ -284,6 +290,11 @@ class ToolServer:
         if self._client is not None:
             self._client = None
             self._settled.clear()
+
+
+def _late(limits: CallLimits) -> Ended:
+    text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
+    return Ended(text, Status.TIMED_OUT, "timeout")
 
 
 def _definition(tool: mcp_types.Tool) -> Definition:
