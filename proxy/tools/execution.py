@@ -76,7 +76,9 @@ class Execution:
 
         async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
             async with gate:
-                return await self._outcome(tool, call)
+                found = await self._outcome(tool, call)
+            self.context.finished(found)
+            return found
 
         return await together(
             partial(outcome, tool, call) for tool, call in zip(tools, calls, strict=True)

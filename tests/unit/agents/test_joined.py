@@ -6,6 +6,8 @@ from proxy.agents.agent import Agent
 from proxy.agents.joined import JoinedTools
 from proxy.conversation.tools import ToolCall
 from proxy.rounds.executor import RoundContext
+from proxy.rounds.outcomes import Status
+from proxy.rounds.terms import Stop
 from proxy.tools.execution import Limits
 from proxy.tools.function import tool
 from proxy.tools.toolset import Toolset
@@ -84,3 +86,25 @@ async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> No
     async with scripted(both + end("tool_calls"), says("Fine.")) as (model, _):
         await Agent(model, [Toolset([slow]), Toolset([quick])]).run("Do both.")
     assert done == ["slow", "quick"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_done_keeps_its_result_when_another_is_cancelled() -> None:
+    cancel = asyncio.Event()
+
+    @tool
+    async def book() -> str:
+        return "It is booked."
+
+    @tool
+    async def wait_long() -> None:
+        cancel.set()
+        await asyncio.Event().wait()
+
+    both = START + call_delta("book", "{}") + call_delta("wait_long", "{}", index=1)
+    async with scripted(both + end("tool_calls")) as (model, _):
+        result = await Agent(model, [book, wait_long]).run("Do both.", cancel=cancel)
+    assert result.stop is Stop.CANCELLED
+    booked, waited = result.rounds[0].outcomes
+    assert (booked.text, booked.status) == ("It is booked.", Status.DONE)
+    assert (waited.text[:16], waited.status) == ("Error: cancelled", Status.CANCELLED)
