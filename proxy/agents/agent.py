@@ -189,6 +189,13 @@ def _merged(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
 def _said(prompt: str | Sequence[JsonObject]) -> Message:
     if isinstance(prompt, str):
         return user_message(prompt)
+    given: object = prompt  # of a program that no type checker has read
+    if not isinstance(given, Sequence):
+        kind = type(given).__name__
+        raise TypeError(f"a prompt is a text or a list of content parts, not {kind}")
+    if any(isinstance(part, dict) and "role" in part for part in given):
+        problem = "a prompt is what the user says now, and no list of messages"
+        raise ValueError(f"{problem}: give those before it as conversation=Conversation.of(...)")
     parts: list[JsonValue] = [*prompt]
     (message,) = decode_messages([json.dump({"role": "user", "content": parts})])
     return message

@@ -140,4 +140,4 @@ def _documented(function: Function) -> tuple[str, dict[str, str]]:
     """Return what a docstring says of a function and of its parameters, in any of three styles."""
     found = parse(inspect.getdoc(_inner(function)) or "")
     words = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
-    return found.description or "", words
+    return (found.description or "").strip(), words

@@ -329,6 +329,12 @@ def test_two_tools_of_one_name_are_refused_at_once() -> None:
         Agent(OTHER, [get_weather, Toolset([get_weather])])
 
 
+@pytest.mark.parametrize("prompt", [None, 7, {"role": "user"}, [{"role": "user", "content": ""}]])
+def test_what_is_no_prompt_says_what_is(prompt: str) -> None:
+    with pytest.raises((TypeError, ValueError), match="a prompt is"):
+        Agent(OTHER).stream(prompt)
+
+
 def test_an_agent_can_be_run_without_async() -> None:
     ran: list[str] = []
 

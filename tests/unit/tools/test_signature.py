@@ -105,8 +105,19 @@ def test_a_docstring_that_fits_no_style_is_the_description() -> None:
 
     signature = signature_of(f, Context)
 
-    assert signature.description.startswith("Tell it.")
+    assert signature.description == "Tell it.\n\nRaises:"
     assert members(signature.parameters) == {"city": {"type": "string"}}
+
+
+def test_a_description_ends_where_its_words_do() -> None:
+    def f(city: str) -> None:
+        """Tell it.
+
+        Args:
+            city: Where.
+        """
+
+    assert signature_of(f, Context).description == "Tell it."
 
 
 def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
