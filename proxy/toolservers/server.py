@@ -70,6 +70,7 @@ class ToolServer:
         self._client: Client | None = None
         self._is_stopping = False
         self._is_down = False
+        self._is_closing = False
         self._lost = asyncio.Event()
         self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
         self._calls = 0
@@ -84,10 +85,10 @@ class ToolServer:
     def stop(self) -> None:
         """Ask the owner to end; `ended` waits for that."""
         if self._is_stopping:
-            return  # a second cancellation would keep it from ending its program
+            return  # a second cancellation, as any while it closes, would leave its program
         self._is_stopping = True
         self._lost.set()
-        if self._owner is not None and self._client is None:
+        if self._owner is not None and self._client is None and not self._is_closing:
             self._owner.cancel()  # it waits for an answer, or for the next start
 
     async def retire(self) -> None:
@@ -225,17 +226,21 @@ class ToolServer:
         try:
             async with asyncio.timeout(self._patience.start) as limit:
                 async with connected(self.spec, self._tail, self._lost.set) as client:
-                    self._take(await list_tools(client))
-                    limit.reschedule(None)
-                    self._welcome(client)
-                    await self._lost.wait()
-                    self._dismiss()
+                    try:
+                        self._take(await list_tools(client))
+                        limit.reschedule(None)
+                        self._welcome(client)
+                        await self._lost.wait()
+                    finally:
+                        self._is_closing = True
+                        self._dismiss()
             return "ended"
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
             return f"cannot be used: {_worded(error)}"
         finally:
+            self._is_closing = False
             self._dismiss()
 
     async def _wait(self, problem: str) -> None:

@@ -3,7 +3,7 @@
 `python -P tool_server.py OPTIONS...`: `mute` never answers, `flood` writes to its standard error
 before each answer, `noise` writes lines that are no messages, `many` has 500 tools on pages of
 50, `stubborn` ignores the end of its input and SIGTERM, `brief` ends with the first call,
-`deaf` reads nothing behind it.
+`deaf` reads nothing behind it, `dumb` closes its output with it.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
 
 LOG names a file for what happens to it, one word a line; DEFINITION one with echo's description.
@@ -98,6 +98,9 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         note(f"called {name}")
         if name == "die" or "brief" in sys.argv:
             os._exit(1)
+        if "dumb" in sys.argv:
+            os.close(sys.stdout.fileno())
+            return None
         if "deaf" in sys.argv:
             signal.pause()
         found = arguments if isinstance(arguments, dict) else {}

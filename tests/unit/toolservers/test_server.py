@@ -341,6 +341,21 @@ def test_the_program_is_gone_when_it_was_stopped() -> None:
     run(work())
 
 
+def test_the_program_is_gone_also_when_it_was_stopped_while_it_was_being_closed(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+
+    async def work() -> None:
+        async with running(program("dumb", "stubborn", env={"LOG": str(log)})) as server:
+            assert (await call(server, "echo")).text == LOST
+            await until(log, "input ended")
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(log.read_text().split()[1]), 0)
+
+    run(work())
+
+
 def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
     async def work() -> None:
         forgetful = ForgetfulToolServer()
