@@ -37,11 +37,13 @@ class Departure:
         """Receive what the client sends, or that it is gone."""
         if self.was_told:
             return _GONE
-        self._listening = listening = asyncio.current_task()
+        self._listening = asyncio.current_task()  # in no local: its error would refer to it
         try:
             return await self._receive()
         except asyncio.CancelledError as cut:
-            if cut.args != (ENDED_BY_OPERATOR,) or listening is None or listening.uncancel():
+            if cut.args != (ENDED_BY_OPERATOR,) or self._listening is None:
+                raise
+            if self._listening.uncancel():
                 raise
             return _GONE
         finally:
@@ -64,7 +66,10 @@ class Cancellable:
         """Serve one connection."""
         departure = Departure(receive, send)
         scope["state"][DEPARTURE] = departure
-        await self._app(scope, departure.receive, departure.send)
+        try:
+            await self._app(scope, departure.receive, departure.send)
+        finally:
+            scope["state"].pop(DEPARTURE, None)  # which refers back to the scope
         if not departure.was_told or departure.is_complete:
             return
         if departure.has_begun:
