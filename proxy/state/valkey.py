@@ -3,7 +3,8 @@
 Nobody waits long for it. A server that fails twice is spared for a while, as a
 backend is, and looked after meanwhile; one that answers, but takes nothing because it is full, is
 still read. Each change is told once, in the log and to a listener. While it is well, no command is
-sent but what somebody asks for.
+sent but what somebody asks for, and few at once: a rush that opened a connection for each would
+take its own time for the server's, and hold that for dead.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from proxy.errors import StateUnavailable
 logger = logging.getLogger(__name__)
 
 _LOOK = 0.25  # seconds between looks at the breaker of a server that is spared
+_AT_ONCE = 32  # commands, each on a connection of its own
+_IN_LINE = 5  # times its patience a command waits for the others
 _DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
 _FULL = "%s takes nothing (%s): this replica is on its own until it does"
 _BACK = "%s is used again: what is promised holds for all replicas"
@@ -109,6 +112,7 @@ class ValkeyStore:
         self._listener = listener
         self._breaker = breaker or Breaker()
         self._clock = clock
+        self._room = asyncio.Semaphore(_AT_ONCE)
         self._is_full = False
         self._was_usable = True
         self._has_failed = asyncio.Event()
@@ -230,6 +234,19 @@ class ValkeyStore:
         return answer
 
     async def _ask(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Have a command carried out when there is room; raises `StateUnavailable`."""
+        try:
+            async with asyncio.timeout(self._patience * _IN_LINE):
+                await self._room.acquire()
+        except TimeoutError as error:  # which says nothing of the server
+            self._listener.fail_state(operation)
+            raise StateUnavailable from error
+        try:
+            return await self._carry_out(operation, command)
+        finally:
+            self._room.release()
+
+    async def _carry_out(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
         """Have a command carried out; raises `StateUnavailable`, at once while it is spared."""
         now = self._clock()
         if not self._breaker.allows(now):

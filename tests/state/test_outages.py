@@ -1,10 +1,17 @@
 """A store that is killed, frozen, full, empty or locked: every request is answered all the same."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("valkey", reason="needs the extra `state`")
+
+from proxy.state.claims import Claims, OwnClaim
+from proxy.state.sealing import Sealing
+from proxy.state.valkey import open_valkey
+from tests.patience import PATIENCE_SECONDS
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
@@ -13,6 +20,16 @@ pytestmark = pytest.mark.anyio
 
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
+
+
+class Unheard:
+    """Listens to a store, and tells nobody."""
+
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        pass
+
+    def fail_state(self, operation: str) -> None:
+        pass
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +93,15 @@ async def test_without_the_store_each_replica_is_on_its_own_until_it_is_back(
         shared = await other.ask("How warm is it now?", key="new")
         assert shared.headers["idempotent-replayed"] == "true"
         assert ALONE not in shared.headers
+
+
+async def test_a_rush_of_keys_shares_a_few_connections(store: StoreServer) -> None:
+    async with open_valkey(store.url, PATIENCE_SECONDS, Unheard()) as opened:
+        claims = Claims(opened, Sealing(("",), "temper"), "here")
+        rush = [claims.attempt(("chat", f"key-{one}"), b"") for one in range(200)]
+        assert all(isinstance(one, OwnClaim) for one in await asyncio.gather(*rush))
+    told = store.ask("INFO", "stats").decode()
+    assert int(told.partition("total_connections_received:")[2].split()[0]) < 50
 
 
 async def test_a_full_store_is_read_but_not_written(
