@@ -147,22 +147,12 @@ class ValkeyStore:
         return bool(done)
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer; reports whether it is still the one that is kept."""
-        life = _milliseconds(seconds)
-
-        def change(pipeline: Pipeline) -> None:
-            pipeline.pexpire(name, life)
-
-        return await self._write("renew", lambda: self._while_kept(name, (value,), change))
+        """Keep a value for longer, and again if it is gone; not in the place of another one."""
+        return await self._put("renew", name, value, final=value, seconds=seconds)
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
         """Keep `final` in the place of a value that may be gone; not in that of another one."""
-        life = _milliseconds(seconds)
-
-        def change(pipeline: Pipeline) -> None:
-            pipeline.set(name, final, px=life)
-
-        return await self._write("finish", lambda: self._while_kept(name, (value, None), change))
+        return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
         """Free a name, if the value is still the one that is kept."""
@@ -209,6 +199,17 @@ class ValkeyStore:
     async def forget(self, names: Sequence[str]) -> bool:
         """Forget what is kept under these names; reports whether there was anything."""
         return bool(await self._ask("forget", lambda: self._client.delete(*names)))
+
+    async def _put(
+        self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
+    ) -> bool:
+        """Keep `final` in the place of a value that may be gone; not in that of another one."""
+        life = _milliseconds(seconds)
+
+        def change(pipeline: Pipeline) -> None:
+            pipeline.set(name, final, px=life)
+
+        return await self._write(operation, lambda: self._while_kept(name, (value, None), change))
 
     async def _while_kept(
         self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], None]

@@ -121,6 +121,16 @@ async def test_a_full_store_is_read_but_not_written(
         assert await one.metric(UP) == 1
 
 
+async def test_a_claim_that_the_store_lost_is_claimed_again(store: StoreServer) -> None:
+    async with open_valkey(store.url, PATIENCE_SECONDS, Unheard()) as opened:
+        claims = Claims(opened, Sealing(("",), "temper"), "here")
+        own = await claims.attempt(("chat", "k"), b"")
+        assert isinstance(own, OwnClaim)
+        store.ask("FLUSHALL")
+        assert await own.renew() is True
+        assert await claims.attempt(("chat", "k"), b"") is None
+
+
 async def test_a_store_that_begins_anew_has_nothing_and_says_so(store: StoreServer) -> None:
     async with replicas(store.url) as (backend, one, other):
         kept = field_of(await one.respond("My name is Ada."), "id")
