@@ -135,7 +135,9 @@ class ValkeyStore:
         while True:
             try:
                 await self._ask("ping", self._client.ping)
-            except StateUnavailable:
+            except StateUnavailable as error:
+                if isinstance(error.__cause__, ResponseError):  # whoever writes finds out the rest
+                    return
                 await asyncio.sleep(_LOOK)
             else:
                 return
