@@ -24,6 +24,7 @@ TemperError
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── RequestCancelled            nobody's: an operator has ended the request
+├── ServerStopped               nobody's: Temper was told to stop before it had answered
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
@@ -147,10 +148,11 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """No key, or the wrong one."""
+    """No key, or the wrong one if there `was_sent` any."""
 
-    def __init__(self) -> None:
-        super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+    def __init__(self, *, was_sent: bool = False) -> None:
+        wrong = "The API key that was sent is not valid. " if was_sent else ""
+        super().__init__(f"{wrong}Send the server's API key as 'Authorization: Bearer <key>'")
 
 
 class ToolsNotAllowed(InvalidRequest):
@@ -278,6 +280,13 @@ class RequestCancelled(TemperError):
 
     def __init__(self) -> None:
         super().__init__("An operator of this server has ended the request.")
+
+
+class ServerStopped(TemperError):
+    """Temper was told to stop, and could not wait for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__("This server is stopping. Send the request again once it runs.")
 
 
 class GuardrailsExhausted(TemperError):
