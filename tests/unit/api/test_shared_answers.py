@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 DONE = b"data: [DONE]\n\n"
 STREAMED = b'{"stream": true}'
-SOON = ClaimTimes(poll=0.001, longest_poll=0.001)
+SOON = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, longest_poll=0.001, outage=0.01)
 
 
 @pytest.fixture
@@ -235,3 +235,14 @@ async def test_what_is_done_behind_an_answer_may_fail() -> None:
 
     background.add(fail())
     await background.finished()
+
+
+async def test_what_is_not_done_behind_an_answer_is_given_up_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.api.shared_answers._LAST_SECONDS", 0.001)
+    background = BackgroundTasks()
+    never = asyncio.get_running_loop().create_future()
+    background.add(never)
+    await background.finished()
+    assert never.cancelled()
