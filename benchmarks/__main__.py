@@ -99,7 +99,7 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_replicas(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", default="", help="address of a Valkey or Redis on loopback")
+    parser.add_argument("--store", default="", help="a Valkey or Redis on loopback, for this alone")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
     parser.add_argument("--page", type=Path, help="renew the figures of this page")
@@ -256,6 +256,7 @@ def _replicas(chosen: argparse.Namespace) -> int:
     figures = replicas.markdown(
         replicas.measure_turns(),
         replicas.measure_throughput(store, chosen.rounds, chosen.seconds) if store else None,
+        replicas.measure_outage(store) if store else None,
     )
     sys.stdout.write(figures)
     if chosen.page is not None:

@@ -2,20 +2,27 @@
 
 The first part floods a real llama-server of two slots, whose model is written by hand and never
 ends by itself, and has another client ask at each replica in turn. The second asks two Tempers
-alternately for the same short calls, one of which has a store that such requests do not need.
+alternately for the same short calls, one of which has a store that such requests do not need. The
+third has that store stand still, and asks with keys.
+
+A round of that model is shorter than a process waits for its turn on a machine with other work:
+what the engine has answered comes late and in lumps, and whoever counts answers counts those. So
+the llama-server has one thread at the lowest priority. It is the slowest part then, as engines are.
 """
 
 import asyncio
 import contextlib
 import json
 import re
+import socket
 import statistics
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -33,7 +40,10 @@ from proxy.processes.process import RunningServer
 SLOTS, FLOOD, NEWCOMERS = 2, 12, 4
 _MOST_ROUNDS = 20  # that a newcomer is waited for: the engine's own queue may starve it
 REPLICAS = (0, 1, 2, 4)  # no Temper first
-_TOKENS, _WINDOW = 60, 2048
+_TOKENS, _WINDOW = 400, 2048
+_LAST = ("nice", "-n", "19")
+_FREEZE_SECONDS, _KEYED = 6, 400
+_LONG_MS = 50.0  # of a call that takes a few
 _SCRIPTS = {"default": ("and so on", " and on\0")}
 _MARK = re.compile(r"(<!-- figures: replicas -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 _PATIENCE = 300.0
@@ -43,7 +53,7 @@ _PATIENCE = 300.0
 class Turns:
     """How a newcomer fared: its waits in rounds, and how many have waited in the engine at most.
 
-    A round is as many answers as the engine has slots; its own is the last one.
+    A round is as many answers as the engine has slots; the newcomer's own is in the last one.
     """
 
     replicas: int
@@ -62,6 +72,15 @@ class Throughput:
     def ratio(self) -> float:
         """What is left of the throughput with a store."""
         return statistics.median(shared / plain for plain, shared in self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Milliseconds of requests one after the other: before, and with keys while the store hangs."""
+
+    plain: tuple[float, ...]
+    keyed: tuple[float, ...]
+    failed: int
 
 
 def measure_turns() -> list[Turns]:
@@ -91,7 +110,32 @@ def measure_throughput(store: str, rounds: int, seconds: float) -> Throughput:
     return Throughput(tuple(found))
 
 
-def markdown(turns: Sequence[Turns], throughput: Throughput | None) -> str:
+def measure_outage(store: str) -> Outage:
+    """Ask with a key each, while the store, which is paused for everybody, answers nothing."""
+    workload, one = Workload(Behaviour("call"), is_streamed=False), Effort(requests=1)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        backend = stack.enter_context(mock_backend(folder))
+        shared = {"TEMPER_STATE__URL": store}
+        temper = stack.enter_context(_temper(backend, folder, "shared", shared))
+        before = asyncio.run(send(temper.target, workload, Effort(requests=_KEYED)))
+        _freeze(store)
+        batches = [
+            asyncio.run(
+                send(replace(temper.target, headers={"Idempotency-Key": key}), workload, one)
+            )
+            for key in map(str, range(_KEYED))
+        ]
+    return Outage(
+        tuple(1000 * answer.total for answer in before.answers),
+        tuple(1000 * answer.total for batch in batches for answer in batch.answers),
+        sum(len(batch.problems) for batch in batches),
+    )
+
+
+def markdown(
+    turns: Sequence[Turns], throughput: Throughput | None, outage: Outage | None = None
+) -> str:
     """Return the figures as they stand in the guide."""
     lines = [
         f"| {SLOTS} slots, flooded by {FLOOD} at once | rounds until a newcomer's answer |"
@@ -107,7 +151,22 @@ def markdown(turns: Sequence[Turns], throughput: Throughput | None) -> str:
             f" without ({rates[1]:,.0f} and {rates[0]:,.0f} requests/s; median of the ratios of"
             f" {len(throughput.rounds)} rounds in turns, {_spread(throughput)}).",
         ]
+    if outage is not None:
+        lines += ["", _told_outage(outage)]
     return "\n".join(lines) + "\n"
+
+
+def _told_outage(outage: Outage) -> str:
+    sides = (
+        f"the longest {max(side):.0f} ms, {sum(wait > _LONG_MS for wait in side)} over"
+        f" {_LONG_MS:.0f} ms, the median {statistics.median(side):.1f} ms"
+        for side in (outage.keyed, outage.plain)
+    )
+    return (
+        f"{len(outage.keyed)} requests with a key each, one after the other, in which the store"
+        f" hangs for {_FREEZE_SECONDS} s: {'; as many without keys before that: '.join(sides)}."
+        f" {outage.failed} failed."
+    )
 
 
 def renewed(page: str, figures: str) -> str:
@@ -138,6 +197,14 @@ def _spread(throughput: Throughput) -> str:
     return f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
 
 
+def _freeze(store: str) -> None:
+    """Have the server answer nobody for a while."""
+    parts = urlsplit(store)
+    with socket.create_connection((parts.hostname or "", parts.port or 6379)) as connection:
+        connection.sendall(b"CLIENT PAUSE %d\r\n" % (1000 * _FREEZE_SECONDS))
+        connection.recv(64)
+
+
 @contextlib.contextmanager
 def _temper(
     backend: str, folder: Path, name: str, environment: dict[str, str]
@@ -153,7 +220,8 @@ async def _all_turns() -> list[Turns]:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "endless.gguf"
         build_scripted_model(model, _SCRIPTS, context_tokens=_WINDOW)
-        plan = LaunchPlan(embedded_program(), model, _WINDOW, slots=SLOTS, alias="endless")
+        program, alone = (*_LAST, *embedded_program()), ("-t", "1")
+        plan = LaunchPlan(program, model, _WINDOW, slots=SLOTS, alias="endless", extra=alone)
         async with start_llama_server(plan) as server:
             found = [await _turns(server, number, is_shared=False) for number in REPLICAS]
             found.append(await _turns(server, REPLICAS[2], is_shared=True))
@@ -219,7 +287,7 @@ class _Asking:
         for one in (newcomer, most):
             one.cancel()
         await asyncio.wait((newcomer, most))
-        return (self.answered - before - 1) / SLOTS + 1
+        return (self.answered - before) / SLOTS
 
 
 async def _longest_queue(client: httpx.AsyncClient, server: RunningServer) -> int:

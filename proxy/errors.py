@@ -24,6 +24,7 @@ TemperError
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── RequestCancelled            nobody's: an operator has ended the request
+├── ServerStopped               nobody's: Temper was told to stop before it had answered
 ├── GuardrailsExhausted         the model's, after every attempt
 │   └── CallBrokeOff
 ├── ToolServerUnavailable       a tool server's
@@ -147,10 +148,11 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """No key, or the wrong one."""
+    """No key, or the wrong one if there `was_sent` any."""
 
-    def __init__(self) -> None:
-        super().__init__("Send the server's API key as 'Authorization: Bearer <key>'")
+    def __init__(self, *, was_sent: bool = False) -> None:
+        wrong = "The API key that was sent is not valid. " if was_sent else ""
+        super().__init__(f"{wrong}Send the server's API key as 'Authorization: Bearer <key>'")
 
 
 class ToolsNotAllowed(InvalidRequest):
@@ -206,7 +208,8 @@ class BackendUnavailable(BackendFailed):
     """No connection, or it broke; `loading` if the backend said it is still loading its model.
 
     It is there again in `retry_after` seconds, where that is known; one that `is_managed` is a
-    managed server and stays down where it is None. Nothing was sent to one that `is_unreached`.
+    managed server and stays down where it is None. The request was not read by one that
+    `is_unreached`.
     """
 
     def __init__(
@@ -277,6 +280,13 @@ class RequestCancelled(TemperError):
 
     def __init__(self) -> None:
         super().__init__("An operator of this server has ended the request.")
+
+
+class ServerStopped(TemperError):
+    """Temper was told to stop, and could not wait for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__("This server is stopping. Send the request again once it runs.")
 
 
 class GuardrailsExhausted(TemperError):

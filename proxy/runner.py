@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypeAlias
 
+from msgspec.structs import replace
+
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.errors import ContextOverflow, GuardrailsExhausted
@@ -99,7 +101,7 @@ async def _executed(
     for call in step.calls:
         await notice(ToolStarted(call, number))
     begun = time.monotonic()
-    outcomes = await executor.execute(step.calls, step.context)
+    outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
     shown = run.executed(outcomes)
     ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
     logger.info("round %d of tools took %.1f s: %s", number, time.monotonic() - begun, ran)

@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,0
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 
@@ -50,6 +51,17 @@ def nobody_else_is_told_to_stop() -> Iterator[None]:
     """sse-starlette remembers a signal for the whole process; other tests have servers too."""
     yield
     AppStatus.should_exit = False
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """For tests that configure logging, which is the whole process's."""
+    root, ours = logging.getLogger(), logging.getLogger("proxy")
+    handlers, levels = root.handlers, (root.level, ours.level)
+    yield
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """An agent: a model, tools, and what it is told; the loop between them is a run."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -58,7 +58,7 @@ class Agent(Generic[Deps, Output]):
         for place, problem in contradictions(self.workflow):
             raise ValueError(f"workflow.{place}: {problem}")
         if all(isinstance(one, Toolset) for one in self._groups):  # servers may not have begun
-            self._joined(self._groups)
+            self._bound(None, _NO_HOOKS)
 
     async def run(
         self,
@@ -155,7 +155,7 @@ class Agent(Generic[Deps, Output]):
         return self._joined(
             [
                 one.bound(deps, self.limits, hooks.approve) if isinstance(one, Toolset) else one
-                for one in self._groups
+                for one in _merged(self._groups)
             ]
         )
 
@@ -174,9 +174,28 @@ def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Tool
     return hasattr(tool, "execute") and hasattr(tool, "specs")
 
 
+def _merged(groups: Iterable[Toolset | Executor]) -> list[Toolset | Executor]:
+    """Make one toolset of those in a row: if a tool wants an order, all their calls have it."""
+    merged: list[Toolset | Executor] = []
+    for one in groups:
+        before = merged[-1] if merged else None
+        if type(one) is Toolset and isinstance(before, Toolset) and type(before) is Toolset:
+            merged[-1] = Toolset((*before, *one))
+        else:
+            merged.append(one)
+    return merged
+
+
 def _said(prompt: str | Sequence[JsonObject]) -> Message:
     if isinstance(prompt, str):
         return user_message(prompt)
+    given: object = prompt  # of a program that no type checker has read
+    if not isinstance(given, Sequence):
+        kind = type(given).__name__
+        raise TypeError(f"a prompt is a text or a list of content parts, not {kind}")
+    if any(isinstance(part, dict) and "role" in part for part in given):
+        problem = "a prompt is what the user says now, and no list of messages"
+        raise ValueError(f"{problem}: give those before it as conversation=Conversation.of(...)")
     parts: list[JsonValue] = [*prompt]
     (message,) = decode_messages([json.dump({"role": "user", "content": parts})])
     return message

@@ -1,11 +1,12 @@
 """Tools from several places as those of one run."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.rounds.executor import Executor, RoundContext
 from proxy.rounds.outcomes import Outcome
+from proxy.tools.execution import together
 
 
 class JoinedTools:
@@ -39,10 +40,5 @@ class JoinedTools:
             executor = self._executors[some[0].name]
             outcomes.update(zip(places, await executor.execute(some, context), strict=True))
 
-        if len(groups) == 1:
-            await execute([*range(len(calls))])
-        else:
-            async with asyncio.TaskGroup() as group:
-                for places in groups.values():
-                    group.create_task(execute(places))
+        await together(partial(execute, places) for places in groups.values())
         return tuple(outcomes[place] for place in range(len(calls)))

@@ -1,5 +1,6 @@
 """What `temper serve` would serve, opened within a program: the same settings, no HTTP between."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -37,11 +38,18 @@ class OpenModel:
     settings: Settings
     preparation: RequestPreparation
     tracing: Tracing
+    loop: asyncio.AbstractEventLoop
     budget: RetryBudget = field(default_factory=RetryBudget)
 
     @asynccontextmanager
     async def leased(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
-        """Address a request, and keep its model loaded while the block runs."""
+        """Address a request, and keep its model loaded while the block runs.
+
+        Raises RuntimeError in another event loop than the one that it was opened in.
+        """
+        if asyncio.get_running_loop() is not self.loop:
+            problem = "the model was opened in another event loop"
+            raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
         parsed = self.preparation.address(Decoded(request, ChatAnswering(request, _STAMP)))
         with parsed.service.lease() as claim:
             if claim is not None:
@@ -100,19 +108,24 @@ class Model:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("the model is open already")
+        async with AsyncExitStack() as opening:
+            self._opened = await self._open(opening)
+            self._stack = opening.pop_all()
+        return self
+
+    async def _open(self, opening: AsyncExitStack) -> OpenModel:
         settings = load_settings(self._config, self._given)
         serving = service_options_of(settings)
-        tracing = open_tracing(settings.tracing.url, self._stack.enter_context(ExitStack()))
-        services = await self._stack.enter_async_context(
+        tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
+        services = await opening.enter_async_context(
             open_services(settings, serving, lambda _stage: None)
         )
         for service in services:
-            self._stack.push_async_callback(service.models.close)
+            opening.push_async_callback(service.models.close)
         # calls are run here, so nobody but the guardrails looks at them before
         policy = structs.replace(policy_of(settings), mode=Mode.ON, is_strict=True)
         preparation = RequestPreparation(services, policy, workflows_of(settings))
-        self._opened = OpenModel(settings, preparation, tracing)
-        return self
+        return OpenModel(settings, preparation, tracing, asyncio.get_running_loop())
 
     async def __aexit__(
         self,

@@ -89,22 +89,30 @@ class Running(Generic[Output]):
         self._retries: list[str] = []
         self._spans: Spans = NoTracing()
         self._is_cancelled = False
+        self._is_interrupted = False
         self._doing: asyncio.Task[object] | None = None
 
     def cancel(self) -> None:
         """End it in good order: the result says so, and the conversation can be gone on with."""
-        if not self._is_cancelled and self._doing is not None:
+        if not self._is_cancelled:
             self._is_cancelled = True
+            # it may be a hook of the run itself that cancels, behind which nothing is waited for
+            asyncio.get_running_loop().call_soon(self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._doing is not None:
+            self._is_interrupted = True
             self._doing.cancel()
 
     async def work(self) -> RunResult[Output]:
         """Do the task; raises what a backend, a request or a hook of the program raises."""
-        self._doing = asyncio.current_task()
         with self._task.conversation.held() as self._append:
             try:
-                await self._carry()
+                if not self._is_cancelled:
+                    self._doing = asyncio.current_task()
+                    await self._carry()
             except asyncio.CancelledError:
-                if not self._is_cancelled or self._uncancelled():
+                if not self._is_interrupted or self._uncancelled():
                     raise
             except GuardrailsExhausted:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:

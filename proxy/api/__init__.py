@@ -12,6 +12,6 @@ Around that: `hosted` opens it all and is an application for any server, `server
 process and `workers` in several, `event_loop` says how, `assembly`, `observing`, `shared_state` and
 `response_keeping` translate the settings, `reloading` reads them again, `openapi` describes what is
 plain ASGI, `header_table` lists headers, `warming` prepares what the first requests would have to
-wait for. `cancelling` lets an operator end a request, `watching` feeds the dashboard (`routes/ui`)
-with `feed_events`.
+wait for. `cancelling` ends requests for an operator and with the server, `watching` feeds the
+dashboard (`routes/ui`) with `feed_events`.
 """

@@ -1,7 +1,9 @@
-"""Ends a request for an operator as if its client had left, although the client is still there.
+"""Ends requests before their time, and tells clients so: for an operator, or with the server.
 
-What answers requests stops all work when its client goes; it is told so here, and the client gets
-an error where it has seen nothing yet, or the end of what it has seen.
+What answers requests stops all work when its client goes. An operator's wish is told to it as if
+the client had left, and the client gets an error where it has seen nothing yet, or the end of what
+it has seen. A server that ends cancels what it does not wait for any longer: without a word from
+here, the client would be told of a bug and the log hold a traceback, although nothing is wrong.
 """
 
 import asyncio
@@ -10,9 +12,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.api.errors import describe, error_response
 from proxy.api.streaming import ENDED_BY_OPERATOR
-from proxy.errors import RequestCancelled
+from proxy.errors import RequestCancelled, ServerStopped
 
 DEPARTURE = "departure"  # the name under which a request's state holds its `Departure`
+_FAREWELL_SECONDS = 1.0  # a client may not be reading
 _GONE: Message = {"type": "http.disconnect", "reason": ENDED_BY_OPERATOR}
 
 
@@ -37,11 +40,13 @@ class Departure:
         """Receive what the client sends, or that it is gone."""
         if self.was_told:
             return _GONE
-        self._listening = listening = asyncio.current_task()
+        self._listening = asyncio.current_task()  # in no local: its error would refer to it
         try:
             return await self._receive()
         except asyncio.CancelledError as cut:
-            if cut.args != (ENDED_BY_OPERATOR,) or listening is None or listening.uncancel():
+            if cut.args != (ENDED_BY_OPERATOR,) or self._listening is None:
+                raise
+            if self._listening.uncancel():
                 raise
             return _GONE
         finally:
@@ -64,10 +69,38 @@ class Cancellable:
         """Serve one connection."""
         departure = Departure(receive, send)
         scope["state"][DEPARTURE] = departure
-        await self._app(scope, departure.receive, departure.send)
+        try:
+            await self._app(scope, departure.receive, departure.send)
+        finally:
+            scope["state"].pop(DEPARTURE, None)  # which refers back to the scope
         if not departure.was_told or departure.is_complete:
             return
         if departure.has_begun:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         else:
             await error_response(describe(RequestCancelled()), scope)(scope, receive, send)
+
+
+class Stoppable:
+    """ASGI middleware, the outermost: a cancelled request ends in good order."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; nothing is behind it that a cancellation would have to reach."""
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if scope["type"] != "http" or has_begun:
+                return
+            refusal = error_response(describe(ServerStopped()), scope)
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await refusal(scope, receive, send)

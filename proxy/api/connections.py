@@ -5,6 +5,7 @@ that nobody reads. It must not know what is asked, only whether it is asked and 
 """
 
 import asyncio
+import weakref
 from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -42,18 +43,21 @@ class DirectWriting:
     """Writes parts of the body of one answer that has begun, past whoever sends the others."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.ref(cycle)  # whose scope holds this
+        self._transport = cycle.transport
 
     @property
     def is_possible(self) -> bool:
         """Whether the client is there, and has taken enough of what was sent before."""
-        cycle = self._cycle
+        cycle = self._cycle()
+        if cycle is None:
+            return False
         is_open = not (cycle.disconnected or cycle.response_complete or cycle.flow.write_paused)
         return is_open and cycle.chunked_encoding is True
 
     def write(self, body: bytes) -> None:
         """Write a part, in chunked transfer coding."""
-        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class GuardedConnection(HttpToolsProtocol):

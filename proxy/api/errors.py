@@ -3,6 +3,7 @@
 How its body looks is the business of the front end whose path was asked for.
 """
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,8 @@ from proxy.dialects.front import Front, Problem
 from proxy.errors import TemperError
 
 _RETRY_SECONDS = "5"
+_LONGEST_TYPO = 60  # characters that are compared with the paths there are
+_EXAMINE = "Is its address right? `temper doctor` examines it."
 _NO_RETRY = {"x-should-retry": "false"}
 _SERVER_STATUSES_KEPT = (501, 503, 504)
 
@@ -53,7 +56,11 @@ _CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = MappingProxyType
 )
 
 _MISSING: Mapping[type[TemperError], str] = MappingProxyType(
-    {errors.ToolServerUnavailable: "tool_server", errors.StateUnavailable: "state"}
+    {
+        errors.ToolServerUnavailable: "tool_server_unavailable",
+        errors.StateUnavailable: "state_unavailable",
+        errors.ServerStopped: "server_stopping",
+    }
 )
 
 
@@ -71,9 +78,13 @@ def describe(error: TemperError) -> Problem:
         case errors.RequestCancelled():
             code = "request_cancelled"
             return Problem(503, "server_error", str(error), code, headers=_NO_RETRY)
-        case errors.ProcessFailed() | errors.ToolServerUnavailable() | errors.StateUnavailable():
-            kind = _MISSING.get(type(error), "backend")
-            return _unavailable(str(error), f"{kind}_unavailable")
+        case (
+            errors.ProcessFailed()
+            | errors.ToolServerUnavailable()
+            | errors.StateUnavailable()
+            | errors.ServerStopped()
+        ):
+            return _unavailable(str(error), _MISSING.get(type(error), "backend_unavailable"))
         case _:
             return Problem(500, "server_error", "Internal error; see the server's log.")
 
@@ -111,8 +122,10 @@ def dashboard_problem(code: str) -> Problem:
 
 
 def not_found(path: str, known: tuple[str, ...]) -> Problem:
-    """Describe a route that does not exist."""
-    message = f"There is no {path}. Available: {', '.join(known)}."
+    """Describe a route that does not exist, such as one below a base URL with `/v1` twice."""
+    meant = difflib.get_close_matches(path[:_LONGEST_TYPO], known, n=1, cutoff=0.7)
+    hint = f" Did you mean {meant[0]}?" if meant else ""
+    message = f"There is no {path}.{hint} Available: {', '.join(known)}."
     return Problem(404, "invalid_request_error", message, "not_found")
 
 
@@ -146,14 +159,25 @@ def _backend_problem(error: errors.BackendFailed) -> Problem:
             | errors.BackendUnavailable(retry_after=int())
         ):
             return _recovery(error)
-        case errors.BackendUnavailable():
-            return Problem(502, "server_error", str(error), "backend_unavailable")
         case errors.BackendTimedOut():
             return Problem(504, "server_error", str(error), "backend_timeout")
         case errors.BackendRefused():
             return _refusal(error)
         case _:
-            return Problem(502, "server_error", str(error), "backend_protocol_error")
+            return _bad_gateway(error)
+
+
+def _bad_gateway(error: errors.BackendFailed) -> Problem:
+    """Say what is wrong; where nothing has spoken as a backend does, the address may be."""
+    match error:
+        case errors.BackendUnavailable(is_unreached=is_doubtful):
+            code = "backend_unavailable"
+        case errors.BackendSpokeNonsense(is_endless=is_a_backend):
+            code, is_doubtful = "backend_protocol_error", not is_a_backend
+        case _:
+            code, is_doubtful = "backend_protocol_error", False
+    message = f"{error} {_EXAMINE}" if is_doubtful else str(error)
+    return Problem(502, "server_error", message, code)
 
 
 def _recovery(error: errors.BackendUnavailable) -> Problem:
@@ -179,4 +203,8 @@ def _refusal(error: errors.BackendRefused) -> Problem:
         headers["www-authenticate"] = "Bearer"
     kind = error.kind or ("invalid_request_error" if client_erred else "server_error")
     param = error.param or None
-    return Problem(error.status, kind, error.message, param=param, headers=headers)
+    message = error.message
+    if message.lstrip().startswith("<"):  # of a web server, or of what stands in between
+        reason = f"answered {error.status} with a web page. {_EXAMINE}"
+        message = f"The backend {error.backend} {reason}"
+    return Problem(error.status, kind, message, param=param, headers=headers)

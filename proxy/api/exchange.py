@@ -146,8 +146,9 @@ class Exchange:
             await while_connected(receive, work)
 
     def close(self) -> None:
-        """Note what happened to the turn."""
-        self._live.facts = self._facts
+        """Note what happened to the turn, and let go of what refers back to the exchange."""
+        self._live.facts, self._live.facts_so_far = self._facts, None
+        self._streaming = None
         self._live.served_by(self._backend.name)
         if self._turn.state is State.DONE:
             self._live.outcome = outcome(self._live.facts)

@@ -24,6 +24,7 @@ from proxy.errors import (
 )
 
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
+_KEY_HEADERS = frozenset({"authorization", "x-api-key"})
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WITH_PORT = re.compile(r"(^|[^:\]]|\]):\d*$")  # an IPv6 address without brackets has none
 
@@ -107,7 +108,8 @@ class Limits:
             refusal = error_response(describe(HostNotAllowed()), scope)
             await refusal(scope, receive, send_with_id)
         elif owner is None and scope["path"] not in self._public_paths:
-            refusal = error_response(describe(NotAuthorized()), scope)
+            was_sent = not _KEY_HEADERS.isdisjoint(headers)
+            refusal = error_response(describe(NotAuthorized(was_sent=was_sent)), scope)
             await refusal(scope, receive, send_with_id)
         else:
             state["owner"] = owner or ""

@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.api.cancelling import Stoppable
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits, guarded
 from proxy.api.hosted import opened
 from proxy.api.reloading import ReadSettings, on_hangup
@@ -26,6 +27,7 @@ from proxy.settings import Settings
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
+_CUT_OFF_SECONDS = 2.0  # for telling clients that nobody answers them any more
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -149,7 +151,7 @@ async def serving(
     can be no `signals`.
     """
     config = uvicorn.Config(
-        app,
+        Stoppable(app),
         http=guarded(limits),
         ws="none",
         log_config=None,
@@ -193,6 +195,17 @@ class _Server(uvicorn.Server):
         """Start, and say so."""
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then end in good order what could not be waited for."""
+        await super().shutdown(sockets)
+        left = set(self.server_state.tasks)
+        for task in left if self.force_exit else ():
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_CUT_OFF_SECONDS)
+        if self.force_exit:  # uvicorn does so otherwise
+            await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal, leave at once on the second."""

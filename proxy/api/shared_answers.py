@@ -26,6 +26,7 @@ from proxy.state.claims import Claims, KeptAnswer, OwnClaim
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 4 * 2**20  # of an answer that is left for others
+_LAST_SECONDS = 2.0  # of a replica that ends
 _SIGN = b": another replica is answering this request\n\n"
 
 Result = TypeVar("Result")
@@ -183,8 +184,12 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
 
     async def finished(self) -> None:
-        """Wait until all of it is done."""
-        await asyncio.gather(*self._tasks)
+        """Wait until all of it is done, for a moment: what has no store by then is given up."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 async def _quietly(work: Awaitable[object]) -> None:

@@ -39,10 +39,15 @@ class NotReached(ConnectionPoolError):
 
 
 class BrokenOff(ConnectionPoolError):
-    """The connection ended before the answer did; `is_stale` if it had been waiting for work."""
+    """The connection ended before the answer did; `is_stale` if it had been waiting for work.
 
-    def __init__(self, *, is_stale: bool = False) -> None:
+    The server has not read the whole request if it `is_unread`: a kernel resets a connection that
+    is closed, by a process that dies, too, with something unread in it, and else ends it.
+    """
+
+    def __init__(self, *, is_stale: bool = False, is_unread: bool = False) -> None:
         self.is_stale = is_stale
+        self.is_unread = is_unread
         super().__init__("the connection ended")
 
 
@@ -326,7 +331,9 @@ class Connection(asyncio.Protocol):
             self._is_over = True
             self._wake()
         else:
-            self._fail(BrokenOff(is_stale=self._is_used and not self._has_heard))
+            is_reset = isinstance(exc, ConnectionError)
+            is_stale = self._is_used and not self._has_heard
+            self._fail(BrokenOff(is_stale=is_stale, is_unread=is_reset and not self._has_heard))
 
     @property
     def _ends_with_connection(self) -> bool:

@@ -20,6 +20,7 @@ from proxy.backends.arriving import Arriving
 from proxy.backends.confidential import Confidential
 from proxy.backends.connection_pool import (
     KEEP_ALIVE,
+    BrokenOff,
     Connection,
     ConnectionPool,
     ConnectionPoolError,
@@ -97,6 +98,8 @@ def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> BackendFaile
             | httpx.InvalidURL()
         ):
             return BackendUnavailable(backend, f"cannot be reached ({error})", is_unreached=True)
+        case BrokenOff(is_unread=True):
+            return BackendUnavailable(backend, "broke off the connection", is_unreached=True)
         case TimeoutError() | httpx.TimeoutException():
             return BackendTimedOut(backend, "was silent for too long")
         case NotHttp() if not mid_reply:

@@ -98,10 +98,15 @@ _LATER = {
     '"The tool has answered, and so do I."}}\n</tool_call>',
 }
 
+_WHO = (
+    "I am a handful of hand-written sentences, not a language model. "
+    "Try one of the prompts of the table."
+)
+
 SCRIPTS: dict[str, str] = {
-    "default": '<tool_call>\n{"name": "respond", "arguments": {"message": '
-    '"I am a handful of hand-written sentences, not a language model. '
-    'Try one of the prompts of the table."}}\n</tool_call>',
+    "default": _WHO,
+    "These functions can be called:": '<tool_call>\n{"name": "respond", "arguments": {"message": '
+    f'"{_WHO}"}}}}\n</tool_call>',
     **{scenario.prompt: scenario.written for scenario in SCENARIOS},
     **_LATER,
 }

@@ -5,6 +5,7 @@ and judges nothing beyond provenance: whether text that looks like a call is one
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -104,7 +105,7 @@ class ReplyReader:
         self._syntaxes = offer.readable_syntaxes
         self._names = (*offer.callable_names, *offer.aliases)
         self._named = () if offer.answer_schema is not None else named_after(offer.everything)
-        self._scanner = Scanner(self._syntaxes, self._names, self._named, self._satisfies)
+        self._scanner = Scanner(self._syntaxes, self._names, self._named, partial(_is_fit, offer))
         self._structured: dict[int, _StructuredCall] = {}
         self._calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
@@ -337,14 +338,6 @@ class ReplyReader:
         for call in calls:
             self._promote(call)
 
-    def _satisfies(self, call: WrittenCall) -> bool:
-        """Return whether a call is fit for the tool it means."""
-        name = self._offer.aliases.get(call.name, call.name)
-        tool = names.resolve(name, self._offer.everything)
-        return tool is not None and isinstance(
-            check(tool, call.arguments, may_close=False), ValidArguments
-        )
-
     def _reason(self, text: str) -> Heard:
         self._reasoning.append(text)
         return Reasoned(text)
@@ -389,3 +382,11 @@ class ReplyReader:
         self._is_behind_call = False
         self._text.append(text)
         return text
+
+
+def _is_fit(offer: Offer, call: WrittenCall) -> bool:
+    """Return whether a call is fit for the tool it means."""
+    tool = names.resolve(offer.aliases.get(call.name, call.name), offer.everything)
+    return tool is not None and isinstance(
+        check(tool, call.arguments, may_close=False), ValidArguments
+    )

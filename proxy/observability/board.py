@@ -22,7 +22,7 @@ from proxy.observability.rows import Row, row_of
 from proxy.observability.tool_server_cards import ToolCalls
 
 MOST_ROWS = 500
-_PLAIN = (Asked, Compacted)  # facts that hold nothing that a client or a model wrote
+_PLAIN = frozenset((Asked, Compacted))  # facts that hold nothing that a client or a model wrote
 _LONGEST = 64
 
 
@@ -41,7 +41,7 @@ class _Entry:
     """One request: alive while it has a `source`, then a record, and a row once it was shown."""
 
     source: LiveSource | None
-    stage: Stage | None = Stage.RECEIVING
+    stage: Stage = Stage.RECEIVING
     record: RequestRecord | None = None
     row: Row | None = None
 
@@ -99,8 +99,11 @@ class Board:
     def advanced(self, number: int, stage: Stage) -> None:
         """Note that a living request has come to a turning point."""
         entry = self._entries[number]
-        if entry.stage is not stage:
-            self._stand(entry, stage)
+        before = entry.stage
+        if before is not stage:
+            entry.stage = stage
+            running = stage.is_running - before.is_running
+            self._crowd(running, stage.is_waiting - before.is_waiting)
         self._change(number)
 
     def closed(self, number: int, record: RequestRecord) -> None:
@@ -111,7 +114,7 @@ class Board:
             entry.record = record
         else:
             entry.row = row_of(record, self.name_of(number))
-        self._stand(entry, None)
+        self._crowd(-entry.stage.is_running, -entry.stage.is_waiting)
         self._history.take(record, self.clock())
         self.tool_calls.take(record)
         self._change(number)
@@ -193,16 +196,12 @@ class Board:
         self._latest[number] = self.number
         self._latest.move_to_end(number)
 
-    def _stand(self, entry: _Entry, stage: Stage | None) -> None:
-        """Count who runs and who waits."""
-        running = _is_running(stage) - _is_running(entry.stage)
-        waiting = _is_waiting(stage) - _is_waiting(entry.stage)
-        entry.stage = stage
-        if not (running or waiting):
-            return
-        self._running += running
-        self._waiting += waiting
-        self._history.crowd(self._running, self._waiting, self.clock())
+    def _crowd(self, running: int, waiting: int) -> None:
+        """Count those who run and who wait from now on."""
+        if running or waiting:
+            self._running += running
+            self._waiting += waiting
+            self._history.crowd(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
         del self._entries[number]
@@ -221,19 +220,10 @@ class Board:
         return row_of(record, self.name_of(number), phase=stage.value, progress=progress)
 
 
-# an Enum has to be asked for its hash by a function call, so no set holds these
-def _is_waiting(stage: Stage | None) -> bool:
-    return stage is Stage.QUEUED or stage is Stage.LOADING
-
-
-def _is_running(stage: Stage | None) -> bool:
-    return not (stage is None or stage is Stage.RECEIVING or _is_waiting(stage))
-
-
 def _is_small(record: RequestRecord) -> bool:
     """Whether a record may be kept as it is: nothing in it is longer than a name."""
     if record.tools or record.prefix_broken is not None:
         return False
     if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:
         return False
-    return all(isinstance(fact, _PLAIN) for fact in record.facts)
+    return _PLAIN.issuperset(map(type, record.facts))

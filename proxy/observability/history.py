@@ -67,10 +67,10 @@ def kind_of(record: RequestRecord) -> str:
 
 
 class Bucket(msgspec.Struct):
-    """A few seconds: what ended in them, and the most that ran and waited at once."""
+    """A few seconds: what ended in them by service, and the most that ran and waited at once."""
 
     at: int
-    counts: Counts
+    counts: dict[str, Counts]
     running: int
     waiting: int
     first_tokens: list[float]
@@ -102,18 +102,18 @@ class CountsBySpan(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What a process has counted by service: before its latest minute, and in each late minute."""
+    """What a process has counted by service: since its start, and in each late minute."""
 
     start: dict[str, Counts]
     minutes: tuple[tuple[int, dict[str, Counts]], ...]
 
 
 class History:
-    """The counts and the series."""
+    """The counts and the series; a bucket is added to the counts once it is over."""
 
     def __init__(self) -> None:
         self._services: dict[str, None] = {}
-        self._start: dict[str, Counts] = {}  # up to the current minute
+        self._start: dict[str, Counts] = {}  # up to the current bucket, as are the minutes
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
         self._running = 0
@@ -122,12 +122,10 @@ class History:
 
     def take(self, record: RequestRecord, now: float) -> None:
         """Count a request that ended `now`, a Unix time."""
-        service, minute = self._known(record.service), self._minute(now)
-        if service not in minute:
-            minute[service] = Counts()
-        minute[service].take(record)
-        bucket = self._bucket(now)
-        bucket.counts.take(record)
+        bucket, service = self._bucket(now), self._known(record.service)
+        if service not in bucket.counts:
+            bucket.counts[service] = Counts()
+        bucket.counts[service].take(record)
         if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
             bucket.first_tokens.append(record.first_token)
 
@@ -139,7 +137,11 @@ class History:
 
     def counted(self) -> Counted:
         """Return what was counted so far."""
-        return Counted(self._start, tuple(self._minutes))
+        current = self._buckets[-1] if self._buckets else Bucket(0, {}, 0, 0, [])
+        minutes, minute = dict(self._minutes), current.at // _MINUTE
+        if current.counts:
+            minutes[minute] = _sum(minutes.get(minute, {}), current.counts)
+        return Counted(_sum(self._start, current.counts), tuple(minutes.items()))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the last buckets in which anything happened, the oldest first."""
@@ -161,19 +163,21 @@ class History:
         self._services[service] = None
         return service
 
-    def _minute(self, now: float) -> dict[str, Counts]:
-        minute = int(now // _MINUTE)
-        if not self._minutes or self._minutes[-1][0] != minute:
-            if self._minutes:  # which is over
-                _add(self._minutes[-1][1], self._start)
-            self._minutes.append((minute, {}))
-        return self._minutes[-1][1]
-
     def _bucket(self, now: float) -> Bucket:
         at = int(now // STEP) * STEP
         if not self._buckets or self._buckets[-1].at != at:
-            self._buckets.append(Bucket(at, Counts(), self._running, self._waiting, []))
+            if self._buckets and self._buckets[-1].counts:
+                self._add_up(self._buckets[-1])
+            self._buckets.append(Bucket(at, {}, self._running, self._waiting, []))
         return self._buckets[-1]
+
+    def _add_up(self, bucket: Bucket) -> None:
+        """Count what ended in a bucket that is over."""
+        minute = bucket.at // _MINUTE
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, {}))
+        _add(bucket.counts, self._minutes[-1][1])
+        _add(bucket.counts, self._start)
 
 
 def totals_of(processes: Iterable[Counted], now: float) -> CountsBySpan:
@@ -185,8 +189,6 @@ def totals_of(processes: Iterable[Counted], now: float) -> CountsBySpan:
             if minute > now // _MINUTE - _MINUTES:
                 _add(counts, hour)
         _add(counted.start, start)
-        if counted.minutes:
-            _add(counted.minutes[-1][1], start)
     return CountsBySpan(_with_all(hour), _with_all(start))
 
 
@@ -195,16 +197,29 @@ def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
         to.setdefault(name, Counts()).add(one)
 
 
+def _sum(some: dict[str, Counts], others: dict[str, Counts]) -> dict[str, Counts]:
+    """Add up in a place of its own."""
+    both: dict[str, Counts] = {}
+    for each in (some, others):
+        _add(each, both)
+    return both
+
+
 def _with_all(counts: dict[str, Counts]) -> dict[str, Counts]:
     """Put what all services have come to before them."""
+    return {ALL: _together(counts), **counts}
+
+
+def _together(counts: dict[str, Counts]) -> Counts:
+    """Return what all services have come to."""
     everything = Counts()
     for one in counts.values():
         everything.add(one)
-    return {ALL: everything, **counts}
+    return everything
 
 
 def _point(bucket: Bucket) -> Point:
-    counts, firsts = bucket.counts, bucket.first_tokens
+    counts, firsts = _together(bucket.counts), bucket.first_tokens
     return Point(
         bucket.at,
         counts.clean,

@@ -73,8 +73,7 @@ class _Attempt:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoardLink:
+class BoardLink(msgspec.Struct, frozen=True):
     """How a request is shown on a board; `leave` ends it as if its client had left."""
 
     board: Board
@@ -114,7 +113,7 @@ class LiveRequest:
         self.finish_reason: str | None = None
         self.status, self.round = CLIENT_LEFT, 0
         self.prefix_broken: PrefixBroken | None = None
-        self.facts_so_far: Callable[[], tuple[Fact, ...]] = lambda: self.facts
+        self.facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
         self.client: str | None = None
         self._id, self._trace = request_id, trace
         self._path, self._dialect = path, dialect
@@ -140,7 +139,8 @@ class LiveRequest:
 
     def snapshot(self) -> tuple[RequestRecord, Stage, float | None]:
         """Return what is known so far, what it does, and how much of its prompt was read."""
-        so_far = self._record(self.facts_so_far(), None)
+        facts = self.facts if self.facts_so_far is None else self.facts_so_far()
+        so_far = self._record(facts, None)
         tools = (*so_far.tools, *self._calls.values())
         return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
 

@@ -42,6 +42,11 @@ class Stage(Enum):
     WAITING_FOR_PERSON = "waiting_for_person"
     STREAMING = "streaming"
 
+    def __init__(self, word: str) -> None:
+        # asked of every request: a set would ask for the hash of a member by a call
+        self.is_waiting = word in ("loading", "queued")
+        self.is_running = not self.is_waiting and word != "receiving"
+
 
 class AttemptRecord(msgspec.Struct, frozen=True):
     """One generation: `begun` so many seconds after the request, over after `seconds`.

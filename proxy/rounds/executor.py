@@ -1,6 +1,6 @@
 """The contract of whoever runs tools: functions of a program, or servers of tools."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -10,15 +10,21 @@ from proxy.conversation.tools import Tool, ToolCall
 from proxy.rounds.outcomes import Outcome
 
 
+def _unnoted(_: Outcome) -> None:
+    pass
+
+
 class RoundContext(msgspec.Struct, frozen=True):
     """Where in a run calls are made: the number of the `round`, from 1, and what was said so far.
 
-    `result_chars` is the most characters that one result may have.
+    `result_chars` is the most characters that one result may have. `finished` is told of each call
+    that is over while others go on: what it came to is known then, even if those are cancelled.
     """
 
     round: int = 1
     messages: tuple[Message, ...] = ()
     result_chars: int = 16_000
+    finished: Callable[[Outcome], None] = _unnoted
 
 
 class Executor(Protocol):

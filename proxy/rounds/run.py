@@ -102,6 +102,7 @@ class Run:
         self._facts: list[Fact] = []
         self._usages: list[UsageReported] = []
         self._output: Outcome | None = None
+        self._finished: dict[str, Outcome] = {}
         self._failed_rounds = 0
         self._has_mixed = False
         self._is_last = False
@@ -188,6 +189,10 @@ class Run:
             return self._conclude(batch, last.reason, defect)
         return self._view.of(batch, are_asides=self._has_called and self._may_call)
 
+    def finish(self, outcome: Outcome) -> None:
+        """Take what became of one call of the step: it counts even if the others never end."""
+        self._finished[outcome.call.id] = outcome
+
     def executed(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
         """Take what became of all calls of the step, in their order; returns the client's events.
 
@@ -226,6 +231,7 @@ class Run:
         self._state = to
 
     def _execution(self) -> Execute:
+        self._finished.clear()
         calls = self._owned(_calls_of(self._reply))
         history = (*self._request.messages, *self._added)
         chars = self._terms.chars_for(len(calls))
@@ -322,7 +328,9 @@ class Run:
         if state in (State.CALLED, State.EXECUTING):
             note = NEVER_RUN if state is State.CALLED else CANCELLED
             calls = self._owned(_calls_of(self._reply))
-            self._commit([Outcome(call, note, Status.CANCELLED) for call in calls])
+            notes = {call.id: Outcome(call, note, Status.CANCELLED) for call in calls}
+            known = notes if state is State.CALLED else {**notes, **self._finished}
+            self._commit([known[call.id] for call in calls])
 
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
         """End it with a text in place of the model's answer."""

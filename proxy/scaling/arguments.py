@@ -52,14 +52,17 @@ class Arguments:
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:
-    """Read what was given, as text too; raises `InvalidConfiguration`."""
+    """Read what was given, as text too; raises `InvalidConfiguration`.
+
+    What has no value, as `affinity:` in YAML, was not given.
+    """
     known = [field.name for field in fields(Arguments)]
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             meant = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
             raise InvalidConfiguration(str(name), f"is not an argument{meant}")
-    texts = {name: str(value).strip() for name, value in given.items()}
+    texts = {name: str(value).strip() for name, value in given.items() if value is not None}
     return Arguments(
         config=texts.get("config", ""),
         revision=texts.get("revision", ""),

@@ -17,6 +17,7 @@ from proxy.api.errors import error_response, not_found
 from proxy.api.routes.metrics import METRICS_PATH
 from proxy.api.server import listen, serving
 from proxy.conversation import json
+from proxy.errors import InvalidConfiguration
 
 _BEGINNING = "temper-"
 
@@ -51,8 +52,20 @@ async def scraped(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]
 def told(folder: Path, address: str) -> Iterator[Path]:
     """Name an address in a file of this process while the block runs.
 
-    Files of processes that were killed are removed.
+    Files of processes that were killed are removed. Raises `InvalidConfiguration` where it cannot.
     """
+    try:
+        file = _write(folder, address)
+    except OSError as error:
+        problem = f"should be a folder that every replica may write to, not {folder}"
+        raise InvalidConfiguration("scraping", f"{problem}: {error.strerror}") from error
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _write(folder: Path, address: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.glob(f"{_BEGINNING}*.json"):
         number = other.stem.removeprefix(_BEGINNING)
@@ -62,7 +75,4 @@ def told(folder: Path, address: str) -> Iterator[Path]:
     unfinished = file.with_suffix(".new")  # Prometheus may read at any moment
     unfinished.write_bytes(json.dump([{"targets": [address]}]))
     unfinished.replace(file)
-    try:
-        yield file
-    finally:
-        file.unlink(missing_ok=True)
+    return file

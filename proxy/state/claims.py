@@ -7,7 +7,8 @@ Theory of operation
     answered  the whole answer is kept for a while, for everybody who asks the same
 
 A claim that was lost to another replica is left alone, whatever comes of it here: nothing is ever
-put in the place of what another one has claimed or answered. It must not know what answers are.
+put in the place of what another one has claimed or answered. One that is merely gone, because the
+store began anew or had no room, is claimed again. It must not know what answers are.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ Entropy: TypeAlias = Callable[[int], bytes]
 class ClaimTimes:
     """How long a claim and an answer are kept, how often claims are renewed and looked at: seconds.
 
-    Whoever waits looks again after `poll`, and then ever later, up to `longest_poll`.
+    Whoever waits looks again after `poll`, and then ever later, up to `longest_poll`, through an
+    `outage` of the store as well.
     """
 
     claim: float = 15.0
@@ -42,6 +44,7 @@ class ClaimTimes:
     answer: float = 300.0
     poll: float = 0.05
     longest_poll: float = 0.5
+    outage: float = 5.0
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
@@ -66,7 +69,7 @@ _decode: Callable[[bytes], Claim | KeptAnswer] = msgspec.msgpack.Decoder(Claim |
 
 @dataclass(eq=False, slots=True)
 class OwnClaim:
-    """A key that this replica answers; every function of it raises `StateUnavailable`."""
+    """A key that this replica answers; its functions raise `StateUnavailable`."""
 
     store: Store
     place: SealedPlace
@@ -80,10 +83,17 @@ class OwnClaim:
         return await self.store.renew(self.place.name, self.value, self.times.claim)
 
     async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Leave the answer for the others; reports whether it is theirs to have."""
+        """Leave the answer for the others; reports whether it is theirs to have.
+
+        A store that is away may be back before the claim has run out, and is asked again.
+        """
         answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
         final = self.place.seal(_encode(answer), self.entropy(NONCE_BYTES))
-        return await self.store.finish(self.place.name, self.value, final, self.times.answer)
+        for _ in range(round(self.times.claim / self.times.renewal) - 1):
+            with suppress(StateUnavailable):
+                return await self._finish(final)
+            await asyncio.sleep(self.times.renewal)
+        return await self._finish(final)
 
     async def release(self) -> None:
         """Leave the key to the next one who asks."""
@@ -97,6 +107,9 @@ class OwnClaim:
             yield
         finally:
             renewing.cancel()
+
+    async def _finish(self, final: bytes) -> bool:
+        return await self.store.finish(self.place.name, self.value, final, self.times.answer)
 
     async def _keep_renewing(self) -> None:
         is_ours = True
@@ -133,10 +146,16 @@ class Claims:
         None once it is not wanted any more: to cut this off might leave a claim that nobody has.
         Raises `KeyReused` where the key is another request's, and `StateUnavailable`.
         """
-        pause = self._times.poll
+        pause, patience = self._times.poll, 0.0
         while is_wanted():
-            if (found := await self.attempt(name, fingerprint)) is not None:
-                return found
+            try:
+                if (found := await self.attempt(name, fingerprint)) is not None:
+                    return found
+                patience = self._times.outage  # another replica is at work on it
+            except StateUnavailable:
+                if patience <= 0:
+                    raise
+                patience -= pause
             await asyncio.sleep(pause)
             pause = min(self._times.longest_poll, pause * 1.5)
         return None

@@ -18,7 +18,7 @@ class Store(Protocol):
         """Keep a value if the name is free; reports whether it was."""
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer; reports whether it is still the one that is kept."""
+        """Keep a value for longer, and again if it is gone; not in the place of another one."""
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
         """Keep `final` in the place of a value that may be gone; not in that of another one."""

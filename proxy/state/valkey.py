@@ -3,7 +3,8 @@
 Nobody waits long for it. A server that fails twice is spared for a while, as a
 backend is, and looked after meanwhile; one that answers, but takes nothing because it is full, is
 still read. Each change is told once, in the log and to a listener. While it is well, no command is
-sent but what somebody asks for.
+sent but what somebody asks for, and few at once: a rush that opened a connection for each would
+take its own time for the server's, and hold that for dead.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from proxy.errors import StateUnavailable
 logger = logging.getLogger(__name__)
 
 _LOOK = 0.25  # seconds between looks at the breaker of a server that is spared
+_AT_ONCE = 32  # commands, each on a connection of its own
+_IN_LINE = 5  # times its patience a command waits for the others
 _DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
 _FULL = "%s takes nothing (%s): this replica is on its own until it does"
 _BACK = "%s is used again: what is promised holds for all replicas"
@@ -109,6 +112,7 @@ class ValkeyStore:
         self._listener = listener
         self._breaker = breaker or Breaker()
         self._clock = clock
+        self._room = asyncio.Semaphore(_AT_ONCE)
         self._is_full = False
         self._was_usable = True
         self._has_failed = asyncio.Event()
@@ -131,7 +135,9 @@ class ValkeyStore:
         while True:
             try:
                 await self._ask("ping", self._client.ping)
-            except StateUnavailable:
+            except StateUnavailable as error:
+                if isinstance(error.__cause__, ResponseError):  # whoever writes finds out the rest
+                    return
                 await asyncio.sleep(_LOOK)
             else:
                 return
@@ -143,22 +149,12 @@ class ValkeyStore:
         return bool(done)
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer; reports whether it is still the one that is kept."""
-        life = _milliseconds(seconds)
-
-        def change(pipeline: Pipeline) -> None:
-            pipeline.pexpire(name, life)
-
-        return await self._write("renew", lambda: self._while_kept(name, (value,), change))
+        """Keep a value for longer, and again if it is gone; not in the place of another one."""
+        return await self._put("renew", name, value, final=value, seconds=seconds)
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
         """Keep `final` in the place of a value that may be gone; not in that of another one."""
-        life = _milliseconds(seconds)
-
-        def change(pipeline: Pipeline) -> None:
-            pipeline.set(name, final, px=life)
-
-        return await self._write("finish", lambda: self._while_kept(name, (value, None), change))
+        return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
         """Free a name, if the value is still the one that is kept."""
@@ -206,6 +202,17 @@ class ValkeyStore:
         """Forget what is kept under these names; reports whether there was anything."""
         return bool(await self._ask("forget", lambda: self._client.delete(*names)))
 
+    async def _put(
+        self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
+    ) -> bool:
+        """Keep `final` in the place of a value that may be gone; not in that of another one."""
+        life = _milliseconds(seconds)
+
+        def change(pipeline: Pipeline) -> None:
+            pipeline.set(name, final, px=life)
+
+        return await self._write(operation, lambda: self._while_kept(name, (value, None), change))
+
     async def _while_kept(
         self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], None]
     ) -> bool:
@@ -230,6 +237,19 @@ class ValkeyStore:
         return answer
 
     async def _ask(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Have a command carried out when there is room; raises `StateUnavailable`."""
+        try:
+            async with asyncio.timeout(self._patience * _IN_LINE):
+                await self._room.acquire()
+        except TimeoutError as error:  # which says nothing of the server
+            self._listener.fail_state(operation)
+            raise StateUnavailable from error
+        try:
+            return await self._carry_out(operation, command)
+        finally:
+            self._room.release()
+
+    async def _carry_out(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
         """Have a command carried out; raises `StateUnavailable`, at once while it is spared."""
         now = self._clock()
         if not self._breaker.allows(now):

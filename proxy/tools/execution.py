@@ -8,10 +8,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
@@ -25,6 +25,8 @@ from proxy.tools.function import FunctionTool, ToolContext
 from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
 from proxy.tools.schema import WrongArguments
 from proxy.tools.signature import Function
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class _RunEnded(Exception):
-    """Takes what ends a run past the tasks of the other calls."""
+    """Takes what ends a run past the tasks of what is done beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +73,16 @@ class Execution:
         tools = [self.find(call.name) for call in calls]
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
         gate = asyncio.Semaphore(1 if is_ordered else max(1, self.parallel))  # which is fair
-        reasons: list[BaseException] = []
-        tasks: list[asyncio.Task[Outcome]] = []
-        try:
-            async with asyncio.TaskGroup() as group:
-                for tool, call in zip(tools, calls, strict=True):
-                    tasks.append(group.create_task(self._guarded(tool, call, gate, reasons)))
-        except* _RunEnded:
-            pass
-        if reasons:
-            raise reasons[0]
-        return tuple(task.result() for task in tasks)
 
-    async def _guarded(
-        self,
-        tool: FunctionTool | None,
-        call: ToolCall,
-        gate: asyncio.Semaphore,
-        reasons: list[BaseException],
-    ) -> Outcome:
-        """Run a call; what ends the run must not leave a task, as the loop would end with it."""
-        try:
+        async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
             async with gate:
-                return await self._outcome(tool, call)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            reasons.append(error)
-            raise _RunEnded from error
+                found = await self._outcome(tool, call)
+            self.context.finished(found)
+            return found
+
+        return await together(
+            partial(outcome, tool, call) for tool, call in zip(tools, calls, strict=True)
+        )
 
     async def _outcome(self, tool: FunctionTool | None, call: ToolCall) -> Outcome:
         if tool is None:
@@ -152,18 +136,53 @@ class Execution:
         return cut(text, self.context.result_chars)
 
 
+async def together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
+    """Do several things at once; what one raises ends the others, and is raised as it is.
+
+    It must not leave a task, as the event loop itself would end with `SystemExit`.
+    """
+    reasons: list[BaseException] = []
+
+    async def guarded(work: Callable[[], Awaitable[Result]]) -> Result:
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            reasons.append(error)
+            raise _RunEnded from error
+
+    tasks: list[asyncio.Task[Result]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks += [group.create_task(guarded(work)) for work in works]
+    except* _RunEnded:
+        pass
+    if reasons:
+        raise reasons[0]
+    return tuple(task.result() for task in tasks)
+
+
 async def _value(function: Function, given: Mapping[str, object]) -> object:
     """Call a function; one that would hold the loop up in a thread, with the same context.
 
-    A thread cannot be ended: the one of a call that is given up is left alone.
+    A thread cannot be ended: the one of a call that is given up is left alone. What a function
+    yields is a list of that.
     """
     if _is_async(function):
         value = function(**given)
     else:
         value = await to_thread.run_sync(
-            partial(function, **given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
+            partial(_returned, function, given), abandon_on_cancel=True, limiter=CapacityLimiter(1)
         )
+    if inspect.isasyncgen(value):
+        return [one async for one in value]
     return await value if inspect.isawaitable(value) else value
+
+
+def _returned(function: Function, given: Mapping[str, object]) -> object:
+    value = function(**given)
+    return [*value] if inspect.isgenerator(value) else value
 
 
 def _is_async(function: Function) -> bool:

@@ -48,7 +48,15 @@ def formatted(value: object, form: Format, tool: str) -> str | None:
 
 
 def cut(text: str, most: int) -> str:
-    """Keep the beginning and the end of a text, at most so many characters."""
+    """Keep the beginning and the end of a text, at most so many characters.
+
+    What UTF-8 cannot hold, as names of files may, becomes a question mark.
+    """
+    return _shortened(text, most).encode(errors="replace").decode()
+
+
+def _shortened(text: str, most: int) -> str:
+    text = str.__str__(text)  # a string of a program's own class is none that JSON takes
     if len(text) <= most:
         return text
     note = f"\n[... the middle of {len(text)} characters is left out ...]\n"

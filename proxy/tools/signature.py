@@ -44,11 +44,11 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     description, words = _documented(function)
     try:
         context = context_parameter(function, context_type)
-        own = [*inspect.signature(function).parameters.values()][context is not None :]
+        own = _parameters(function)[context is not None :]
         found = [replace(one, words=words.get(one.name, "")) for one in _read(function, own)]
         _check(found, context_type)
         schema, reader = described(found)
-    except (PydanticUserError, NameError, TypeError) as error:
+    except (PydanticUserError, NameError, TypeError, ValueError) as error:
         problem = str(error).partition("\n")[0]
         raise TypeError(f"{name_of(function)}() cannot be a tool: {problem}") from error
     return Signature(description, schema, reader, context)
@@ -56,7 +56,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
     """Name the parameter that the context goes to: the first, or none."""
-    first = next(iter(inspect.signature(function).parameters.values()), None)
+    first = next(iter(_parameters(function)), None)
     if first is None or not _is_context(_resolved(function, first), context_type):
         return None
     return first.name
@@ -71,6 +71,13 @@ def name_of(function: Function) -> str:
     """Return what a function is called, or else its class."""
     name = getattr(_inner(function), "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
+
+
+def _parameters(function: Function) -> list[inspect.Parameter]:
+    """Return what a function takes; what a partial one was given is its program's own affair."""
+    given = function.keywords if isinstance(function, partial) else {}
+    found = inspect.signature(function).parameters.values()
+    return [one for one in found if one.name not in given]
 
 
 def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterator[Parameter]:
@@ -133,4 +140,4 @@ def _documented(function: Function) -> tuple[str, dict[str, str]]:
     """Return what a docstring says of a function and of its parameters, in any of three styles."""
     found = parse(inspect.getdoc(_inner(function)) or "")
     words = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
-    return found.description or "", words
+    return (found.description or "").strip(), words

@@ -99,8 +99,17 @@ class OwnedTools:
         limits = CallLimits(self.limits.parallel, self.limits.seconds, longest)
         gate = asyncio.Semaphore(limits.parallel)
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(self._run(call, gate, limits)) for call in calls]
+            running = [
+                group.create_task(self._finished(call, gate, limits, context)) for call in calls
+            ]
         return tuple(one.result() for one in running)
+
+    async def _finished(
+        self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits, context: RoundContext
+    ) -> Outcome:
+        outcome = await self._run(call, gate, limits)
+        context.finished(outcome)
+        return outcome
 
     async def _run(self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits) -> Outcome:
         tool = next(one for one in self.offered if one.tool.name == call.name)

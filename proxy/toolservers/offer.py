@@ -47,23 +47,29 @@ class ToolOffer:
     ) -> tuple[ServedTool, ...]:
         """Return what stands behind a client's `own` tools, in the order of the settings.
 
-        A tool of the client's wins over one of the same name. Raises `InvalidRequest` for a server
-        that there is not, and `ToolServerUnavailable` for one that is asked for and not there.
+        Of tools with one name the client's wins, then the first of those that are asked for. Raises
+        `InvalidRequest` for a server that there is not, and `ToolServerUnavailable` for one that is
+        asked for and not there.
         """
         if not self.policy.admits(owner):
             _refuse(wanted)
             return ()
-        known = _known(self.source)
         offering = self.policy.offering
         is_alone = not own and not wanted
-        if offering is Offering.ALWAYS or (offering is Offering.TOOLLESS and is_alone):
-            chosen = {one.tool.name for one in known}
-        else:
-            chosen = set()
-        for each in wanted:
-            chosen |= {one.tool.name for one in _asked(self.policy, self.source, each)}
-        chosen -= {tool.name for tool in own}
-        return tuple(one for one in known if one.tool.name in chosen)
+        is_for_all = offering is Offering.ALWAYS or (offering is Offering.TOOLLESS and is_alone)
+        asked = {
+            (one.server, one.own_name)
+            for each in wanted
+            for one in _asked(self.policy, self.source, each)
+        }
+        known = _known(self.source)
+        named = [one for one in known if (one.server, one.own_name) in asked]
+        chosen: dict[str, ServedTool] = {}
+        for one in (*named, *(known if is_for_all else ())):
+            chosen.setdefault(one.tool.name, one)
+        for tool in own:
+            chosen.pop(tool.name, None)
+        return tuple(one for one in known if chosen.get(one.tool.name) is one)
 
 
 def _refuse(wanted: Iterable[WantedTools]) -> None:
@@ -73,13 +79,9 @@ def _refuse(wanted: Iterable[WantedTools]) -> None:
             raise ToolsNotAllowed(one.param)
 
 
-def _known(source: ToolSource) -> tuple[ServedTool, ...]:
-    """Return all tools that are ready; of two with the same name the first one counts."""
-    found: dict[str, ServedTool] = {}
-    for server in source.names:
-        for one in source.tools_of(server) or ():
-            found.setdefault(one.tool.name, one)
-    return tuple(found.values())
+def _known(source: ToolSource) -> list[ServedTool]:
+    """Return all tools that are ready."""
+    return [one for server in source.names for one in source.tools_of(server) or ()]
 
 
 def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Collection[ServedTool]:

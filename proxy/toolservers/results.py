@@ -3,9 +3,7 @@
 import mcp_types as mcp
 
 from proxy.conversation import json
-
-_FAILED = "Error: "
-_HEAD = 2 / 3  # of what is kept of a long result; the rest is its end
+from proxy.tools.results import DONE, cut, failure
 
 
 def text_of(result: mcp.CallToolResult, longest: int) -> str:
@@ -18,18 +16,8 @@ def text_of(result: mcp.CallToolResult, longest: int) -> str:
     if not result.content and result.structured_content is not None:
         text = json.dump_text(result.structured_content)
     if result.is_error:
-        text = text if text.startswith("Error") else _FAILED + (text or "the tool failed")
-    return bounded(text or "Done.", longest)
-
-
-def bounded(text: str, longest: int) -> str:
-    """Keep the beginning and the end of a text that is too long."""
-    if len(text) <= longest:
-        return text
-    note = f"\n[... {len(text)} characters; the middle is left out ...]\n"
-    room = max(0, longest - len(note))
-    head = int(room * _HEAD)
-    return text[:head] + note + text[len(text) - (room - head) :]
+        text = text if text.startswith("Error") else failure(text or "the tool failed")
+    return cut(text or DONE, longest)
 
 
 def _part(part: mcp.ContentBlock) -> str:

@@ -27,6 +27,7 @@ from proxy.conversation.json import JsonObject
 from proxy.processes.log_tail import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
 from proxy.rounds.outcomes import Status
+from proxy.tools.results import cut
 from proxy.toolservers.calling import GONE, LOST, UNREACHABLE, Ended
 from proxy.toolservers.connecting import connected, list_tools
 from proxy.toolservers.definitions import Definition, Selection, ServedTool, changed, select
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _START_SECONDS = 30.0
 _WAIT_SECONDS = 5.0  # for a server that is being started again
+_SEND_SECONDS = 5.0  # for a call to be taken, which the SDK waits for without any limit
 _LAST_LINES = 3
 _NONSENSE = "Error: the tool server answered with something that is no result"
 
@@ -49,6 +51,7 @@ class Patience:
     call: float = _WAIT_SECONDS
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
+    send: float = _SEND_SECONDS
 
 
 class ToolServer:
@@ -67,6 +70,7 @@ class ToolServer:
         self._client: Client | None = None
         self._is_stopping = False
         self._is_down = False
+        self._is_closing = False
         self._lost = asyncio.Event()
         self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
         self._calls = 0
@@ -81,10 +85,10 @@ class ToolServer:
     def stop(self) -> None:
         """Ask the owner to end; `ended` waits for that."""
         if self._is_stopping:
-            return  # a second cancellation would keep it from ending its program
+            return  # a second cancellation, as any while it closes, would leave its program
         self._is_stopping = True
         self._lost.set()
-        if self._owner is not None and self._client is None:
+        if self._owner is not None and self._client is None and not self._is_closing:
             self._owner.cancel()  # it waits for an answer, or for the next start
 
     async def retire(self) -> None:
@@ -162,9 +166,12 @@ class ToolServer:
         self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
     ) -> Ended:
         try:
-            result = await arriving
+            async with asyncio.timeout(limits.seconds + self._patience.send):
+                result = await arriving
         except MCPError as error:
             return self._failed(error, limits)
+        except TimeoutError:
+            return _late(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("%s broke the protocol: %s", self.spec.name, error)
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
@@ -186,8 +193,7 @@ class ToolServer:
     def _failed(self, error: MCPError, limits: CallLimits) -> Ended:
         match error.code:
             case mcp_types.REQUEST_TIMEOUT:
-                text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
-                return Ended(text, Status.TIMED_OUT, "timeout")
+                return _late(limits)
             case mcp_types.CONNECTION_CLOSED:
                 return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
             case mcp_types.INVALID_REQUEST if self._has_session:
@@ -195,7 +201,8 @@ class ToolServer:
                 self._lost.set()
                 return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
-                return Ended(f"Error: {error.message}", Status.FAILED, str(code))
+                text = cut(f"Error: {error.message}", limits.result_chars)
+                return Ended(text, Status.FAILED, str(code))
 
     @property
     def _has_session(self) -> bool:
@@ -219,17 +226,21 @@ class ToolServer:
         try:
             async with asyncio.timeout(self._patience.start) as limit:
                 async with connected(self.spec, self._tail, self._lost.set) as client:
-                    self._take(await list_tools(client))
-                    limit.reschedule(None)
-                    self._welcome(client)
-                    await self._lost.wait()
-                    self._dismiss()
+                    try:
+                        self._take(await list_tools(client))
+                        limit.reschedule(None)
+                        self._welcome(client)
+                        await self._lost.wait()
+                    finally:
+                        self._is_closing = True
+                        self._dismiss()
             return "ended"
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
             return f"cannot be used: {_worded(error)}"
         finally:
+            self._is_closing = False
             self._dismiss()
 
     async def _wait(self, problem: str) -> None:
@@ -284,6 +295,11 @@ class ToolServer:
         if self._client is not None:
             self._client = None
             self._settled.clear()
+
+
+def _late(limits: CallLimits) -> Ended:
+    text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
+    return Ended(text, Status.TIMED_OUT, "timeout")
 
 
 def _definition(tool: mcp_types.Tool) -> Definition:

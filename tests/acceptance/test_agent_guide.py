@@ -18,8 +18,8 @@ NEVER = Script((START, text("One"), Ending.NEVER))
 EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
     "An agent": ((CALLED, ANSWER), "It is 21 degrees."),
     "Without async": ((CALLED, ANSWER), "It is 21 degrees."),
-    "As it is being said": ((CALLED, ANSWER), "It is 21 degrees. (1 round)"),
-    "An answer in a form": (
+    "Streaming": ((CALLED, ANSWER), "It is 21 degrees. (1 round)"),
+    "Structured output": (
         (CALLED, says("Fine."), says('{"city": "Oslo", "degrees": 21}')),
         "city='Oslo' degrees=21",
     ),

@@ -72,12 +72,8 @@ class Served:
         return found
 
     def kill_server(self) -> None:
-        """Kill its llama-server and wait until that is dead: until then it takes connections."""
         (server,) = self.servers
         os.kill(server, signal.SIGKILL)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not _is_dead(server):
-            assert time.monotonic() < deadline
 
     def until(self, path: str, status: int) -> None:
         """Ask until that is the answer."""
@@ -112,14 +108,6 @@ def served(model: Path, *flags: str, **environment: str) -> Iterator[Served]:
     with temper(*arguments, **environment) as process:
         assert process.stdout is not None
         yield Served(process, json.loads(process.stdout.readline())["url"], model)
-
-
-def _is_dead(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
 
 
 @pytest.fixture
@@ -195,7 +183,8 @@ def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back
             error = json.loads(rest[-1].removeprefix("data: "))["error"]
             assert error["code"] == "backend_unavailable"
             assert "data: [DONE]" not in rest
-            assert own.post("[[plain]] hello").status_code == 200  # it waits for the restart
+            answer = own.post("[[plain]] hello")
+            assert answer.status_code == 200, answer.text  # it waits for the restart
         assert min(took) < 1
         said = own.stop()
     assert own.process.returncode == 0

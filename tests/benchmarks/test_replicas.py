@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.replicas import Throughput, Turns, markdown, renewed
+from benchmarks.replicas import Outage, Throughput, Turns, markdown, renewed
 
 TURNS = [
     Turns(0, is_shared=False, waits=(7.0, 20.5), longest_queue=10),
@@ -25,6 +25,12 @@ def test_the_throughput_is_told_as_the_median_of_the_ratios() -> None:
     told = markdown(TURNS, THROUGHPUT)
     assert "0.990 of the throughput without (99 and 100 requests/s" in told
     assert "3 rounds in turns, 0.90 to 1.01" in told
+
+
+def test_the_outage_is_told_by_its_slow_requests() -> None:
+    told = markdown(TURNS, None, Outage((1.0, 60.0), (2.0, 3.0, 210.0, 4.0), failed=0))
+    assert "the longest 210 ms, 1 over 50 ms, the median 3.5 ms; as many without" in told
+    assert "the longest 60 ms, 1 over 50 ms, the median 30.5 ms. 0 failed." in told
 
 
 def test_a_page_gets_the_figures_at_its_mark() -> None:

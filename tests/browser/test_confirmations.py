@@ -214,7 +214,10 @@ def test_what_came_of_calls_stands_on_the_page(
         seen.page.click(REFUSE)
     seen.page.locator(".tool-server", has_text="Refused1").wait_for()
     seen.page.locator("tbody tr").first.click()
-    seen.page.locator(".detail .timeline", has_text="for a person: echo").wait_for()
+    timeline = seen.page.locator(".detail .timeline")
+    timeline.get_by_text("for a person: echo").wait_for()
+    in_order = ["Attempt 1", "Waited", "echo", "Attempt 2"]
+    assert timeline.locator(".name").all_inner_texts()[-4:] == in_order
     seen.picture("tool-servers")
 
 

@@ -172,6 +172,7 @@ def test_every_view_fits_its_screen(
     with stuck(temper):
         seen.page.locator("tr.live", has_text="streaming").wait_for()
         seen.page.wait_for_selector("canvas")
+        seen.page.locator(".model-card", has_text="ready").wait_for()
         fits = "document.documentElement.scrollWidth <= innerWidth"
         assert seen.page.evaluate(fits)
         seen.picture(name)

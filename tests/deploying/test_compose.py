@@ -1,10 +1,12 @@
 """docker-compose.yml by Compose's own schema."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.test_repository import REPOSITORY
 
@@ -31,3 +33,19 @@ def test_its_schema_would_find_a_misspelt_key(tmp_path: Path) -> None:
     checked = check(wrong)
     assert checked.returncode == 1
     assert "stop_grace_time" in checked.stdout
+
+
+def test_every_temper_has_a_network_in_common_with_its_engines_and_none_of_a_container() -> None:
+    services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text("utf-8"))["services"]
+    networks = {name: {*one.get("networks", ["default"])} for name, one in services.items()}
+    addresses = {
+        name: re.findall(r"//([\w-]+):", "".join(map(str, found)))
+        for name, one in services.items()
+        if (found := [u for key, u in one.get("environment", {}).items() if "BACKEND__URL" in key])
+    }
+    assert len(addresses) == 6
+    for temper, engines in addresses.items():
+        assert engines
+        assert all(networks[temper] & networks[engine] for engine in engines)
+    # which is lost for good when the other one is restarted
+    assert not any("network_mode" in one for one in services.values())

@@ -14,9 +14,10 @@ class HandMadeClient:
     method: str = "GET"
     path: str = "/"
     headers: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
     got: list[Message] = field(default_factory=list)
-    _has_sent: bool = False
+    has_sent: bool = False
 
     @property
     def _sent(self) -> dict[str, str]:
@@ -35,12 +36,12 @@ class HandMadeClient:
             "scheme": "http",
             "server": ("127.0.0.1", 80),
             "headers": [(name.encode(), value.encode()) for name, value in self._sent.items()],
-            "state": {"request_id": "req_test"},
+            "state": {"request_id": "req_test", "owner": self.owner},
         }
 
     async def receive(self) -> Message:
-        if not self._has_sent:
-            self._has_sent = True
+        if not self.has_sent:
+            self.has_sent = True
             return {"type": "http.request", "body": self.body, "more_body": False}
         await self.leaves.wait()
         return {"type": "http.disconnect"}

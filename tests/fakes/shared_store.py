@@ -19,7 +19,7 @@ class SharedStore:
         return self._take("claim", name, value, seconds, when=(None,))
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        return self._take("renew", name, value, seconds, when=(value,))
+        return self._take("renew", name, value, seconds, when=(value, None))
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
         return self._take("finish", name, final, seconds, when=(value, None))

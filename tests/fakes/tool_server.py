@@ -2,7 +2,8 @@
 
 `python -P tool_server.py OPTIONS...`: `mute` never answers, `flood` writes to its standard error
 before each answer, `noise` writes lines that are no messages, `many` has 500 tools on pages of
-50, `stubborn` ignores the end of its input and SIGTERM, `brief` ends with the first call.
+50, `stubborn` ignores the end of its input and SIGTERM, `brief` ends with the first call,
+`deaf` reads nothing behind it, `dumb` closes its output with it.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
 
 LOG names a file for what happens to it, one word a line; DEFINITION one with echo's description.
@@ -97,9 +98,14 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         note(f"called {name}")
         if name == "die" or "brief" in sys.argv:
             os._exit(1)
-        if name == "refuse":
-            return {"error": {"code": -32603, "message": "not today"}}
+        if "dumb" in sys.argv:
+            os.close(sys.stdout.fileno())
+            return None
+        if "deaf" in sys.argv:
+            signal.pause()
         found = arguments if isinstance(arguments, dict) else {}
+        if name == "refuse":
+            return {"error": {"code": -32603, "message": found.get("text") or "not today"}}
         return None if name == "hang" else {"result": run(name, found)}
     return {"error": {"code": -32601, "message": f"no method {method}"}}
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import StringIO
@@ -33,7 +33,7 @@ from tests.fakes.spoken import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.wires import line
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("logging_as_it_was")]
 
 SERVER, STRANGER, BACKEND, HEADER = (
     f"canary-{name}-0123456789" for name in ("server", "stranger", "backend", "header")
@@ -79,16 +79,6 @@ class Watched:
         self.tracing.close()
         spans = "".join(span.to_json() for span in self.exporter.get_finished_spans())
         return self.log.getvalue() + spans + self.recording.read_text(encoding="utf-8")
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("proxy")
-    before = (root.handlers, root.level, ours.level)
-    yield
-    root.handlers = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
 
 
 @asynccontextmanager

@@ -1,18 +1,44 @@
 """A store that is killed, frozen, full, empty or locked: every request is answered all the same."""
 
+import asyncio
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("valkey", reason="needs the extra `state`")
+
+from proxy.state.claims import Claims, OwnClaim
+from proxy.state.sealing import Sealing
+from proxy.state.valkey import open_valkey
+from tests.patience import PATIENCE_SECONDS, until
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
+from tests.test_repository import read
 
 pytestmark = pytest.mark.anyio
 
+GUIDE = read("docs/guides/shared-state.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
+
+
+@dataclass
+class Heard:
+    """Remembers what a store was heard to do."""
+
+    states: list[bool] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def find_state(self, server: str, *, is_up: bool) -> None:
+        del server
+        self.states.append(is_up)
+
+    def fail_state(self, operation: str) -> None:
+        self.failed.append(operation)
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +104,15 @@ async def test_without_the_store_each_replica_is_on_its_own_until_it_is_back(
         assert ALONE not in shared.headers
 
 
+async def test_a_rush_of_keys_shares_a_few_connections(store: StoreServer) -> None:
+    async with open_valkey(store.url, PATIENCE_SECONDS, Heard()) as opened:
+        claims = Claims(opened, Sealing(("",), "temper"), "here")
+        rush = [claims.attempt(("chat", f"key-{one}"), b"") for one in range(200)]
+        assert all(isinstance(one, OwnClaim) for one in await asyncio.gather(*rush))
+    told = store.ask("INFO", "stats").decode()
+    assert int(told.partition("total_connections_received:")[2].split()[0]) < 50
+
+
 async def test_a_full_store_is_read_but_not_written(
     store: StoreServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +128,50 @@ async def test_a_full_store_is_read_but_not_written(
         await one.ask("How warm is it now?", key="new")
         assert ALONE not in (await other.ask("How warm is it now?", key="new")).headers
         assert await one.metric(UP) == 1
+
+
+async def test_a_claim_that_the_store_lost_is_claimed_again(store: StoreServer) -> None:
+    async with open_valkey(store.url, PATIENCE_SECONDS, Heard()) as opened:
+        claims = Claims(opened, Sealing(("",), "temper"), "here")
+        own = await claims.attempt(("chat", "k"), b"")
+        assert isinstance(own, OwnClaim)
+        store.ask("FLUSHALL")
+        assert await own.renew() is True
+        assert await claims.attempt(("chat", "k"), b"") is None
+
+
+def only(*commands: str) -> tuple[str, ...]:
+    """Return the words that make a user `temper` who may put these commands."""
+    return ("ACL", "SETUSER", "temper", "on", ">right", "~temper:*", *commands)
+
+
+async def test_a_user_who_may_not_ping_is_looked_after_once(
+    store: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.state.valkey._LOOK", 0.0)
+    store.ask(*only("+set"))
+    heard = Heard()
+    url = store.url.replace("//", "//temper:right@")
+    async with open_valkey(url, PATIENCE_SECONDS, heard) as opened:
+        await until(lambda: heard.states == [True, False])
+        for number in range(20):
+            assert await opened.claim(f"temper:{number}", b"", 1.0)
+    assert heard.states == [True, False, True]
+    assert heard.failed == ["ping"]
+
+
+async def test_the_user_of_the_guide_may_do_all_that_is_done(store: StoreServer) -> None:
+    (commands,) = re.findall(r"~temper:\* (.+)", GUIDE)
+    store.ask(*only(*commands.split()))
+    async with replicas(store.url.replace("//", "//temper:right@") + "/1") as (backend, one, other):
+        for replica in (one, other):
+            assert ALONE not in (await replica.ask("How warm is it?", key="k")).headers
+        kept = field_of(await one.respond("My name is Ada."), "id")
+        again = await other.respond("Who am I?", previous_response_id=kept)
+        assert (again.status_code, ALONE in again.headers) == (200, False)
+        assert (await other.client.delete(f"{RESPONSES}/{kept}")).status_code == 200
+        assert await one.metric(ERRORS) + await other.metric(ERRORS) == 0
+        assert len(backend.questions) == 3
 
 
 async def test_a_store_that_begins_anew_has_nothing_and_says_so(store: StoreServer) -> None:

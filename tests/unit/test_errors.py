@@ -54,6 +54,11 @@ from proxy import errors
         ),
         (errors.NotAuthorized(), "Send the server's API key as 'Authorization: Bearer <key>'"),
         (
+            errors.NotAuthorized(was_sent=True),
+            "The API key that was sent is not valid. "
+            "Send the server's API key as 'Authorization: Bearer <key>'",
+        ),
+        (
             errors.BackendUnavailable("http://b", "refused the connection"),
             "The backend http://b refused the connection.",
         ),

@@ -35,7 +35,20 @@ def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool =
 
 
 def as_text(call: PlannedCall, form: str) -> str:
-    """Write a call as text in a syntax."""
+    """Write a call as text in a syntax.
+
+    What stands between {each_argument} and {end_argument} is written for each argument, with its
+    {key}, its {value}, its {type}, and by {text} whether it is a text.
+    """
+    before, is_loop, rest = form.partition("{each_argument}")
+    if is_loop:
+        inner, _, behind = rest.partition("{end_argument}")
+        return as_text(call, before) + _each_argument(call, inner) + as_text(call, behind)
+    return _filled(call, form)
+
+
+def _filled(call: PlannedCall, form: str) -> str:
+    """Put the parts of a call in the places that a form has for them."""
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
     keywords = ", ".join(f"{name}={_python(one)}" for name, one in call.arguments.items())
@@ -56,23 +69,47 @@ def as_text(call: PlannedCall, form: str) -> str:
             '<\uff5cDSML\uff5cparameter name="{key}" string="{text}">{value}'
             "</\uff5cDSML\uff5cparameter>\n",
         ),
+        "{braces}": _braces(call.arguments),
         "{name}": call.name,
     }
     for mark, text in parts.items():
         if mark in form:
             before, _, behind = form.partition(mark)
-            return as_text(call, before) + text + as_text(call, behind)
+            return _filled(call, before) + text + _filled(call, behind)
     return form
 
 
 def _each_argument(call: PlannedCall, form: str) -> str:
-    """Write each argument in a form that has its key, its value, and whether it is a text."""
+    """Write each argument in a form that has its key, its value, its type, and if it is a text."""
     return "".join(
         form.format(
-            key=name, value=outcome_text(one), text="true" if isinstance(one, str) else "false"
+            key=name,
+            value=outcome_text(one),
+            type=_TYPE_NAMES[type(one)],
+            text="true" if isinstance(one, str) else "false",
         )
         for name, one in call.arguments.items()
     )
+
+
+_TYPE_NAMES: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def _braces(value: JsonValue) -> str:
+    """Write a value as Gemma 4 does: keys without quotes, and a mark of its own around texts."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_braces(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_braces, value)) + "]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else json.dump_text(value)
 
 
 def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:

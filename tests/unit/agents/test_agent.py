@@ -325,8 +325,14 @@ def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem
 
 
 def test_two_tools_of_one_name_are_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="two tools are called 'get_weather'"):
+    with pytest.raises(ValueError, match="called 'get_weather'"):
         Agent(OTHER, [get_weather, Toolset([get_weather])])
+
+
+@pytest.mark.parametrize("prompt", [None, 7, {"role": "user"}, [{"role": "user", "content": ""}]])
+def test_what_is_no_prompt_says_what_is(prompt: str) -> None:
+    with pytest.raises((TypeError, ValueError), match="a prompt is"):
+        Agent(OTHER).stream(prompt)
 
 
 def test_an_agent_can_be_run_without_async() -> None:

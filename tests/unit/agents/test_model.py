@@ -1,9 +1,13 @@
+import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from proxy.agents.agent import Agent
 from proxy.agents.model import Model
-from proxy.errors import InvalidConfiguration, InvalidRequest
+from proxy.agents.tracing import NoTracing
+from proxy.errors import InvalidConfiguration, InvalidRequest, TemperError
 from tests.fakes.agents import scripted
 from tests.fakes.spoken import says
 
@@ -43,6 +47,28 @@ def test_what_cannot_be_opened_leaves_no_thread_behind() -> None:
         model.__enter__()
     with pytest.raises(RuntimeError, match="run_sync"):
         _ = model.portal
+
+
+def test_one_that_another_event_loop_has_opened_says_what_to_do() -> None:
+    model = Model("http://127.0.0.1:9", settings={"backend": {"kind": "llama-server"}})
+    with model, pytest.raises(RuntimeError, match=r"another event loop: use run_sync\(\)"):
+        asyncio.run(Agent(model).run("Hi"))
+
+
+async def test_what_fails_while_it_opens_closes_what_was_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+
+    def open_nothing(_: str | None, opened: ExitStack) -> NoTracing:
+        opened.callback(closed.append, "tracing")
+        return NoTracing()
+
+    monkeypatch.setattr("proxy.agents.model.open_tracing", open_nothing)
+    model = Model(path="/nowhere/model.gguf")
+    with pytest.raises(TemperError):
+        await model.__aenter__()
+    assert closed == ["tracing"]
 
 
 async def test_a_file_may_name_several_models(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from proxy import (
     Finished,
     Hooks,
     InvalidRequest,
+    Model,
+    RunStream,
     Stop,
     Text,
     Thought,
@@ -85,6 +87,47 @@ async def test_cancelling_it_ends_in_good_order() -> None:
         stream.cancel()
         assert [type(event) async for event in events] == [Finished]
         assert stream.result.stop is Stop.CANCELLED
+
+
+async def test_one_that_is_cancelled_before_it_has_begun_asks_nothing() -> None:
+    async with scripted() as (model, backend), Agent(model).stream("Hi") as stream:
+        stream.cancel()
+        assert [type(event) async for event in stream] == [Finished]
+        assert stream.result.stop is Stop.CANCELLED
+    assert backend.questions == []
+
+
+async def test_one_that_a_hook_cancels_when_all_is_said_keeps_its_answer() -> None:
+    streams: list[RunStream] = []
+    hooks = Hooks(on_message=lambda _: streams[0].cancel())
+    async with (
+        scripted(says("Hi.")) as (model, _),
+        Agent(model).stream("Hi", hooks=hooks) as stream,
+    ):
+        streams.append(stream)
+        assert [type(event) async for event in stream][-1] is Finished
+        assert (stream.result.stop, stream.result.output) == (Stop.ANSWERED, "Hi.")
+
+
+async def test_one_whose_reader_is_cancelled_first_stays_so() -> None:
+    never = Script((START, text("It is"), Ending.NEVER))
+    streams: list[RunStream] = []
+
+    async def read(model: Model) -> None:
+        async with Agent(model).stream("Hi") as stream:
+            streams.append(stream)
+            await asyncio.Event().wait()
+
+    async with scripted(never) as (model, backend):
+        reading = asyncio.create_task(read(model))
+        await backend.asked()
+        reading.cancel()
+        await asyncio.sleep(0)  # it has left the block, which ends the run
+        streams[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        with pytest.raises(asyncio.CancelledError):
+            _ = streams[0].result
 
 
 async def test_what_ends_a_run_is_raised_to_whoever_reads_it() -> None:

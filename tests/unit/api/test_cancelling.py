@@ -1,11 +1,14 @@
 import asyncio
+from collections.abc import Callable
 
-from starlette.types import Message, Receive, Scope, Send
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.api.cancelling import DEPARTURE, Cancellable, Departure
+from proxy.api.cancelling import DEPARTURE, Cancellable, Departure, Stoppable
 from proxy.api.streaming import ENDED_BY_OPERATOR, while_connected
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
+from tests.patience import until
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -88,3 +91,42 @@ def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
         return listening.cancelled()
 
     assert asyncio.run(work())
+
+
+async def cut_off(client: HandMadeClient, app: ASGIApp, begun: Callable[[], bool]) -> None:
+    """Call an application, and cancel it as a server does that does not wait any longer."""
+    serving = asyncio.create_task(client.call(Stoppable(app)))
+    await until(begun)
+    serving.cancel()
+    await serving
+
+
+def test_a_server_that_ends_says_so_to_whoever_has_seen_nothing() -> None:
+    client = HandMadeClient(method="POST")
+    asyncio.run(cut_off(client, works_until_left, lambda: client.has_sent))
+    assert client.status == 503
+    assert client.answer_headers["retry-after"]
+    assert b"server_stopping" in client.answer
+
+
+def test_an_answer_that_has_begun_gets_no_second_beginning_when_the_server_ends() -> None:
+    client = HandMadeClient(method="POST")
+    asyncio.run(cut_off(client, begins_and_works, lambda: len(client.got) == 2))
+    assert (client.status, client.answer) == (200, b"so ")
+
+
+def test_the_end_of_an_application_has_no_client() -> None:
+    async def interrupted(scope: Scope, receive: Receive, send: Send) -> None:
+        raise asyncio.CancelledError
+
+    client = HandMadeClient()
+    asyncio.run(Stoppable(interrupted)({"type": "lifespan"}, client.receive, client.send))
+    assert client.got == []
+
+
+def test_a_bug_is_left_to_the_server() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(HandMadeClient().call(Stoppable(broken)))

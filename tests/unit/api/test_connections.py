@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.connections import ConnectionLimits
+from proxy.api.connections import DIRECT, ConnectionLimits, DirectWriting
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
@@ -170,3 +170,23 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(*, reads: bo
                 await asyncio.sleep(SLICE_SECONDS)
             assert left.is_set() is False
             await waiting
+
+
+async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
+    kept: list[DirectWriting] = []
+
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            kept.append(scope["extensions"][DIRECT]["writing"])
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"all"})
+
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        async with (
+            serving(answers, listening, 1, ConnectionLimits()),
+            connected(("127.0.0.1", int(listening.getsockname()[1]))) as (reader, writer),
+        ):
+            for _ in range(2):  # the connection remembers the last one
+                writer.write(GOOD)
+                await reader.readuntil(b"0\r\n\r\n")
+            assert [one.is_possible for one in kept] == [False, False]

@@ -54,6 +54,35 @@ def test_every_kind_of_error_has_its_status_and_code(
     assert problem.message
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BackendUnavailable("b", "cannot be reached", is_unreached=True),
+        errors.BackendSpokeNonsense("b", "sent no JSON"),
+        errors.BackendRefused("b", 404, "\n<html>not found</html>"),
+    ],
+    ids=["nobody", "no JSON", "a web page"],
+)
+def test_what_may_be_no_model_server_at_all_comes_with_a_remedy(error: TemperError) -> None:
+    message = describe(error).message
+    assert message.startswith("The backend b ")
+    assert message.endswith(". Is its address right? `temper doctor` examines it.")
+    assert "html" not in message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BackendUnavailable("b", "broke off the connection"),
+        errors.BackendSpokeNonsense("b", "did not end", is_endless=True),
+        errors.BackendRefused("b", 404, "there is no such model"),
+    ],
+    ids=["was there", "spoke", "explains itself"],
+)
+def test_the_address_of_a_backend_that_spoke_is_not_doubted(error: TemperError) -> None:
+    assert "address" not in describe(error).message
+
+
 def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
     below = kind.__subclasses__()
     return [leaf for one in below for leaf in leaves_of(one)] or [kind]
@@ -65,6 +94,7 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "RequestTimedOut", "NotJson", "HostNotAllowed", "NotAuthorized", "KeyReused",
         "QueueFull", "PreviousResponseUnknown", "BackendUnavailable", "BackendTimedOut",
         "BackendRefused", "NotTheOperator", "ForeignOrigin", "RequestCancelled",
+        "ServerStopped",
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
@@ -120,6 +150,12 @@ def test_a_backends_own_type_of_error_is_kept() -> None:
 
 def test_an_unknown_route_lists_the_known_ones() -> None:
     assert not_found("/x", ("/a", "/b")).message == "There is no /x. Available: /a, /b."
+
+
+@pytest.mark.parametrize("path", ["/v1/v1/messages", "/v1/message", "/messages"])
+def test_the_route_that_was_meant_is_named_first(path: str) -> None:
+    message = not_found(path, ("/v1/messages", "/v1/models/{model_id}")).message
+    assert message.startswith(f"There is no {path}. Did you mean /v1/messages? Available: ")
 
 
 def test_a_wrong_method_names_the_right_one() -> None:

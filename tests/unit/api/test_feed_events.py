@@ -1,24 +1,7 @@
 import msgspec
 
-from proxy.api.feed_events import Cards, ModelCard, State
-from proxy.observability.history import Counts, CountsBySpan
-
-CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, None)
-STATE = State(
-    version="1.2",
-    instance="abc",
-    workers=1,
-    read_only=False,
-    keeps_exchanges=False,
-    started=0.0,
-    now=1.0,
-    number=1,
-    step=5,
-    models=(CARD,),
-    totals=CountsBySpan({"": Counts(1, 1)}, {}),
-    points=(),
-    requests=(),
-)
+from proxy.api.feed_events import Cards, State
+from tests.fakes.feed import CARD, STATE
 
 
 def test_what_is_told_is_read_as_it_was_told() -> None:

@@ -1,6 +1,5 @@
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening, listening_in_thread
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("logging_as_it_was")]
 
 ROOT = Path(__file__).parents[3]
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -35,16 +34,6 @@ NOWHERE: dict[str, object] = {"url": "http://127.0.0.1:1", "kind": "openai"}
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("proxy")
-    handlers, levels = root.handlers, (root.level, ours.level)
-    yield
-    root.handlers = handlers
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:

@@ -1,5 +1,5 @@
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -9,6 +9,7 @@ from proxy.api.idempotency import Idempotency, Memory
 from proxy.api.limits import BodyLimits
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
+from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -22,35 +23,11 @@ def anyio_backend() -> str:
 
 
 @dataclass
-class Endpoint:
-    """Answers with a stream, in two pieces of which the second waits for the gate."""
+class Endpoint(GatedEndpoint):
+    """Answers with a stream."""
 
-    status: int = 200
-    end: bytes = DONE
-    kind: bytes = b"text/event-stream"
-    piece: bytes = PIECE
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: int = 0
-    left: int = 0
-    sent: int = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        self.begun += 1
-        assert (await receive())["type"] == "http.request"
-        headers = [(b"content-type", self.kind)]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.piece, "more_body": True})
-        self.sent += 1
-        leaving = asyncio.ensure_future(receive())
-        opening = asyncio.create_task(self.gate.wait())
-        await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
-        if not opening.done():
-            self.left += 1
-            opening.cancel()
-            return
-        leaving.cancel()
-        await send({"type": "http.response.body", "body": self.end, "more_body": False})
+    kind: bytes = STREAM
+    pieces: tuple[bytes, ...] = (PIECE, DONE)
 
 
 @dataclass
@@ -67,17 +44,7 @@ def client(
     key: str = "k", body: bytes = b"{}", *, owner: str = "us", **headers: str
 ) -> HandMadeClient:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return _Owned(body, "POST", headers={"idempotency-key": key, **sent}, owner=owner)
-
-
-@dataclass
-class _Owned(HandMadeClient):
-    owner: str = ""
-
-    @property
-    def scope(self) -> Scope:
-        scope = super().scope
-        return {**scope, "state": {**scope["state"], "owner": self.owner}}
+    return HandMadeClient(body, "POST", headers={"idempotency-key": key, **sent}, owner=owner)
 
 
 def guarded(
@@ -100,7 +67,7 @@ async def test_without_a_key_every_request_is_its_own() -> None:
     assert endpoint.begun == 2
 
 
-@pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
+@pytest.mark.parametrize("kind", [STREAM, JSON])
 async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> None:
     endpoint = Endpoint(kind=kind)
     endpoint.gate.set()
@@ -157,8 +124,8 @@ async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() ->
 @pytest.mark.parametrize(
     "endpoint",
     [
-        Endpoint(status=503, kind=b"application/json"),
-        Endpoint(end=b'data: {"error": {}}\n\n'),
+        Endpoint(status=503, kind=JSON),
+        Endpoint(pieces=(PIECE, b'data: {"error": {}}\n\n')),
     ],
     ids=["a status", "an event"],
 )
@@ -246,7 +213,7 @@ async def test_what_is_too_much_is_forgotten_the_oldest_first(memory: Memory, be
 
 
 async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
-    endpoint, asking = Endpoint(piece=b"x" * 100_000), client()
+    endpoint, asking = Endpoint(pieces=(b"x" * 100_000, DONE)), client()
     stalls = asyncio.Event()
 
     async def take_slowly(message: object) -> None:

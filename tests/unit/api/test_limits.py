@@ -50,6 +50,7 @@ def test_the_key_opens(headers: dict[str, str]) -> None:
 def test_nothing_else_opens(headers: dict[str, str]) -> None:
     client = call(HandMadeClient(headers=headers), "key")
     assert client.status == 401
+    assert (b"not valid" in client.answer) is bool(headers)
     assert client.answer_headers["x-request-id"].startswith("req_")
 
 

@@ -38,7 +38,7 @@ class World:
         swapping = Swapping([Model("a"), Model("b")], Budget(models=1))
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
         self.stream = LoadingStream(self.send, self.timeouts)
-        self.client._has_sent = True  # noqa: SLF001 - the body was read before
+        self.client.has_sent = True  # the body was read before
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.lease(model) as hold:

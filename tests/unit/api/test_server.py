@@ -86,6 +86,36 @@ def test_it_serves_until_a_signal_ends_it() -> None:
     assert seen == [200]
 
 
+@pytest.mark.parametrize("signals", [1, 2], ids=["the grace is over", "a second signal"])
+def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
+    signals: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, begun = make_app(), asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        else:
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def serve() -> httpx.Response:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+            async with serving(endless, listening, 1) as server, httpx.AsyncClient() as client:
+                asking = asyncio.create_task(client.get(url_of(listening)))
+                await begun.wait()
+                for _ in range(signals):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    await asyncio.sleep(0)
+                await server
+                return await asking
+
+    answer = asyncio.run(serve())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
+    assert all(record.exc_info is None for record in caplog.records)
+    assert "Traceback" not in caplog.text
+
+
 def test_leaving_the_context_ends_it_as_well() -> None:
     async def serve() -> bool:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:

@@ -13,6 +13,7 @@ from proxy.errors import StateUnavailable
 from proxy.state.claims import Claims, ClaimTimes, OwnClaim
 from proxy.state.sealing import Sealing
 from tests.fakes.asgi import HandMadeClient
+from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 from tests.fakes.shared_store import SharedStore
 from tests.patience import until
 
@@ -20,8 +21,7 @@ pytestmark = pytest.mark.anyio
 
 DONE = b"data: [DONE]\n\n"
 STREAMED = b'{"stream": true}'
-SOON = ClaimTimes(poll=0.001, longest_poll=0.001)
-JSON, STREAM = b"application/json", b"text/event-stream; charset=utf-8"
+SOON = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, longest_poll=0.001, outage=0.01)
 
 
 @pytest.fixture
@@ -29,36 +29,8 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@dataclass
-class Endpoint:
-    """Answers in two pieces, of which the second waits for the gate."""
-
-    status: int = 200
-    kind: bytes = JSON
-    pieces: tuple[bytes, ...] = (b"{", b"}")
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: int = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        self.begun += 1
-        assert (await receive())["type"] == "http.request"
-        headers = [(b"content-type", self.kind)]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        *first, last = self.pieces
-        for piece in first:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        leaving = asyncio.ensure_future(receive())
-        opening = asyncio.create_task(self.gate.wait())
-        await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
-        for one in (leaving, opening):
-            one.cancel()
-        if self.gate.is_set():
-            await send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-def open_endpoint(**others: object) -> Endpoint:
-    endpoint = Endpoint(**others)  # type: ignore[arg-type] # as it comes
+def open_endpoint(**others: object) -> GatedEndpoint:
+    endpoint = GatedEndpoint(**others)  # type: ignore[arg-type] # as it comes
     endpoint.gate.set()
     return endpoint
 
@@ -84,17 +56,8 @@ class Replica:
         return asking
 
 
-class OwnedClient(HandMadeClient):
-    """A client whose key is ours."""
-
-    @property
-    def scope(self) -> Scope:
-        scope = super().scope
-        return {**scope, "state": {**scope["state"], "owner": "us"}}
-
-
 def client(body: bytes = b"{}") -> HandMadeClient:
-    return OwnedClient(body, "POST", headers={"idempotency-key": "k"})
+    return HandMadeClient(body, "POST", headers={"idempotency-key": "k"}, owner="us")
 
 
 async def test_the_answer_of_one_replica_is_that_of_the_other() -> None:
@@ -127,7 +90,7 @@ async def test_what_is_not_to_be_shared_leaves_the_key_free(endpoint: dict[str, 
 async def test_an_answer_that_nobody_waits_for_leaves_the_key_free() -> None:
     store, asking = SharedStore(), client()
     asking.leaves.set()
-    await Replica(Endpoint(), store).ask(asking)
+    await Replica(GatedEndpoint(), store).ask(asking)
     assert store.kept == {}
     assert "release" in store.asked
 
@@ -162,7 +125,7 @@ async def test_an_answer_is_not_said_to_be_alone_twice() -> None:
 
 
 async def test_a_store_that_goes_away_loses_nobody_the_answer() -> None:
-    store, endpoint = SharedStore(), Endpoint()
+    store, endpoint = SharedStore(), GatedEndpoint()
     asking = asyncio.create_task(Replica(endpoint, store).ask(client()))
     await until(lambda: endpoint.begun == 1)
     store.is_down = True
@@ -171,7 +134,7 @@ async def test_a_store_that_goes_away_loses_nobody_the_answer() -> None:
 
 
 async def test_whoever_waits_and_leaves_asks_nothing() -> None:
-    store, endpoint = SharedStore(), Endpoint()
+    store, endpoint = SharedStore(), GatedEndpoint()
     owner = Replica(endpoint, store)
     making = asyncio.create_task(owner.ask(client()))
     await until(lambda: endpoint.begun == 1)
@@ -188,7 +151,7 @@ async def test_whoever_waits_and_leaves_asks_nothing() -> None:
 async def waited_for(
     answer: Callable[[OwnClaim], Coroutine[object, object, None]],
     body: bytes = STREAMED,
-    endpoint: Endpoint | None = None,
+    endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
     """Ask where another replica has the key, and have that do something when somebody waits."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
@@ -272,3 +235,14 @@ async def test_what_is_done_behind_an_answer_may_fail() -> None:
 
     background.add(fail())
     await background.finished()
+
+
+async def test_what_is_not_done_behind_an_answer_is_given_up_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.api.shared_answers._LAST_SECONDS", 0.001)
+    background = BackgroundTasks()
+    never = asyncio.get_running_loop().create_future()
+    background.add(never)
+    await background.finished()
+    assert never.cancelled()

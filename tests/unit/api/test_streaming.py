@@ -239,7 +239,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
 
 
 def test_work_goes_on_while_the_client_is_there() -> None:
-    client = HandMadeClient(_has_sent=True)
+    client = HandMadeClient(has_sent=True)
     done: list[bool] = []
 
     async def work() -> None:

@@ -39,6 +39,20 @@ def run(scene: Callable[[], object]) -> None:
     asyncio.run(within())
 
 
+async def started() -> tuple[Address, asyncio.Task[None]]:
+    """Start two workers; returns where they serve, and what waits for their end."""
+    announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
+    return await announced, serving
+
+
+async def replaced(victim: int) -> None:
+    """Kill a worker, and wait until there is another one in its place."""
+    os.kill(victim, signal.SIGKILL)
+    while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
+        await asyncio.sleep(0.01)
+
+
 async def answered(url: str) -> None:
     """Wait until a worker answers."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
@@ -51,9 +65,7 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
     caplog.set_level(logging.INFO, "proxy")
 
     async def scene() -> None:
-        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
-        address = await announced
+        address, serving = await started()
         assert address.backend == NOWHERE["url"]
         await answered(address.url)
         assert "2 workers serve" in caplog.text
@@ -62,9 +74,7 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
         assert len(before) == 2
 
         victim = before.pop()
-        os.kill(victim, signal.SIGKILL)
-        while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
-            await asyncio.sleep(0.01)
+        await replaced(victim)
         assert before <= workers()
         await answered(address.url)
 
@@ -98,15 +108,20 @@ async def fail(url: str) -> None:
         assert answer.status_code == 502
 
 
+async def fail_at_both(url: str) -> int:
+    """Send requests that fail until each worker has had one; returns how many there were."""
+    sent = 0
+    while who_counted() < 2:
+        await fail(url)
+        sent += 1
+    return sent
+
+
 def test_every_worker_shows_what_all_of_them_counted() -> None:
     async def scene() -> None:
-        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
-        url = (await announced).url
-        sent = 0
-        while who_counted() < 2:
-            await fail(url)
-            sent += 1
+        address, serving = await started()
+        url = address.url
+        sent = await fail_at_both(url)
         for _ in range(6):
             seen = await seen_by(url)
             assert seen.value("temper_requests_total", status="502") == sent
@@ -114,9 +129,7 @@ def test_every_worker_shows_what_all_of_them_counted() -> None:
             assert seen.value("temper_requests_running") == 0
             assert seen.value("temper_backend_up", model="default") == 0
 
-        os.kill(workers().pop(), signal.SIGKILL)
-        while len(workers()) < 2:  # noqa: ASYNC110 - nobody tells of a start
-            await asyncio.sleep(0.01)
+        await replaced(workers().pop())
         assert (await seen_by(url)).value("temper_requests_total", status="502") == sent
 
         os.kill(os.getpid(), signal.SIGTERM)
@@ -153,13 +166,9 @@ async def status_of(url: str) -> int:
 
 def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
     async def scene() -> None:
-        announced: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
-        url = (await announced).url
-        sent = 0
-        while who_counted() < 2:
-            await fail(url)
-            sent += 1
+        address, serving = await started()
+        url = address.url
+        sent = await fail_at_both(url)
         seen = set[tuple[int, int, int]]()
         while not {(1, 2, sent), (2, 2, sent)} <= seen:
             seen.add(await page_of_any(url))
@@ -171,9 +180,7 @@ def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
         gone = next(iter(names)).partition("-")[0]
         assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
 
-        os.kill(workers().pop(), signal.SIGKILL)
-        while len(workers()) < 2:  # noqa: ASYNC110 - nobody tells of a start
-            await asyncio.sleep(0.01)
+        await replaced(workers().pop())
         assert (await page_of_any(url))[2] == sent  # what was counted has happened
         os.kill(os.getpid(), signal.SIGTERM)
         await serving

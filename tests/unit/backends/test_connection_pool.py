@@ -163,39 +163,6 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
-def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        with pytest.raises(BrokenOff):
-            await send(one)
-
-    assert play(scene, says_once()).connections == 1
-
-
-def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        await exchange(one)
-        with pytest.raises(BrokenOff):
-            await send(one)
-
-    async def script(caller: Caller) -> None:
-        await caller.request()
-        await caller.send(OK)
-        await caller.request()
-        await caller.send(OK[:30])
-
-    assert play(scene, script).connections == 1
-
-
-def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
-    async def begun() -> None:
-        line = Connection(asyncio.get_running_loop())
-        line.connection_lost(None)
-        with pytest.raises(BrokenOff):
-            await line.begin(HEAD, b"", later())
-
-    asyncio.run(begun())
-
-
 def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)

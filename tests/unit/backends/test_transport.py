@@ -94,10 +94,10 @@ def test_an_error_becomes_what_it_means(
 
 
 @pytest.mark.parametrize("kind", [httpx.ConnectError, NotReached, BrokenOff, httpx.ReadError])
-def test_only_where_no_connection_came_about_nothing_was_sent(kind: type[Exception]) -> None:
+def test_a_backend_that_has_not_read_the_request_was_not_reached(kind: type[Exception]) -> None:
     with pytest.raises(BackendUnavailable) as raised, translated_errors("http://host"):
-        raise instance(kind)
-    assert raised.value.is_unreached is (kind in (httpx.ConnectError, NotReached))
+        raise BrokenOff(is_unread=True) if kind is BrokenOff else instance(kind)
+    assert raised.value.is_unreached is (kind is not httpx.ReadError)
 
 
 def test_behind_the_head_a_violation_means_that_the_rest_is_missing() -> None:

@@ -1,3 +1,4 @@
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,11 @@ from proxy.conversation import json
 from tests.fakes.invoked import document, temper
 
 SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceiling", "--pace", "0")
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where none is named it is kept
 
 
 def evaluate(*arguments: str) -> Result:

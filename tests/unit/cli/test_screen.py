@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from proxy import facts
-from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
 from proxy.cli.screen import PHASES, Screen, duration
 from proxy.facts import Outcome
 from proxy.observability.history import Counts, CountsBySpan
@@ -18,6 +18,7 @@ from proxy.observability.record import (
 )
 from proxy.observability.rows import Row, row_of
 from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
+from tests.fakes.feed import CARD, STATE
 
 RECORD = RequestRecord(
     id="r",
@@ -29,23 +30,6 @@ RECORD = RequestRecord(
     facts=(facts.Rescued("hermes", "look"), facts.Repaired("look")),
     outcome=Outcome.REPAIRED,
     attempts=(AttemptRecord("as_asked", 0.0, 1.0), AttemptRecord("nudged", 1.0, 1.0)),
-)
-CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, 0.5)
-COUNTS = Counts(412, 381, 22, 7, 2, 0, 0, 100, 10, 100, 88)
-STATE = State(
-    version="1.2",
-    instance="abc",
-    workers=1,
-    read_only=False,
-    keeps_exchanges=False,
-    started=0.0,
-    now=1010.0,
-    number=1,
-    step=5,
-    models=(CARD,),
-    totals=CountsBySpan({"": COUNTS}, {}),
-    points=(),
-    requests=(),
 )
 
 

@@ -71,3 +71,10 @@ def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     assert not schema.is_valid({"city": "Rome", "unit": "kelvin"})
     assert not schema.is_valid({"city": "Rome", "days": "2"})
     assert not schema.is_valid({})
+
+
+def test_markup_is_written_only_where_the_template_tells_of_tools() -> None:
+    assert "<tool_call>" not in SCRIPTS["default"]
+    wherever_tools_are = "These functions can be called:"
+    assert wherever_tools_are in chat_template()
+    assert SCRIPTS["default"] in SCRIPTS[wherever_tools_are]

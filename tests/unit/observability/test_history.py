@@ -115,3 +115,15 @@ def test_whoever_is_served_at_once_has_not_waited() -> None:
     history.crowd(1, 0, 1.001)
     (point,) = history.points(2.0)
     assert (point.running, point.waiting) == (1, 0)
+
+
+def test_what_was_told_before_stays_as_it_was() -> None:
+    history = History()
+    history.take(RECORD, 58.0)
+    history.take(RECORD, 60.0)  # in another bucket, of another minute
+    told = history.counted()
+    history.take(RECORD, 61.0)
+    assert [minute for minute, _ in told.minutes] == [0, 1]
+    assert [counts["one"].requests for _, counts in told.minutes] == [1, 1]
+    assert told.start["one"].requests == 2
+    assert history.counted().start["one"].requests == 3

@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from io import StringIO
 
 import pytest
@@ -14,6 +13,8 @@ from proxy.facts import Coerced, Outcome, Rescued
 from proxy.observability.logs import LONGEST_VALUE, RequestLog, configure_logging
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
 from proxy.observability.trace_context import TraceContext
+
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 RECORD = RequestRecord(
     id="r1",
@@ -44,16 +45,6 @@ class FakeTerminal(StringIO):
 
 
 HOSTILE = 'a\r\nb \x1b[31m \u202e \u2028 \x7f \x85 "c" =d \\n \ud800 \u200b'
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("proxy")
-    handlers, levels = root.handlers, (root.level, ours.level)
-    yield
-    root.handlers = handlers
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
 
 
 def as_json(stream: StringIO) -> JsonObject:

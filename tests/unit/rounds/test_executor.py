@@ -13,7 +13,10 @@ class Echo:
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        return tuple(Outcome(call, call.arguments[: context.result_chars]) for call in calls)
+        outcomes = [Outcome(call, call.arguments[: context.result_chars]) for call in calls]
+        for outcome in outcomes:
+            context.finished(outcome)
+        return tuple(outcomes)
 
 
 def test_whoever_offers_and_runs_tools_is_an_executor() -> None:

@@ -290,6 +290,18 @@ def test_it_can_be_cancelled_anywhere_and_calls_without_a_result_get_a_note(
     assert len(book.run.added) == len(texts) + bool(texts)
 
 
+def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear(reply("", called(1), called(2)))
+    assert book.run.next_step() is not None
+    book.run.finish(done(called(2), "it is booked"))
+    book.run.cancel()
+    texts = [message.text for message in book.run.added if message.role == "tool"]
+    assert [text[:16] for text in texts] == ["Error: cancelled", "it is booked"]
+    assert [one.status for one in book.run.rounds[0].outcomes] == [Status.CANCELLED, Status.DONE]
+
+
 @pytest.mark.parametrize("state", [State.READY, State.CALLED, State.EXECUTING])
 def test_what_a_model_says_unasked_is_a_bug(state: State) -> None:
     with pytest.raises(AssertionError):

@@ -33,6 +33,11 @@ def settings_of(file: Path, text: str, **given: object) -> tuple[Arguments, Sett
     return arguments, checked_settings(arguments)
 
 
+def test_what_has_no_value_is_not_given() -> None:
+    given = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
+    assert read_arguments(given) == Arguments()
+
+
 def test_nothing_has_to_be_said() -> None:
     assert read_arguments({}) == Arguments()
     assert Arguments().file == Path("temper.toml")

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.conversation import json
+from proxy.errors import InvalidConfiguration
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.scaling.scraping import MetricsOnly, scraped, told
@@ -53,6 +54,14 @@ async def test_there_is_no_life_to_follow() -> None:
     client = HandMadeClient()
     await MetricsOnly(app)({"type": "lifespan"}, client.receive, client.send)
     assert client.got == []
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_argument(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "metrics"
+    problem = f"^scraping: .* not {folder}: Not a dir"
+    with pytest.raises(InvalidConfiguration, match=problem), told(folder, "127.0.0.1:1"):
+        pass
 
 
 def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:

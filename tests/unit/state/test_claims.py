@@ -179,8 +179,61 @@ def test_a_claim_that_was_lost_is_not_renewed_any_more(caplog: pytest.LogCapture
         own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
         async with own.held():
             store.kept.clear()
+            owned(await claims(store, "b").attempt(NAME, ASKED))
             await until(lambda: "has run out" in caplog.text)
         assert store.asked.count("renew") == 1
+
+    asyncio.run(scene())
+
+
+def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
+    store = SharedStore()
+    own = owned(done(claims(store).attempt(NAME, ASKED)))
+    store.kept.clear()  # it began anew, or had no room
+    assert done(own.renew()) is True
+    assert done(claims(store, "b").attempt(NAME, ASKED)) is None
+
+
+def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwards() -> None:
+    async def scene() -> object:
+        store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
+        own = owned(await claims(store, times=times).settle(NAME, ASKED))
+        store.is_down = True
+        leaving = asyncio.create_task(own.finish(HEADERS, b"{}"))
+        await until(lambda: store.asked.count("finish") >= 2)
+        store.is_down = False
+        assert await leaving is True
+        return await claims(store, "b").attempt(NAME, ASKED)
+
+    assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+
+
+def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
+    async def scene() -> object:
+        store = SharedStore()
+        times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
+        own = owned(await claims(store, times=times).settle(NAME, ASKED))
+        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+        await until(lambda: store.asked.count("claim") >= 3)
+        store.is_down, before = True, store.asked.count("claim")
+        await until(lambda: store.asked.count("claim") >= before + 3)
+        store.is_down = False
+        await own.finish(HEADERS, b"{}")
+        return await waiting
+
+    assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+
+
+def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
+    async def scene() -> None:
+        store = SharedStore()
+        times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
+        await claims(store, times=times).settle(NAME, ASKED)
+        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+        await until(lambda: store.asked.count("claim") >= 3)
+        store.is_down = True
+        with pytest.raises(StateUnavailable):
+            await waiting
 
     asyncio.run(scene())
 
@@ -244,8 +297,9 @@ class Replicas(RuleBasedStateMachine):
     def renew(self, data: st.DataObject) -> None:
         own = self._some(data)
         is_ours = self.kept is not None and self.kept[0] is own
-        assert done(own.renew()) is is_ours
-        if is_ours:
+        counts = is_ours or self.kept is None
+        assert done(own.renew()) is counts
+        if counts:
             self.kept = (own, own.claimed.fingerprint, self.store.now + TIMES.claim)
 
     @precondition(lambda self: self.owners)

@@ -1,7 +1,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -443,3 +443,47 @@ def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
 
     assert [len(one.text) for one in outcomes] == [100, 100]
     assert len(str(outcomes[0].value)) == 1000
+
+
+def test_what_a_function_yields_is_a_list_made_where_the_function_runs() -> None:
+    @tool
+    def counting() -> Iterator[object]:
+        yield 1
+        yield threading.current_thread() is threading.main_thread()
+
+    @tool
+    async def waiting() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(0)
+        yield 2
+
+    @tool
+    def failing() -> Iterator[int]:
+        yield 1
+        raise ToolFailed("nothing behind it")
+
+    assert executed(counting).value == [1, False]
+    assert (executed(waiting).value, executed(waiting).text) == ([1, 2], "[1,2]")
+    assert executed(failing).text == "Error: nothing behind it"
+
+
+def test_words_that_no_message_could_hold_are_mended() -> None:
+    class Word(str):
+        """A string of a program's own class."""
+
+    @tool
+    def names() -> str:
+        return "caf\udce9.txt"  # as os.listdir() gives it
+
+    @tool
+    def failing() -> str:
+        raise ValueError("no caf\udce9.txt")
+
+    @tool
+    def own() -> Word:
+        return Word("as it is")
+
+    told = [executed(one).message.source for one in (names, failing, own)]
+    assert b"caf?.txt" in told[0]
+    assert b"ValueError: no caf?.txt" in told[1]
+    assert b"as it is" in told[2]

@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from proxy.conversation.json import JsonObject
+from proxy.tools.schema import WrongArguments
 from proxy.tools.signature import (
     Function,
     context_parameter,
@@ -104,8 +105,19 @@ def test_a_docstring_that_fits_no_style_is_the_description() -> None:
 
     signature = signature_of(f, Context)
 
-    assert signature.description.startswith("Tell it.")
+    assert signature.description == "Tell it.\n\nRaises:"
     assert members(signature.parameters) == {"city": {"type": "string"}}
+
+
+def test_a_description_ends_where_its_words_do() -> None:
+    def f(city: str) -> None:
+        """Tell it.
+
+        Args:
+            city: Where.
+        """
+
+    assert signature_of(f, Context).description == "Tell it."
 
 
 def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
@@ -178,6 +190,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
         (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
         (Weather.of, r"of\(\) cannot be a tool: self is missing: make a tool of the method of"),
         (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
+        (max, r"max\(\) cannot be a tool: no signature found"),
     ],
 )
 def test_a_signature_that_no_object_fits_is_refused_by_its_name(
@@ -194,14 +207,22 @@ def test_methods_objects_and_partial_functions_can_be_tools() -> None:
 
     assert [*members(signature_of(weather, Context).parameters)] == ["place", "days"]
     assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
-    assert members(signature_of(partly, Context).parameters)["days"] == {
-        "type": "integer",
-        "default": 3,
-        "description": WORDS["days"],
-    }
     assert [name_of(one) for one in (weather, weather.of, partly)] == ["Weather", "of", "google"]
     assert description_of(weather) == "Tells the weather."
     assert description_of(partly).startswith("Tell the weather.")
+
+
+def test_what_a_partial_function_was_given_is_no_models_to_see_or_change() -> None:
+    def search(context: Context[None], words: str, key: str) -> None: ...
+
+    keyed = signature_of(functools.partial(search, key="s3cret"), Context)
+    assert [*members(keyed.parameters)] == ["words"]
+    assert "s3cret" not in repr(keyed.parameters)
+    assert keyed.context == "context"
+    placed = signature_of(functools.partial(search, context=Context[None](), key="s3cret"), Context)
+    assert (placed.context, [*members(placed.parameters)]) == (None, ["words"])
+    with pytest.raises(WrongArguments, match="/key"):
+        keyed.reader.read('{"words":"", "key": ""}')
 
 
 def test_a_hint_of_a_decorated_function_is_known_where_it_was_written() -> None:

@@ -117,6 +117,27 @@ def test_each_call_is_told_of_when_it_is_over() -> None:
     run(work())
 
 
+def test_a_call_that_is_done_is_told_while_others_go_on() -> None:
+    async def work() -> None:
+        finished: list[Outcome] = []
+        told = asyncio.Event()
+
+        def note(outcome: Outcome) -> None:
+            finished.append(outcome)
+            told.set()
+
+        tools = OwnedTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
+        context = RoundContext(finished=note)
+        running = asyncio.create_task(tools.execute(calls("hang", "get"), context))
+        await told.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert [one.call.name for one in finished] == ["get"]
+
+    run(work())
+
+
 def test_cancelling_a_round_cancels_its_calls() -> None:
     async def work() -> None:
         told: list[Called] = []

@@ -35,6 +35,15 @@ def test_who_asks_gets_what_the_server_offers_in_the_order_of_the_settings() -> 
     assert names(ASKED, asks("search", "s_open")) == ["s_open"]
 
 
+def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
+    for policy in (OfferPolicy(), OfferPolicy(Offering.ALWAYS)):
+        found = ToolOffer(policy, SOURCE).tools_for((), [asks("files")], "")
+        assert FILES[1] in found
+        assert SEARCH[0] not in found
+    both = ASKED.tools_for((), [asks("files", "find"), asks("search", "find")], "")
+    assert both == (SEARCH[0],)
+
+
 def test_toolless_is_for_those_who_bring_no_tools_and_ask_for_none() -> None:
     offer = ToolOffer(OfferPolicy(Offering.TOOLLESS), SOURCE)
     assert names(offer, own=False) == ["find", "s_open", "read"]
@@ -45,7 +54,8 @@ def test_toolless_is_for_those_who_bring_no_tools_and_ask_for_none() -> None:
 def test_always_is_for_all_and_adds_to_the_clients_tools() -> None:
     offer = ToolOffer(OfferPolicy(Offering.ALWAYS), SOURCE)
     assert names(offer) == ["find", "s_open", "read"]
-    assert names(offer, asks("files", "read")) == ["find", "s_open", "read"]
+    assert names(offer, asks("search")) == ["find", "s_open", "read"]
+    assert names(offer, asks("files")) == ["s_open", "read", "find"]
 
 
 def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,9 +112,9 @@ def test_a_program_gets_no_variable_but_the_usual_and_its_own(
 def test_what_is_no_result_is_a_failure() -> None:
     async def work() -> None:
         async with running(program("noise")) as server:
-            garbage, refused = await call(server, "garbage"), await call(server, "refuse")
+            garbage, refused = await call(server, "garbage"), await call(server, "refuse", "no")
             assert "is no result" in garbage.text
-            assert refused == Ended("Error: not today", Status.FAILED, "-32603")
+            assert refused == Ended("Error: no", Status.FAILED, "-32603")
 
     run(work())
 
@@ -129,6 +130,16 @@ def test_a_result_of_five_megabytes_is_cut() -> None:
 
 
 @pytest.mark.fault("F68")
+def test_a_refusal_of_any_length_is_cut_as_a_result_is() -> None:
+    async def work() -> None:
+        limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=200)
+        async with running(program()) as server:
+            ended = await server.call("refuse", {"text": "x" * 1_000_000}, limits, {})
+            assert (len(ended.text), ended.text[:8]) == (200, "Error: x")
+
+    run(work())
+
+
 def test_a_flood_on_standard_error_holds_nothing_up_and_its_end_is_kept() -> None:
     async def work() -> None:
         async with running(program("flood")) as server:
@@ -158,6 +169,16 @@ def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path) -
             assert (ended.status, ended.error) == (Status.TIMED_OUT, "timeout")
             assert "no result within 0.05 seconds" in ended.text
             await until(log, "cancelled")
+
+    run(work())
+
+
+def test_a_call_to_a_program_that_reads_no_more_is_given_up_too() -> None:
+    async def work() -> None:
+        async with running(program("deaf"), replace(PATIENCE, send=0.05)) as server:
+            for text in ("hi", "more than a pipe holds" * 100_000, "hi"):
+                ended = await call(server, "echo", text, seconds=0.05)
+                assert (ended.status, ended.error) == (Status.TIMED_OUT, "timeout")
 
     run(work())
 
@@ -316,6 +337,21 @@ def test_the_program_is_gone_when_it_was_stopped() -> None:
             pid = int((await call(server, "pid")).text)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+    run(work())
+
+
+def test_the_program_is_gone_also_when_it_was_stopped_while_it_was_being_closed(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+
+    async def work() -> None:
+        async with running(program("dumb", "stubborn", env={"LOG": str(log)})) as server:
+            assert (await call(server, "echo")).text == LOST
+            await until(log, "input ended")
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(log.read_text().split()[1]), 0)
 
     run(work())
 

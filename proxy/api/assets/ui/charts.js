@@ -5,6 +5,7 @@ import { duration, short } from "./words.js";
 
 const HEIGHT = 120;
 const TOGETHER = 3; // buckets that are counted as one where they are too narrow to be seen
+const WHOLE_STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((one) => [one, 2 * one, 5 * one]);
 const OUTCOMES = ["failed", "exhausted", "retried", "repaired", "clean"];
 
 const CHARTS = [
@@ -149,15 +150,16 @@ function options(chart, style, width) {
     },
     axes: [
       { ...axis, grid: { show: false }, size: 22, splits: fives, values: minutes },
-      { ...axis, size: 44, space: 34, values: (_, splits) => splits.map((one) => label(chart, one)) },
+      {
+        ...axis,
+        ...(chart.unit === duration ? {} : { incrs: WHOLE_STEPS }),
+        size: 44,
+        space: 34,
+        values: (_, splits) => splits.map((one) => (one === 0 ? "0" : chart.unit(one))),
+      },
     ],
     series: [{}, ...kinds.map(({ kind }) => drawn(chart, color(`c-${kind}`)))],
   };
-}
-
-function label(chart, value) {
-  if (value === 0) return "0";
-  return Number.isInteger(value) || chart.unit === duration ? chart.unit(value) : "";
 }
 
 function fives(plot) {

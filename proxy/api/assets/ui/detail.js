@@ -51,10 +51,11 @@ function times(row, seconds) {
   const total = Math.max(seconds, 0.001);
   const bars = [];
   if (row.queued) bars.push(["Waited", "for the model or a slot", 0, row.queued, "waited"]);
+  const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
   row.attempts.forEach((one, at) => {
     const kind = one.error ? "failed" : one.defect ? "rejected" : "attempt";
     const told = [one.how, one.told].filter(Boolean).join(" ");
-    bars.push([`Attempt ${at + 1}`, told, one.begun, one.seconds, kind]);
+    bars.push([`Attempt ${at + 1}`, told, one.begun, one.seconds, kind, at === seen]);
   });
   for (const tool of row.tools) {
     const isWaiting = tool.status === "waiting";
@@ -65,14 +66,13 @@ function times(row, seconds) {
     }
     bars.push([tool.name, told, tool.begun, long, isWaiting ? "waited" : "tool"]);
   }
-  const seen = row.attempts.findLastIndex((one) => one.begun <= (row.first_token ?? -1));
-  const marked = seen < 0 ? -1 : (row.queued ? 1 : 0) + seen;
+  bars.sort(([, , begun], [, , other]) => begun - other);
   return html`
     <section>
       <h3>Timeline <span class="muted">${duration(seconds)}</span></h3>
       <ol class="timeline">
         ${bars.map(
-          ([name, told, begun, long, kind], at) => html`<li>
+          ([name, told, begun, long, kind, isSeen]) => html`<li>
             <span class="name">${name}</span>
             <svg viewBox="0 0 1000 8" preserveAspectRatio="none" aria-hidden="true">
               <rect class="track" width="1000" height="8"></rect>
@@ -82,7 +82,7 @@ function times(row, seconds) {
                 width=${Math.max(6, (1000 * long) / total)}
                 height="8"
               ></rect>
-              ${at === marked ? mark(row.first_token, total) : nothing}
+              ${isSeen ? mark(row.first_token, total) : nothing}
             </svg>
             <span class="number">${duration(long)}</span>
             <span class="told">${told}</span>

@@ -66,7 +66,7 @@ def test_a_bad_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
-    client = HandMadeClient(method="POST", _has_sent=True)
+    client = HandMadeClient(method="POST", has_sent=True)
     client.leaves.set()
     backend = ScriptedBackend()
     asyncio.run(client.call(endpoint(backend)))

@@ -28,7 +28,7 @@ IDS = [f"{one.name}-{place}" for place, one in enumerate(CALLS)]
 def test_every_rendering_has_its_source() -> None:
     text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
     rows = [json.parse(line) for line in text.splitlines()]
-    assert len(rows) > 40
+    assert len(rows) > 130
     assert all(isinstance(one, dict) and one.get("source") for one in rows)
 
 
@@ -68,14 +68,16 @@ def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
     calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
     texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
     joined = [
-        '{"name": "a", "parameters": {"b":1}}; {"name": "c", "parameters": {"d":"e"}}',
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>"
-        '{"b":1}<|tool_call_end|><|tool_call_begin|>functions.c:0<|tool_call_argument_begin|>'
-        '{"d":"e"}<|tool_call_end|><|tool_calls_section_end|>',
-        'a {"b":1}\nc {"d":"e"}',
+        '[{"name":"a","arguments":{"b":1}}, {"name":"c","arguments":{"d":"e"}}]',
+        "<|tool_call_start|>[a(b=1), c(d='e')]<|tool_call_end|>",
+        '<minimax:tool_call>\n  <invoke name="a">\n    <parameter name="b">1</parameter>\n'
+        '  </invoke>\n  <invoke name="c">\n    <parameter name="d">e</parameter>\n'
+        "  </invoke>\n</minimax:tool_call>",
+        'a{"b":1}</function>\nc{"d":"e"}</function>',
     ]
     assert {*joined} <= texts
-    assert not any(mark in one for one in texts for mark in ("{each}", "{between}", "{end}"))
+    marks = ("{each}", "{between}", "{end}", "{each_argument}", "{end_argument}")
+    assert not any(mark in one for one in texts for mark in marks)
 
 
 def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
@@ -117,7 +119,24 @@ def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> N
     assert "send_sms" in text
     assert "+999 1" in text
     assert "{name} {call}" in text
-    assert not any(mark in text for mark in ("{arguments}", "{pairs}", "{parameters}", "{dsml}"))
+    marks = ("{arguments}", "{pairs}", "{parameters}", "{dsml}", "{braces}", "{key}", "{value}")
+    assert not any(mark in text for mark in marks)
+
+
+def test_a_form_may_write_each_argument_with_its_type() -> None:
+    call = PlannedCall(
+        "a", {"b": "{name}", "c": [1], "d": None, "e": True, "f": 2, "g": {"h": 1.5}}
+    )
+    text = renderings.as_text(call, "{name}({each_argument}{key}:{type}={value};{end_argument})")
+    assert text == (
+        'a(b:string={name};c:array=[1];d:null=null;e:boolean=true;f:integer=2;g:object={"h":1.5};)'
+    )
+
+
+def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
+    call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
+    text = renderings.as_text(call, "call:{name}{braces}")
+    assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'
 
 
 def test_prose_may_name_the_tool() -> None:

@@ -1,0 +1,22 @@
+"""The state that a running Temper tells its dashboards first: one model, no requests."""
+
+from proxy.api.feed_events import ModelCard, State
+from proxy.observability.history import Counts, CountsBySpan
+
+CARD = ModelCard("qwen", "default", "b", "loaded", "", 0, 1, 2, 4, 8192, 0.5)
+COUNTS = Counts(412, 381, 22, 7, 2, 0, 0, 100, 10, 100, 88)
+STATE = State(
+    version="1.2",
+    instance="abc",
+    workers=1,
+    read_only=False,
+    keeps_exchanges=False,
+    started=0.0,
+    now=1010.0,
+    number=1,
+    step=5,
+    models=(CARD,),
+    totals=CountsBySpan({"": COUNTS}, {}),
+    points=(),
+    requests=(),
+)

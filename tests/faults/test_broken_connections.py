@@ -1,0 +1,74 @@
+import asyncio
+import socket
+
+import pytest
+
+from benchmarks.faults.toxics import Caller
+from proxy.backends.connection_pool import BrokenOff, Connection, ConnectionPool, Endpoint
+from tests.fakes.connections import HEAD, OK, SOON, exchange, later, play, send
+from tests.fakes.raw_backend import RawBackend
+
+
+def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+        with pytest.raises(BrokenOff):
+            await send(one)
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+
+    assert play(scene, script).connections == 1
+
+
+async def has_news(connection: socket.socket) -> None:
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, news.set)
+    await news.wait()
+    loop.remove_reader(connection)
+
+
+@pytest.mark.parametrize(("accepts", "reads"), [(False, False), (True, False), (True, True)])
+def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
+    *, accepts: bool, reads: bool
+) -> None:
+    async def told() -> BrokenOff:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = listening.getsockname()
+            sending = asyncio.create_task(send(ConnectionPool(Endpoint(*address), SOON)))
+            await has_news(listening)
+            if accepts:
+                accepted, _ = listening.accept()
+                await has_news(accepted)
+                if reads:
+                    accepted.recv(len(HEAD) + 2)
+                accepted.close()
+        with pytest.raises(BrokenOff) as raised:
+            await sending
+        return raised.value
+
+    assert asyncio.run(told()).is_unread is not reads
+
+
+def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
+    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+        await exchange(one)
+        with pytest.raises(BrokenOff):
+            await send(one)
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.request()
+        await caller.send(OK[:30])
+
+    assert play(scene, script).connections == 1
+
+
+def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
+    async def begun() -> None:
+        line = Connection(asyncio.get_running_loop())
+        line.connection_lost(None)
+        with pytest.raises(BrokenOff):
+            await line.begin(HEAD, b"", later())
+
+    asyncio.run(begun())
