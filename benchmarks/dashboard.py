@@ -2,9 +2,10 @@
 
 Temper runs with the page switched off (twice: the two tell how much is noise), and with it; the
 latter is measured without a watcher and with one, who has seen the state already. All run at the
-same time and are asked in turn. What counts is the CPU time of each for the same requests: it
-leaves out what the watcher, the client and the backend take, which run in other processes on
-another core. The time on the clock is told as well; it has all of them in it.
+same time and are asked in turn; and all are started several times, because two processes of the
+same program differ by some percent for as long as they live. What counts is the CPU time of each
+for the same requests: it leaves out what the watcher, the client and the backend take, which run in
+other processes on another core. The time on the clock is told as well; it has all of them in it.
 """
 
 import argparse
@@ -36,25 +37,33 @@ _WATCH = b"GET /ui/api/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the ratios; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--starts", type=int, default=5, help="of all servers")
+    parser.add_argument("--rounds", type=int, default=7, help="behind each start")
     parser.add_argument("--requests", type=int, default=800, help="of each round")
     chosen = parser.parse_args(arguments)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(pinned(0))
         url = stack.enter_context(mock_backend(folder))
+        starts = [_started(url, folder, chosen) for _ in range(chosen.starts)]
+    for name in starts[0][0]:
+        print(_line(starts, name))  # noqa: T201
+    noise = max(abs(one - 1) for one in shares(starts, AGAIN, OFF, _used))
+    watched = statistics.median(shares(starts, WATCHED, ON, _used))
+    off = f"two that are off differ by {noise:.1%}"
+    print(f"one watcher costs {watched - 1:+.1%} of CPU time; {off}")  # noqa: T201
+    return int(watched > _MOST_COSTS + noise)
+
+
+def _started(url: str, folder: Path, chosen: argparse.Namespace) -> "Rounds":
+    """Start all servers anew and measure them."""
+    with contextlib.ExitStack() as stack:
         subjects = {
             name: stack.enter_context(_temper(url, folder / f"{name}.log", is_on=name == ON))
             for name in (OFF, AGAIN, ON)
         }
         subjects[WATCHED] = subjects[ON]
-        rounds = asyncio.run(_measured(subjects, chosen.rounds, chosen.requests))
-    for name in subjects:
-        print(_line(rounds, name))  # noqa: T201
-    noise = abs(share(rounds, AGAIN, OFF, _used) - 1)
-    watched = share(rounds, WATCHED, ON, _used)
-    print(f"one watcher costs {watched - 1:+.1%} of CPU time, noise {noise:.1%}")  # noqa: T201
-    return int(watched > _MOST_COSTS + noise)
+        return asyncio.run(_measured(subjects, chosen.rounds, chosen.requests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +85,23 @@ def _passed(spent: Spent) -> float:
     return spent.passed
 
 
-def share(rounds: Rounds, name: str, other: str, of: Callable[[Spent], float]) -> float:
-    """Return what one has taken beside another: the median of all rounds."""
-    return statistics.median(of(one[name]) / of(one[other]) for one in rounds)
+def shares(
+    starts: Sequence[Rounds], name: str, other: str, of: Callable[[Spent], float]
+) -> list[float]:
+    """Return what one has taken beside another after each start: the median of its rounds."""
+    return [
+        statistics.median(of(one[name]) / of(one[other]) for one in rounds) for rounds in starts
+    ]
 
 
-def _line(rounds: Rounds, name: str) -> str:
-    used = statistics.median(one[name].used for one in rounds) * 1e6
-    more = share(rounds, name, OFF, _used) - 1
-    speed = 1 / share(rounds, name, OFF, _passed) - 1
-    return f"{name:<20} {used:7.1f} us of CPU a request {more:+6.1%}   throughput {speed:+6.1%}"
+def _line(starts: Sequence[Rounds], name: str) -> str:
+    used = statistics.median(one[name].used for rounds in starts for one in rounds) * 1e6
+    each = sorted(one - 1 for one in shares(starts, name, OFF, _used))
+    speed = statistics.median(1 / one - 1 for one in shares(starts, name, OFF, _passed))
+    return (
+        f"{name:<20} {used:7.1f} us of CPU a request {statistics.median(each):+6.1%} "
+        f"({each[0]:+.1%} to {each[-1]:+.1%})   throughput {speed:+6.1%}"
+    )
 
 
 def _temper(url: str, log: Path, *, is_on: bool) -> contextlib.AbstractContextManager[Subject]:
