@@ -49,7 +49,7 @@ class ToolOffer:
 
         Of tools with one name the client's wins, then the first of those that are asked for. Raises
         `InvalidRequest` for a server that there is not, and `ToolServerUnavailable` for one that is
-        asked for and not there.
+        named and not there.
         """
         if not self.policy.admits(owner):
             _refuse(wanted)
@@ -87,13 +87,16 @@ def _known(source: ToolSource) -> list[ServedTool]:
 def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Collection[ServedTool]:
     """Return the tools that one entry of a request asks for."""
     if not wanted.server:
+        # agents declare one in every request: without the server they do without the tool
         server, name = policy.hosted[wanted.kind]
-        return [one for one in _ready(source, server) if one.own_name == name]
+        return [one for one in _known(source) if (one.server, one.own_name) == (server, name)]
     if wanted.server not in source.names:
         known = ", ".join(source.names)
         problem = f"There is no tool server {wanted.server!r}; there are: {known}."
         raise InvalidRequest(problem, f"{wanted.param}.server_label")
-    tools = _ready(source, wanted.server)
+    tools = source.tools_of(wanted.server)
+    if tools is None:
+        raise ToolServerUnavailable(wanted.server)
     if not tools:
         problem = f"Nothing of the tool server {wanted.server!r} is offered."
         raise InvalidRequest(problem, f"{wanted.param}.server_label")
@@ -105,11 +108,3 @@ def _asked(policy: OfferPolicy, source: ToolSource, wanted: WantedTools) -> Coll
             problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
             raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{place}")
     return [one for one in tools if {one.own_name, one.tool.name} & {*wanted.allowed}]
-
-
-def _ready(source: ToolSource, server: str) -> tuple[ServedTool, ...]:
-    # settings that were read again may name a server that waits for a restart
-    tools = source.tools_of(server) if server in source.names else None
-    if tools is None:
-        raise ToolServerUnavailable(server)
-    return tools
