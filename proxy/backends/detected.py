@@ -25,6 +25,7 @@ from proxy.errors import BackendFailed, BackendUnavailable
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 5.0
+_STRANGE = "lists no models and names no engine: is that the address of a server for models?"
 
 Adapters: TypeAlias = Callable[[Kind], Backend]
 
@@ -115,8 +116,11 @@ class DetectedBackend:
             return self._adapter_for(Kind.OPENAI)
 
     async def _look(self) -> Backend:
-        kind = await kind_at(self._connection, _PATIENCE) or self._kind or Kind.OPENAI
+        found = await kind_at(self._connection, _PATIENCE)
+        kind = found or self._kind or Kind.OPENAI
         if self._adapter is None or kind is not self._kind:
+            if found is None:
+                logger.warning("%s %s", self.name, _STRANGE)
             logger.info("%s is served as %s", self.name, kind.value)
             self._kind, self._adapter = kind, self._adapter_for(kind)
         return self._adapter

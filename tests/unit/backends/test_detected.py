@@ -65,6 +65,21 @@ def test_the_first_question_finds_out_whom_it_is_put_to(served: JsonObject, kind
     assert place.backend.name == "http://host"
 
 
+@pytest.mark.parametrize(("served", "warnings"), [(LLAMA, 0), (VLLM, 0), ({}, 1)])
+def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
+    served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        place = Place(served)
+        await place.ask()
+        await place.backend.describe("m")
+
+    asyncio.run(scene())
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(said) == warnings
+    assert all("http://host lists no models" in one for one in said)
+
+
 def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
     async def scene() -> None:
         place = Place(httpx.ConnectError)
