@@ -48,7 +48,7 @@ SERVICE: JsonValue = {
         "tmpfs": TEXTS,
         "cap_drop": {"const": ["ALL"]},
         "security_opt": {"const": ["no-new-privileges:true"]},
-        "network_mode": {"type": "string", "pattern": "^service:"},
+        "networks": TEXTS,
         "depends_on": {
             "type": "object",
             "additionalProperties": {
@@ -80,6 +80,14 @@ COMPOSE_SCHEMA: JsonObject = {
     "properties": {
         "services": {"type": "object", "additionalProperties": SERVICE},
         "volumes": {"type": "object", "additionalProperties": {"type": "null"}},
+        "networks": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"internal": {"type": "boolean"}},
+            },
+        },
     },
 }
 
@@ -225,12 +233,6 @@ def engines_of(name: str) -> dict[str, JsonObject]:
     one = environment.get("TEMPER_BACKEND__URL")
     urls = [one] if one else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
     hosts = {httpx.URL(str(url)).host for url in urls}
-    beside = {
-        other
-        for other, service in services().items()
-        if isinstance(service, dict) and service.get("network_mode") == f"service:{name}"
-    }
-    hosts = beside if hosts == {"127.0.0.1"} else hosts
     found = {host: services()[host] for host in hosts}
     return {host: service for host, service in found.items() if isinstance(service, dict)}
 
@@ -249,19 +251,27 @@ def test_temper_talks_to_healthy_engines_of_its_profile(name: str) -> None:
     for engine, its in found.items():
         assert "healthcheck" in its
         assert profile_of(engine) == profile_of(name)
-        if "network_mode" not in its:
-            assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
+        assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
 
 
 def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
     units = [name for name in temper_services() if profile_of(name) == ["unit"]]
     assert len(units) == 2
     for name in units:
-        (engine,) = engines_of(name).values()
-        command = engine["command"]
-        assert isinstance(command, list)
-        assert command[command.index("--host") + 1] == "127.0.0.1"
-        assert "ports" not in engine
+        ((engine, its),) = engines_of(name).items()
+        (network,) = networks_of(engine)
+        assert member(COMPOSE, "networks", str(network), "internal") is True
+        assert [one for one in services() if network in networks_of(one)] == [name, engine]
+        assert "default" in networks_of(name)
+        assert "ports" not in its
+
+
+def networks_of(name: str) -> list[JsonValue]:
+    service = services()[name]
+    assert isinstance(service, dict)
+    found = service.get("networks", ["default"])
+    assert isinstance(found, list)
+    return found
 
 
 def test_the_tempers_of_a_pool_share_all_engines() -> None:
@@ -283,8 +293,7 @@ def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: 
     assert told["HEALTH"] == health
     waits_for = member(balancer, "depends_on")
     assert isinstance(waits_for, dict)
-    engines = {engine for one in members for engine in engines_of(one)}
-    assert waits_for.keys() == (members if name == "pool" else engines)
+    assert waits_for.keys() == members
     (mounted,) = re.findall(r"\./(deploy\S+?):(\S+):ro", json.dumps(member(balancer, "volumes")))
     assert (REPOSITORY / mounted[0]).is_file()
     configuration = (REPOSITORY / mounted[0]).read_text(encoding="utf-8")

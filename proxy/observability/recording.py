@@ -7,7 +7,7 @@ became of the calls that Temper ran between them.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -201,7 +201,7 @@ class Recording:
         self._is_over = True
 
 
-def read_recording(path: Path) -> Iterator[RecordedExchange]:
+def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
     """Read a recording line by line; raises `InvalidConfiguration` that names a wrong line."""
     try:
         with path.open("rb") as lines:

@@ -1,6 +1,7 @@
 """Judges recorded exchanges again, offline, with the guardrails and profiles of today."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
     """
     profiles = load_profiles(folder)
     try:
-        return [replay(exchange, profiles) for exchange in read_recording(path)]
+        with closing(read_recording(path)) as exchanges:
+            return [replay(exchange, profiles) for exchange in exchanges]
     except ValueError as error:
         raise InvalidConfiguration(str(path), str(error)) from error
 
