@@ -176,7 +176,7 @@ async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
             await asyncio.wait([asking], timeout=0.005)
         answer = await asking
     assert is_bad_gateway(subject, answer)
-    assert most - before_it < 64 * MEGABYTE
+    assert most - before_it < 128 * MEGABYTE  # of which our limit takes 32, and what else runs here
 
 
 def failure(status: int, **others: JsonValue) -> JsonObject:
