@@ -7,6 +7,8 @@ import re
 from collections.abc import Generator
 from functools import lru_cache
 
+from proxy.conversation.possessive import possessive
+
 ELLIPSIS = "…"
 
 _ONE = "(?>[A-Za-z]{1,7}| {2,}|[^ A-Za-z])"
@@ -53,7 +55,7 @@ def _end(text: str, limit: int) -> int:
 @lru_cache
 def _first(most: int, least: int = 0) -> re.Pattern[str]:
     """Write a pattern for the first tokens of a text; single blanks are none."""
-    return re.compile(f"(?>{_ONE}| {_ONE}){{{least},{most}}}+")
+    return re.compile(possessive(f"(?>{_ONE}| {_ONE}){{{least},{most}}}+"))
 
 
 def clip_start(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.possessive import possessive
 from proxy.conversation.tools import Tool
 from proxy.guardrails.rescue.values import escapes
 from proxy.guardrails.rescue.values.reader import Value, read_whole
@@ -34,7 +35,9 @@ _BORING = re.compile(r"[^\"'{}\[\],]*")
 # Text and whole escapes, except for the units that surrogate pairs are made of.
 _PLAIN = {
     quote: re.compile(
-        rf"[^{quote}\\]*+(?:\\(?:[^u]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}})[^{quote}\\]*+)*+"
+        possessive(
+            rf"[^{quote}\\]*+(?:\\(?:[^u]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}})[^{quote}\\]*+)*+"
+        )
     )
     for quote in ('"', "'")
 }

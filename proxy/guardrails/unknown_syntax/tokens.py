@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from proxy.conversation.possessive import possessive
+
 # Every alternative is bounded, or passes all that it has looked at: the work is linear.
 _TOKEN = re.compile(
-    r"""(?P<control><[|｜][^<>\s]{1,60}>)
+    possessive(
+        r"""(?P<control><[|｜][^<>\s]{1,60}>)
     |(?P<closer></[^<>]{1,80}>)
     |(?P<tag><[\w:][^<>{}]{0,200}>)
     |(?P<fence>```[\w-]*)
@@ -16,7 +19,8 @@ _TOKEN = re.compile(
     |(?P<torn>(?:"|(?<!\w)').*|<[^<>]{0,200}\Z)
     |(?P<word>\w{1,100}+(?:[.-]\w{1,100}+){0,9}+(?:[.-]\Z)?)
     |(?P<marks>[\s{}()\[\]=:,;|@\#$/>-]{1,400}+|<)
-    |(?P<other>.)""",
+    |(?P<other>.)"""
+    ),
     re.VERBOSE | re.DOTALL,
 )
 _ATTRIBUTE = re.compile(r"""([\w:][\w.:-]*)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'/>]+))?""")

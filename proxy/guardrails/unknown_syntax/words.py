@@ -5,6 +5,8 @@ A word that is not listed makes the text around it prose.
 
 import re
 
+from proxy.conversation.possessive import possessive
+
 # One of these in a mark says that it is about a call.
 _OF_CALLS = frozenset(
     (
@@ -41,7 +43,7 @@ _WORDS = frozenset(
 )
 _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_PARTS = re.compile(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*")
+_PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
 # With one of these a sentence tells somebody else to make a call, or a function is written.
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")

@@ -2,13 +2,14 @@
 
 import re
 
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.literals import Literals
 
 COMMENTS_BEGIN = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))
 _WHOLE_COMMENTS = re.compile(
-    r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++"
+    possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
 )
 _LINE_END = Literals(("\n",))
 _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}

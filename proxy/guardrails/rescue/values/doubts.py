@@ -11,6 +11,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.call_marks import CLOSING, holds_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
@@ -47,7 +48,8 @@ def _paired(quotes: str) -> re.Pattern[str]:
     An apostrophe within a word is neither.
     """
     plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
-    return re.compile(rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}", re.DOTALL)
+    pattern = rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}"
+    return re.compile(possessive(pattern), re.DOTALL)
 
 
 @lru_cache

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE
 
@@ -85,9 +86,8 @@ def still_inside(quote: str, around: Around) -> re.Pattern[str]:
     beginnings = _class({end[0] for end in around.ends})
     ends = "|".join(map(re.escape, around.ends))
     plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
-    return re.compile(
-        rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(around)})))++", re.DOTALL
-    )
+    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(around)})))++"
+    return re.compile(possessive(pattern), re.DOTALL)
 
 
 def _not_behind(around: Around) -> str:

@@ -7,6 +7,7 @@ character, and replaced.
 import re
 
 from proxy.conversation import json
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
@@ -19,10 +20,12 @@ _LOW = rf"[dD][c-fC-F]{_UNIT}{{2}}"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text behind them stay as they are, so many count as one.
 _KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
-_ESCAPE = re.compile(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}""", re.DOTALL)
+_ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
 _STRICT = re.compile(
-    r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]"""
-    rf"|\\u(?![dD][89a-fA-F]){_UNIT}{{4}}|\\u{_HIGH}\\u{_LOW})*+"
+    possessive(
+        r"""(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]"""
+        rf"|\\u(?![dD][89a-fA-F]){_UNIT}{{4}}|\\u{_HIGH}\\u{_LOW})*+"
+    )
 )
 
 

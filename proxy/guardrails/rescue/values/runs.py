@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import jiter
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.possessive import possessive
 
 Members = TypeVar("Members", JsonObject, list[JsonValue])
 
@@ -35,11 +36,13 @@ _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 _BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
 _BEHIND_MEMBER = f"{_SPACE},"
 _FOREIGN = re.compile(
-    rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
-    rf"|[\]}}](?={_SPACE}[\[{{])"
+    possessive(
+        rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
+        rf"|[\]}}](?={_SPACE}[\[{{])"
+    )
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_BARE_ITEMS = re.compile(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'\r\n]*+,){{2,}}+""")
+_BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'\r\n]*+,){{2,}}+"""))
 _MEANT: dict[str, JsonValue] = {
     "true": True,
     "True": True,
@@ -77,7 +80,7 @@ class Runs(Generic[Members]):
         start, end = self._around
         # The place of the last member is noted, because what follows it is not known yet.
         member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
-        return re.compile(f"(?:{member})++")
+        return re.compile(possessive(f"(?:{member})++"))
 
     def at_start_of(self, text: str) -> Run[Members] | None:
         """Return the members with which `text` begins, if there are at least two."""

@@ -6,6 +6,7 @@ It knows how a string is written; which quotation mark ends it is decided next d
 import re
 from dataclasses import dataclass, field
 
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.call_marks import holds_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.doubts import Doubt, doubt_about, is_last
@@ -42,11 +43,12 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
 _WHOLE = re.compile(r'"[^"\\\x00-\x1f]++"')
 _ESCAPED = {
-    quote: re.compile(rf"(?:[^{quote}\\]*+{WHOLE_ESCAPE})++", re.DOTALL) for quote in _ENDS.values()
+    quote: re.compile(possessive(rf"(?:[^{quote}\\]*+{WHOLE_ESCAPE})++"), re.DOTALL)
+    for quote in _ENDS.values()
 }
 
 # What stands in a string that was escaped once more, up to an escape that is not there as a whole.
-_TWICE_ESCAPED = re.compile(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++""")
+_TWICE_ESCAPED = re.compile(possessive(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++"""))
 
 
 @dataclass(frozen=True, slots=True)
