@@ -105,6 +105,7 @@ def test_who_is_away_or_has_stopped_is_told() -> None:
     assert errors.ToolServerUnavailable("search").server == "search"
     assert "state.url" in str(errors.StateUnavailable())
     assert "operator" in str(errors.RequestCancelled())
+    assert "once it runs" in str(errors.ServerStopped())
     assert "key of anna" in str(errors.NotTheOperator("anna"))
     refused = (errors.ForeignOrigin(), errors.ToolsNotAllowed("tools.0"))
     assert [error.param for error in refused] == ["origin", "tools.0"]
