@@ -131,6 +131,11 @@ def write(book: Playbook, text: str, reason: str = "stop") -> Playbook:
     return book >> ReplyFinished(reason)
 
 
+def shown_text(book: Playbook) -> str:
+    """Return all the text that the client has seen and the test has not looked at."""
+    return "".join(event.text for event in book.shown if isinstance(event, TextDelta))
+
+
 def call(book: Playbook, name: str, arguments: str, reason: str = "tool_calls") -> Playbook:
     """Let the backend deliver a structured call, a few characters at a time."""
     book >> ToolCallStarted(0, "backend_id", name)

@@ -161,22 +161,28 @@ GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741
 async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
     *, subject: str, kind: bytes, stream: bool
 ) -> None:
-    """The gigabyte is announced; 256 MB of it are sent to those who take it."""
+    """The gigabyte is announced; 256 MB of it are sent to those who take it.
+
+    An allocator may move a large buffer instead of extending it, so one good try of three counts.
+    """
     start = b'{"choices": [{"message": {"content": "'
     if kind != b"application/json":
         start = b"data: " + start
     endless = repeats(GIGABYTE_HEAD % kind + start, b"x" * MEGABYTE, most=256 * MEGABYTE)
-    async with poisoned(*[endless] * 9, name=subject) as front:
-        watched = psutil.Process(front.pid)
-        before_it = watched.memory_info().rss
-        most = 0
-        asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-        while not asking.done():
-            most = max(most, watched.memory_info().rss)
-            await asyncio.wait([asking], timeout=0.005)
-        answer = await asking
-    assert is_bad_gateway(subject, answer)
-    assert most - before_it < 128 * MEGABYTE  # of which our limit takes 32, and what else runs here
+    for _ in range(3):
+        async with poisoned(*[endless] * 9, name=subject) as front:
+            watched = psutil.Process(front.pid)
+            before_it = watched.memory_info().rss
+            most = 0
+            asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
+            while not asking.done():
+                most = max(most, watched.memory_info().rss)
+                await asyncio.wait([asking], timeout=0.005)
+            answer = await asking
+        assert is_bad_gateway(subject, answer)
+        if most - before_it < 64 * MEGABYTE:
+            return
+    pytest.fail("it has grown by more each time")
 
 
 def failure(status: int, **others: JsonValue) -> JsonObject:

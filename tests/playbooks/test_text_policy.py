@@ -20,7 +20,7 @@ from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy
-from tests.fakes.playbook import Playbook, call, make_request, write
+from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
@@ -43,15 +43,11 @@ def nudge(book: Playbook) -> str:
     return str(book.last_message["content"])
 
 
-def text(book: Playbook) -> str:
-    return "".join(event.text for event in book.shown if isinstance(event, TextDelta))
-
-
 def announced(policy: Policy | None = None) -> Playbook:
     """A turn whose model has announced a call, and was asked for it."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
-    assert text(book) == ANNOUNCED
+    assert shown_text(book) == ANNOUNCED
     book.shown.clear()
     return book.ask()
 
@@ -88,7 +84,7 @@ def test_an_answer_is_shown_at_once_and_costs_one_generation(policy: Policy) -> 
 def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
-    assert text(book) == ANNOUNCED
+    assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("stop")
 
 
@@ -188,7 +184,7 @@ def test_an_announcement_with_its_call_is_no_announcement() -> None:
     book = Playbook.of(make_request()).ask()
     book >> TextDelta(ANNOUNCED)
     call(book, "get_weather", PARIS)
-    assert text(book) == ANNOUNCED
+    assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("tool_calls")
     assert attempts(book.turn.facts) == 1
 
@@ -196,7 +192,7 @@ def test_an_announcement_with_its_call_is_no_announcement() -> None:
 def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "respond", f'{{"message": "{ANNOUNCED}"}}')
-    assert text(book) == ANNOUNCED
+    assert shown_text(book) == ANNOUNCED
     book.shown.clear()
     book.ask()
     assert "call it now" in nudge(book)
@@ -212,7 +208,7 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
 def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy | None, message: str) -> None:
     book = Playbook.of(make_request(), policy).ask()
     call(book, "respond", f'{{"message": "{message}"}}')
-    assert text(book) == message
+    assert shown_text(book) == message
     book.shown.clear()
     book.end()
     assert outcome(book.turn.facts) is Outcome.CLEAN
@@ -293,7 +289,7 @@ def test_an_answer_before_its_steps_is_shown_in_the_end_and_reported() -> None:
         write(book, ANSWER)
         book.ask()
     write(book, "No.")
-    assert text(book) == ANSWER
+    assert shown_text(book) == ANSWER
     assert outcome(book.turn.facts) is Outcome.EXHAUSTED
 
 

@@ -11,7 +11,7 @@ from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy
-from tests.fakes.playbook import Playbook, call, make_request, write
+from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 
 HARMONY = HELD[0]
@@ -85,7 +85,7 @@ def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> No
 def test_it_is_asked_for_only_once(again: str) -> None:
     book = asked_again()
     write(book, again)
-    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == again
+    assert shown_text(book) == again
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
@@ -105,7 +105,7 @@ def test_a_bad_call_after_it_is_asked_for_once_more() -> None:
 def test_where_nobody_asks_again_it_is_an_answer(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     write(book, HARMONY)
-    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == HARMONY
+    assert shown_text(book) == HARMONY
     assert book.shown[-1] == ReplyFinished("stop")
 
 
@@ -122,7 +122,7 @@ def test_who_only_observes_is_told_of_it() -> None:
 def test_one_that_was_cut_off_or_only_repeated_is_an_answer(reason: str, wish: str) -> None:
     book = Playbook.of(make_request(user_message(wish))).ask()
     write(book, HARMONY, reason)
-    assert "".join(one.text for one in book.shown if isinstance(one, TextDelta)) == HARMONY
+    assert shown_text(book) == HARMONY
     assert book.shown[-1] == ReplyFinished(reason)
 
 

@@ -175,7 +175,15 @@ def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> Non
 
 
 def test_who_reads_nothing_makes_nobody_grow(served: Served) -> None:
-    """HAProxy lets the engine wait. Ray's own proxy takes everything: a minute of 200 tokens/s."""
+    """What a replica prepares for itself counts once, so one good try of three will do."""
+    assert any(grown_by_a_flood(served) < 10 * MEGABYTE for _ in range(3))
+
+
+def grown_by_a_flood(served: Served) -> int:
+    """Return by how much a process grows when a client reads nothing of what it asked for.
+
+    HAProxy lets the engine wait. Ray's own proxy takes everything: a minute of 200 tokens/s.
+    """
     flood = "tokens=20000;ms=0;bytes=4096"
     mark = flood if served.cluster.ingress == "haproxy" else "tokens=12000;ms=0"
     with closing(socket.socket()) as client:
@@ -190,8 +198,7 @@ def test_who_reads_nothing_makes_nobody_grow(served: Served) -> None:
         )
         before = memory(served)
         until_nothing_is_sent(served)
-        grown = {name: after - before[name] for name, after in memory(served).items()}
-    assert max(grown.values()) < 24 * MEGABYTE  # what is prepared meanwhile included; 80 are asked
+        return max(after - before[name] for name, after in memory(served).items())
 
 
 def memory(served: Served) -> dict[int, int]:
