@@ -6,6 +6,7 @@ they are left out.
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _GRACE_SECONDS = 15.0
 _HAS_PROC = (_PROC / "self" / "schedstat").exists()
+_CHOSEN_PORTS = range(20_000, 32_000)  # below those that Linux, macOS and Windows give away
 _GROUP_FIELD = 2  # of /proc/PID/stat, counted behind the name
 
 
@@ -125,7 +127,8 @@ def _usage_of(folder: Path) -> Usage | None:
 
 
 def free_port() -> int:
-    """Find a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
+    """Find a port that is free now, and that no system gives to those who ask for any."""
+    while True:
+        port = secrets.choice(_CHOSEN_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

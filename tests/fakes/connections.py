@@ -42,7 +42,8 @@ def play(scene: Scene, *scripts: Script) -> RawBackend:
 
 @asynccontextmanager
 async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
-    made = ConnectionPool(Endpoint("127.0.0.1", int(backend.url.rpartition(":")[2])), SOON)
+    host, _, port = backend.url.removeprefix("http://").rpartition(":")
+    made = ConnectionPool(Endpoint(host, int(port)), SOON)
     try:
         yield made
     finally:

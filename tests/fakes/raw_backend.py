@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from benchmarks.faults.toxics import Caller
+from tests.fakes.loopback import own_address
 
 Script: TypeAlias = Callable[[Caller], Awaitable[None]]
 
@@ -32,9 +33,8 @@ async def raw_backend(*scripts: Script) -> AsyncGenerator[RawBackend, None]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    backend.url = f"http://127.0.0.1:{port}"
+    server = await asyncio.start_server(serve, own_address(), 0)
+    backend.url = "http://{}:{}".format(*server.sockets[0].getsockname())
     try:
         yield backend
     finally:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.faults.toxics import Caller, Toxic, whole
+from tests.fakes.loopback import own_address
 
 _QUESTIONS = (b"POST /v1/chat/completions ", b"POST /api/chat ")
 _NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
@@ -58,7 +59,7 @@ async def toxic_backend(*toxics: Toxic) -> AsyncGenerator[ToxicBackend, None]:
         await backend.serve(reader, writer)
         del serving[asyncio.current_task()]
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, own_address(), 0)
     backend.url = "http://{}:{}".format(*server.sockets[0].getsockname())
     try:
         yield backend

@@ -5,20 +5,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.load.processes import free_port
 from tests.patience import PATIENCE_SECONDS
 
 _LOOK = 0.01
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @dataclass
