@@ -9,6 +9,7 @@ from proxy.guardrails.announcements.registry import prepare
 
 _DELAY_SECONDS = 0.5  # the first request comes first
 _SWITCH_SECONDS = 0.0005  # the event loop would else wait ten times as long for its turn
+IS_GENTLE = threading.Lock()  # whoever works gently: two would take each other's for the usual
 
 
 @contextmanager
@@ -27,9 +28,10 @@ def warming_up(
 
 def _gently(work: Callable[[], None]) -> None:
     """Work in a way that lets other threads have their turn soon."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        work()
-    finally:
-        sys.setswitchinterval(before)
+    with IS_GENTLE:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            work()
+        finally:
+            sys.setswitchinterval(before)

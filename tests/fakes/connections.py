@@ -40,13 +40,27 @@ def play(scene: Scene, *scripts: Script) -> RawBackend:
         return runner.run(run())
 
 
+class Remembering(ConnectionPool):
+    """A pool that remembers every connection which it gave away: not all scenes give them back."""
+
+    def __init__(self, place: Endpoint, connect_seconds: float) -> None:
+        super().__init__(place, connect_seconds)
+        self.given: list[Connection] = []
+
+    async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
+        self.given.append(await super().send(head, body, deadline))
+        return self.given[-1]
+
+
 @asynccontextmanager
 async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
     host, _, port = backend.url.removeprefix("http://").rpartition(":")
-    made = ConnectionPool(Endpoint(host, int(port)), SOON)
+    made = Remembering(Endpoint(host, int(port)), SOON)
     try:
         yield made
     finally:
+        for line in made.given:  # their server's end may come too late for the end of the loop
+            line.close()
         made.close()
 
 

@@ -1,6 +1,7 @@
 """ASGI applications on real sockets, in the test's own event loop, without uvicorn's clockwork."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,19 @@ async def connected(
         writer.close()
 
 
+async def all_that_comes(reader: asyncio.StreamReader) -> bytes:
+    """Read until a connection ends, or is reset: what came before that is an answer all the same.
+
+    A kernel resets a connection that is closed while something is unread. `StreamReader.read()`
+    then forgets what it has read.
+    """
+    came = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while piece := await reader.read(65536):
+            came += piece
+    return bytes(came)
+
+
 @dataclass(frozen=True)
 class Listening:
     """A server that runs while the test does."""
@@ -50,13 +64,16 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp) -> AsyncGenerator[Listening, None]:
-    """Serve `app` on a free port; at the end every request must have come to its own end."""
+async def listening(app: ASGIApp, host: str = "127.0.0.1") -> AsyncGenerator[Listening, None]:
+    """Serve `app` on a free port; at the end every request must have come to its own end.
+
+    A server that is asked when it has ended needs an address of its own, see `loopback`.
+    """
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    with listen("127.0.0.1", 0) as listener:
+    with listen(host, 0) as listener:
         await server.startup(sockets=[listener])
         running = Listening(url_of(listener), server.server_state)
         try:

@@ -18,7 +18,7 @@ from proxy.conversation import json
 from tests.fakes import spoken
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.sockets import connected
+from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
@@ -157,7 +157,7 @@ async def test_there_are_only_so_many_connections() -> None:
     ):
         kept = [await asyncio.open_connection(*address) for _ in range(3)]
         async with connected(address) as (reader, _):
-            answer = await reader.read()
+            answer = await all_that_comes(reader)
         kept[0][1].write(GOOD)
         served = await kept[0][0].readline()
         for _, writer in kept:
@@ -206,9 +206,7 @@ async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed
         with contextlib.suppress(ConnectionError):
             writer.write(raw + GOOD)
             await writer.drain()
-        answer = b""
-        with contextlib.suppress(ConnectionError):
-            answer = await reader.read()  # to the end of the connection
+        answer = await all_that_comes(reader)
     assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     assert answer.count(b"HTTP/1.") == 1
     assert not backend.requests

@@ -231,7 +231,9 @@ async def slot_works(server: RunningServer, *, expected: bool) -> float:
     headers = {"authorization": f"Bearer {server.api_key}"}
     begun = time.monotonic()
     async with (
-        httpx.AsyncClient(headers=headers, transport=plain_transport()) as client,
+        httpx.AsyncClient(
+            headers=headers, transport=plain_transport(), timeout=PATIENCE_SECONDS
+        ) as client,
         asyncio.timeout(PATIENCE_SECONDS),
     ):
         while True:

@@ -21,6 +21,7 @@ from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import raw_backend
 from tests.faults.asked import asks
 from tests.faults.fronts import TEMPER, before
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
 
@@ -95,7 +96,7 @@ async def flood(text: str, *, stream: bool) -> Flood:
         raw_backend(*[pour] * MOST_CONNECTIONS) as backend,
         temper_before(backend.url, serving=ONCE) as front,
         httpx.AsyncClient(
-            base_url=front.server.url, transport=plain_transport(), trust_env=False
+            base_url=front.server.url, transport=plain_transport(), timeout=PATIENCE_SECONDS
         ) as other,
     ):
         asked = json.dump(request(stream=stream))

@@ -54,7 +54,7 @@ async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with listening(sleeper) as behind:
-        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.05)))
+        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
         async with in_front_of(engine, lively, sleeper) as front:
             yield Morning(sleeper, front)
 

@@ -25,6 +25,7 @@ from proxy.toolservers.fleet import Fleet, open_fleet
 from proxy.toolservers.offer import Offering, OfferPolicy, ToolOffer
 from proxy.toolservers.specification import CallLimits, ServerSpec
 from tests.fakes.front import Front, temper
+from tests.fakes.loopback import own_address
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, QUICK, has, program, until
@@ -253,10 +254,10 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
         writer.close()
 
     async with (
-        await asyncio.start_server(note, "127.0.0.1", 0) as trap,
+        await asyncio.start_server(note, own_address(), 0) as trap,
         hosting(program()) as hosted,
     ):
-        url = f"http://127.0.0.1:{trap.sockets[0].getsockname()[1]}/mcp"
+        url = "http://{}:{}/mcp".format(*trap.sockets[0].getsockname())
         asked = {**asks(**{member: url}), "input": "Hi", "max_tokens": 9}
         answer = await hosted.front.client.post(path, content=json.dump(asked))
     assert answer.status_code == 400, answer.text

@@ -23,6 +23,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.observability.logs import TextFormatter
 from tests.fakes.answers import Answer
+from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.faults.fronts import (
@@ -66,7 +67,7 @@ def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER)
 async def test_a_backend_that_is_down_is_a_bad_gateway_at_once(
     *, subject: str, stream: bool
 ) -> None:
-    async with listening(ScriptedBackend()) as gone:
+    async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with before_url(subject, url) as front:
         took, clock = [], asyncio.get_running_loop().time
@@ -80,7 +81,7 @@ async def test_a_backend_that_is_down_is_a_bad_gateway_at_once(
 
 @pytest.mark.fault("F01")
 async def test_a_backend_that_is_down_is_told_from_a_broken_one(*, stream: bool) -> None:
-    async with listening(ScriptedBackend()) as gone:
+    async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with before_url("temper", url) as front:
         answer = await front.ask(PLAIN, stream=stream)

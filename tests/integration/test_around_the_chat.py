@@ -9,6 +9,7 @@ from proxy.api.limits import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes.front import CHAT, request, temper, temper_before
+from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
@@ -176,7 +177,7 @@ async def test_probes_tell_how_the_backend_feels(
 
 
 async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
-    async with listening(ScriptedBackend()) as gone:
+    async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_before(url) as front:
         assert (await front.client.get("/healthz")).status_code == 200

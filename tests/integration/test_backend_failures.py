@@ -12,6 +12,7 @@ from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
 from tests.fakes.front import Front, request, temper, temper_before
+from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
@@ -103,7 +104,7 @@ async def test_a_header_that_cannot_be_passed_on_is_left_out() -> None:
 
 
 async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
-    async with listening(ScriptedBackend()) as gone:
+    async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_before(url) as front:
         answer = await front.ask(PLAIN, stream=stream)

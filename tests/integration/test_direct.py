@@ -75,7 +75,10 @@ async def temper(
         engine = LlamaServer(BackendClient(behind.url))
         app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
-            async with serving(app, socket, 1), httpx.AsyncClient(trust_env=False) as client:
+            async with (
+                serving(app, socket, 1),
+                httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+            ):
                 client.base_url = httpx.URL(url_of(socket))
                 yield app, client
         await engine.close()
@@ -162,7 +165,7 @@ async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
                 create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1
             ):
                 async with (
-                    httpx.AsyncClient(trust_env=False) as client,
+                    httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
                     client.stream(
                         "POST", url_of(socket) + CHAT, json={**PLAIN, "stream": True}
                     ) as response,

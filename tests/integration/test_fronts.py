@@ -19,6 +19,7 @@ from proxy.errors import InvalidRequest
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -98,7 +99,9 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
         services = ServerOptions().alone(LlamaServer(connection))
         async with (
             listening(create_app(services, ServerOptions(), fronts=fronts)) as temper,
-            httpx.AsyncClient(base_url=temper.url) as client,
+            httpx.AsyncClient(
+                base_url=temper.url, trust_env=False, timeout=PATIENCE_SECONDS
+            ) as client,
         ):
             headers = {"content-type": "application/json", "idempotency-key": key or "1"}
             answer = await client.post(path, content=body, headers=headers)

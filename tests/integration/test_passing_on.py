@@ -12,6 +12,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
+from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
@@ -216,7 +217,7 @@ async def test_properties_are_those_that_the_backend_tells() -> None:
 
 
 async def test_properties_of_a_backend_that_is_gone_are_a_502() -> None:
-    async with listening(ScriptedBackend()) as gone:
+    async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_before(url) as front:
         assert (await front.client.get("/props")).status_code == 502

@@ -95,7 +95,7 @@ async def test_conversations_spread() -> None:
         for number in range(40):
             asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.front.ask(asked)
-        assert min(scene.asked()) >= 8
+        assert min(scene.asked()) >= 4  # of fair coins, one of 50 million times less
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])

@@ -11,7 +11,7 @@ from proxy.api.connections import DIRECT, ConnectionLimits, DirectWriting
 from proxy.api.server import listen, serving
 from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.sockets import connected
+from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def told(address: tuple[str, int], raw: bytes) -> bytes:
     """Send bytes and return all that comes until the server closes."""
     async with connected(address) as (reader, writer):
         writer.write(raw)
-        return await reader.read()
+        return await all_that_comes(reader)
 
 
 def error_of(answer: bytes) -> json.JsonObject:

@@ -246,5 +246,9 @@ async def test_a_new_configuration_takes_effect() -> None:
 
 async def test_it_is_served_by_a_server_in_this_process() -> None:
     hosted = Hosted(reading())
-    async with living(hosted), listening(hosted) as server, httpx.AsyncClient() as client:
+    async with (
+        living(hosted),
+        listening(hosted) as server,
+        httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+    ):
         assert (await client.get(f"{server.url}/healthz")).json() == {"status": "ok"}

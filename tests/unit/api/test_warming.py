@@ -1,11 +1,17 @@
 import sys
 import threading
 
-from proxy.api.warming import warming_up
+from proxy.api.warming import IS_GENTLE, warming_up
+
+
+def usual() -> float:
+    """Return how long threads have their turn, once nothing is warmed up that others began."""
+    with IS_GENTLE:
+        return sys.getswitchinterval()
 
 
 def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
-    before = sys.getswitchinterval()
+    before = usual()
     seen: list[tuple[threading.Thread, bool]] = []
 
     def work() -> None:
@@ -15,7 +21,24 @@ def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
         thread.join()
     assert seen == [(thread, True)]
     assert thread.daemon
-    assert sys.getswitchinterval() == before
+    assert usual() == before
+
+
+def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None:
+    before = usual()
+    began, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        may_end.wait()
+
+    with warming_up(work, delay=0) as first:
+        began.wait()
+        with warming_up(lambda: None, delay=0) as second:
+            may_end.set()
+            first.join()
+            second.join()
+    assert usual() == before
 
 
 def test_what_has_not_begun_at_the_end_never_does() -> None:

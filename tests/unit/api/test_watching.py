@@ -78,7 +78,8 @@ def phases(rows: JsonValue) -> list[JsonValue]:
 
 
 async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() -> None:
-    board = Board()
+    now = [0.0]
+    board = Board(clock=lambda: now[0])
     async with aclosing(watching(board).feed()) as feed:
         ((name, state),) = await heard(feed)
         assert (name, state["version"], state["workers"], state["requests"]) == (
@@ -97,6 +98,7 @@ async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() ->
         finish(live)
         changed = await until(feed, "requests")
         assert phases(changed["rows"]) == ["over"]
+        now[0] += 1.0
         sums = await until(feed, "totals")
         totals = sums["totals"]
         assert isinstance(totals, dict)

@@ -117,11 +117,18 @@ async def fail_at_both(url: str) -> int:
     return sent
 
 
+async def counted(url: str, requests: int) -> None:
+    """Wait until all workers have counted what they have answered: that comes a moment later."""
+    while (await seen_by(url)).value("temper_requests_total", status="502") < requests:
+        pass
+
+
 def test_every_worker_shows_what_all_of_them_counted() -> None:
     async def scene() -> None:
         address, serving = await started()
         url = address.url
         sent = await fail_at_both(url)
+        await counted(url, sent)
         for _ in range(6):
             seen = await seen_by(url)
             assert seen.value("temper_requests_total", status="502") == sent

@@ -140,8 +140,12 @@ def test_an_idle_connection_on_which_something_comes_is_given_up(is_brought: boo
         told.set()
 
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        await exchange(one)
-        callers[0].writer.write(OK)  # goes out at once; the loop brings it at its next turn
+        line = await send(one)
+        await read(line)
+        one.release(line)
+        callers[0].writer.write(OK)
+        while not line.has_news:  # the kernel brings it soon, and the loop at its next turn
+            pass
         if is_brought:
             await told.wait()
         assert await exchange(one) == (200, b"2!")
@@ -401,10 +405,12 @@ def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> Non
 
         def takes(body: bytes) -> bool:
             offered.append(body)
+            go_on.release()
             return body != b"c"
 
         assert await line.receive(later()) == b"a"
         line.divert(takes, SOON)
+        go_on.release()
         assert await line.receive(later()) == b"c"
         assert offered == [b"b", b"c"]
         assert await line.receive(later()) == b"d"  # the end of an answer is the reader's
@@ -418,18 +424,13 @@ def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> Non
         await caller.request()
         await caller.send(STREAM_HEAD + b"1\r\na\r\n")
         for piece in (b"1\r\nb\r\n", b"1\r\nc\r\n", b"1\r\nd\r\n0\r\n\r\n"):
-            await settled()
+            await go_on.acquire()  # whatever was sent before has been read
             await caller.send(piece)
         await caller.request()
         await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
 
+    go_on = asyncio.Semaphore(0)
     play(scene, script)
-
-
-async def settled() -> None:
-    """Let the other side read what it was sent."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 def test_an_outlet_that_takes_something_gives_the_server_time_for_more() -> None:
