@@ -9,7 +9,7 @@ from proxy.guardrails.announcements.registry import prepare
 
 _DELAY_SECONDS = 0.5  # the first request comes first
 _SWITCH_SECONDS = 0.0005  # the event loop would else wait ten times as long for its turn
-IS_GENTLE = threading.Lock()  # whoever works gently: two would take each other's for the usual
+GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's for the usual
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def warming_up(
 
 def _gently(work: Callable[[], None]) -> None:
     """Work in a way that lets other threads have their turn soon."""
-    with IS_GENTLE:
+    with GENTLE_WORK:
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:

@@ -1,12 +1,12 @@
 import sys
 import threading
 
-from proxy.api.warming import IS_GENTLE, warming_up
+from proxy.api.warming import GENTLE_WORK, warming_up
 
 
 def usual() -> float:
     """Return how long threads have their turn, once nothing is warmed up that others began."""
-    with IS_GENTLE:
+    with GENTLE_WORK:
         return sys.getswitchinterval()
 
 
