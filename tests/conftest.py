@@ -1,6 +1,6 @@
 """What keeps luck out of every test: its examples, its event loop's clock, and its sockets.
 
-Property tests try the same examples in every run.
+Property tests try the same examples in every run, whatever ran in the same process before.
 HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from sse_starlette.sse import AppStatus
 
 from tests.fakes.steady_loop import SteadyPolicy
@@ -21,6 +22,11 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", max_examples=20_000, deadline=None)
 settings.register_profile("thorough", max_examples=100_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+if settings.get_current_profile_name() == "repeatable":
+    # it mixes in constants of all modules that happen to be imported by then, and every process
+    # of a run imports others: the same test would try other examples in each
+    providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting
 
 asyncio.set_event_loop_policy(SteadyPolicy())
 
