@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,0
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,16 @@ asyncio.set_event_loop_policy(SteadyPolicy())
 
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
+
+# what a machine tells all of its programs is meant for others: which proxy reaches the network,
+# where traces and metrics go, how wide a terminal is, how a Temper that serves there is configured
+_TOLD_TO_ALL = re.compile(
+    r"((http|https|all)_proxy|OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|COLUMNS|LINES|(NO|FORCE)_COLOR"
+    r"|TEMPER_\w+__\w+)$",
+    re.IGNORECASE,
+)
+for _name in filter(_TOLD_TO_ALL.match, [*os.environ]):
+    del os.environ[_name]
 
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory
 
