@@ -21,6 +21,7 @@ from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import PATIENCE, QUICK, program, until
 from tests.patience import PATIENCE_SECONDS
+from tests.patience import until as soon
 
 LIMITS = CallLimits(seconds=PATIENCE_SECONDS)
 
@@ -366,8 +367,8 @@ def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
                 forgetful.sessions.clear()
                 refused = await call(server, "echo")
                 assert (refused.text, refused.error) == (UNREACHABLE, "session")
-                while server.state is State.READY:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.01)
+                # looked at in every turn of the loop: it is soon ready again
+                await soon(lambda: server.state is not State.READY)
                 assert await call(server, "echo") == Ended("hi")
 
     run(work())
