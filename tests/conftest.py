@@ -1,4 +1,4 @@
-"""What keeps luck out of every test: its examples, its event loop's clock, and its sockets.
+"""What keeps luck out of every test: its examples, its clock, its surroundings and its sockets.
 
 Property tests try the same examples in every run, whatever ran in the same process before.
 HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
@@ -53,6 +53,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return 0
     return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+_SURROUNDINGS = (
+    # of the network: what runs on this machine is reached without help
+    *(f"{scheme}_proxy" for scheme in ("http", "https", "all", "ws", "wss")),
+    # of the terminal that somebody looks at; tests have terminals of their own
+    *("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"),
+    *("TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def surroundings_are_the_same_everywhere() -> Iterator[None]:
+    """Neither a proxy nor a terminal of whoever runs the tests has a say in them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _SURROUNDINGS:
+            patch.delenv(name, raising=False)
+            patch.delenv(name.upper(), raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,9 +16,11 @@ import jsonschema
 import pytest
 import yaml
 
+from benchmarks.load.processes import free_port
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import Settings, load_settings
 from tests.fakes.command import running_temper
+from tests.patience import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[1]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
@@ -144,7 +146,7 @@ class _Sick(_Health):
 
 @contextmanager
 def server_on_a_free_port(kind: type[_Health]) -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    server = ThreadingHTTPServer(("127.0.0.1", free_port()), kind)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -352,7 +354,10 @@ def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
     nowhere = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     flags = ("--backend-url", "http://127.0.0.1:9")
     with running_temper(*flags, environment=nowhere) as url:
-        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+        assert (
+            httpx.get(f"{url}/healthz", trust_env=False, timeout=PATIENCE_SECONDS).status_code
+            == 200
+        )
 
 
 def test_the_image_has_the_extras_that_settings_ask_for() -> None:

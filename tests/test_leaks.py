@@ -4,10 +4,15 @@ import asyncio
 import contextlib
 import gc
 import socket
+import weakref
 
 import pytest
 
 from tests.leaks import left_open, open_sockets
+
+
+class _Forgotten:
+    """Nobody keeps it."""
 
 
 async def connect(listener: socket.socket) -> asyncio.Transport:
@@ -44,3 +49,11 @@ def test_what_a_loop_or_a_fixture_still_uses_is_not_blamed_on_a_test() -> None:
         asyncio.run(scene(listener))
         with contextlib.closing(socket.create_connection(listener.getsockname())):
             assert left_open(open_sockets()) == []
+
+
+def test_a_proxy_of_what_is_gone_does_not_keep_others_from_being_looked_at() -> None:
+    dead = weakref.proxy(_Forgotten())
+    with socket.create_server(("127.0.0.1", 0)):
+        assert left_open(open_sockets()) == []
+    with pytest.raises(ReferenceError):
+        str(dead)

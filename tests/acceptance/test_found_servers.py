@@ -31,7 +31,7 @@ def test_a_llama_server_is_recognised_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
-    found = asyncio.run(find_running(urls, BackendClient, 5.0))
+    found = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
     assert found == Found(llama_server.base_url, Kind.LLAMA_SERVER)
 
 

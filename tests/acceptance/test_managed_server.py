@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.load.processes import free_port
 from tests.fakes.command import processes_with, temper
 from tests.fakes.front import PLAIN
 from tests.patience import PATIENCE_SECONDS
@@ -239,8 +240,8 @@ def test_an_argument_that_the_server_does_not_know_is_named(model: Path) -> None
 
 @pytest.mark.fault("F22")
 def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        port = str(stranger.getsockname()[1])
+    port = str(free_port())  # or another test might be given it meanwhile
+    with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
         with temper(*arguments, TEMPER_MODEL__PORT=port) as process:
             _, said = process.communicate()

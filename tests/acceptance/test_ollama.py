@@ -37,6 +37,7 @@ from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
 from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -372,19 +373,27 @@ async def test_a_client_that_leaves_ends_the_work_at_once(
 ) -> None:
     headers = {"authorization": f"Bearer {llama_server.api_key}"}
 
-    async def until_busy(*, is_busy: bool, within: float) -> None:
-        async with httpx.AsyncClient(headers=headers) as slots, asyncio.timeout(within):
+    async def until_busy(*, is_busy: bool) -> float:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        async with (
+            asyncio.timeout(PATIENCE_SECONDS),
+            httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as slots,
+        ):
             while True:
                 told = (await slots.get(f"{llama_server.base_url}/slots")).json()
                 if any(slot["is_processing"] for slot in told) is is_busy:
-                    return
+                    return clock() - begun
 
+    took: list[float] = []
     async with temper(double, policy="accept") as (client, _):
-        asking = asyncio.create_task(ask(client, "[[forever]]"))
-        await until_busy(is_busy=True, within=10)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await until_busy(is_busy=False, within=2)
+        for _ in range(3):  # of which the machine may disturb one or two
+            asking = asyncio.create_task(ask(client, "[[forever]]"))
+            await until_busy(is_busy=True)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            took.append(await until_busy(is_busy=False))
+    assert min(took) < 2
 
 
 async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -> None:

@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletionToolUnionParam
 
 from proxy.conversation import json
 from tests.fakes.command import processes_with, temper
+from tests.fakes.loopback import own_address
 from tests.fakes.scripts import TOOLS
 from tests.patience import PATIENCE_SECONDS
 
@@ -106,8 +107,7 @@ def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) ->
 def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_from_starting() -> (
     None
 ):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
+    nowhere = f"http://{own_address()}:9"
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
         body = {"messages": [{"role": "user", "content": "Hello"}]}

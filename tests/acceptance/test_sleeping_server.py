@@ -10,6 +10,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.acceptance.test_doctor import OF_THE_MACHINE
 from tests.fakes.command import client_before, temper
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 from tests.patience import PATIENCE_SECONDS
@@ -92,10 +93,12 @@ def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
     flags = ("--backend-url", sleeper.base_url, "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=sleeper.api_key) as doctor:
         told, violations = doctor.communicate()
+    assert doctor.returncode == 0, violations
     found = json.parse(told)
     assert isinstance(found, dict)
     checks = found["checks"]
     assert isinstance(checks, list)
     said = {one["check"]: one for one in checks if isinstance(one, dict)}
     assert "loads its model for whoever asks" in str(said["readiness"]), violations
-    assert {one["status"] for one in said.values()} == {"ok"}
+    doubtful = {name for name, one in said.items() if one["status"] != "ok"}
+    assert doubtful <= OF_THE_MACHINE, told

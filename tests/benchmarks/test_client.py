@@ -65,7 +65,8 @@ async def test_a_stamp_tells_how_long_its_token_travelled() -> None:
     sent = time.monotonic() - 2
     content = f" {int(sent * 1e6):015d}"
     answer = await received([stream(START, delta({"content": content}), end())])
-    assert [round(delay) for delay in answer.delays] == [2]
+    (delay,) = answer.delays
+    assert 2 <= delay <= time.monotonic() - sent + 1e-6  # stamps are whole microseconds
 
 
 async def test_an_answer_that_breaks_off_is_an_error() -> None:

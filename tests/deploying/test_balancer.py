@@ -14,6 +14,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from tests.fakes import spoken
 from tests.fakes.front import CHAT, Front, plain_transport, request, temper
+from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script
 from tests.patience import PATIENCE_SECONDS
 from tests.test_repository import REPOSITORY
@@ -148,8 +149,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -
 
 
 async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        nowhere = f"127.0.0.1:{gone.getsockname()[1]}"
+    nowhere = f"{own_address()}:9"
     async with temper(*[spoken.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
             async with httpx.AsyncClient(

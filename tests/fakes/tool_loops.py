@@ -28,6 +28,7 @@ from tests.fakes import scripts
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS
 
 MODEL = "scripted"
 WEATHER = {
@@ -205,7 +206,7 @@ def _before(plan: LaunchPlan) -> Iterator[Served]:
 
 def _counted(url: str, name: str) -> int:
     """Read from Temper's metrics how many of something there were."""
-    text = httpx.get(f"{url}/metrics", trust_env=False).text
+    text = httpx.get(f"{url}/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
     samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
     return sum(int(one.value) for one in samples if one.name == name)
 

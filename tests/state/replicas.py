@@ -20,6 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 SECRET = "a-secret-that-replicas-share"
 SAID = "It is warm in Graz."
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+PATIENT_MS = 10_000  # a store that runs is not given up because the machine is busy
 _MANY = 40
 
 
@@ -64,13 +65,18 @@ def field_of(answer: httpx.Response, name: str) -> str:
 
 @asynccontextmanager
 async def replica(
-    backend: str, store: str, *, secret: str = SECRET, **server: JsonValue
+    backend: str,
+    store: str,
+    *,
+    secret: str = SECRET,
+    store_ms: int = PATIENT_MS,
+    **server: JsonValue,
 ) -> AsyncGenerator[Replica]:
     """Run a Temper before a backend; `server` are settings of its section."""
     sections: dict[str, dict[str, object]] = {
         "backend": {"url": backend},
         "server": {"port": 0, **server},
-        "state": {"url": store, "secret": secret} if store else {},
+        "state": {"url": store, "secret": secret, "timeout_ms": store_ms} if store else {},
     }
     settings = load_settings(None, sections)
     with closing(listen("127.0.0.1", 0)) as socket:
@@ -91,6 +97,7 @@ async def replicas(
     store: str,
     *scripts: Script | bytes,
     secrets: Sequence[str] = (SECRET, SECRET),
+    store_ms: int = PATIENT_MS,
     **server: JsonValue,
 ) -> AsyncGenerator[tuple[ScriptedBackend, Replica, Replica]]:
     """Run a backend and two replicas before it, each with a secret of its own."""
@@ -98,7 +105,9 @@ async def replicas(
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(listening(backend))
         one, other = [
-            await stack.enter_async_context(replica(behind.url, store, secret=secret, **server))
+            await stack.enter_async_context(
+                replica(behind.url, store, secret=secret, store_ms=store_ms, **server)
+            )
             for secret in secrets
         ]
         yield backend, one, other

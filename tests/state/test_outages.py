@@ -21,6 +21,7 @@ from tests.test_repository import read
 
 pytestmark = pytest.mark.anyio
 
+USUAL_MS = 200  # what does not answer by then does not answer
 GUIDE = read("docs/guides/shared-state.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
@@ -85,7 +86,7 @@ async def named_things_are_busy(replica: Replica, response_id: str) -> None:
 async def test_without_the_store_each_replica_is_on_its_own_until_it_is_back(
     store: StoreServer, end: Callable[[StoreServer], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with replicas(store.url) as (_, one, other):
+    async with replicas(store.url, store_ms=USUAL_MS) as (_, one, other):
         kept = field_of(await one.respond("My name is Ada."), "id")
         end(store)
         await all_is_answered(one, other)

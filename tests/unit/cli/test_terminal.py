@@ -65,7 +65,7 @@ def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
     assert frames
     assert all(len(frame) <= columns for frame in frames)
     assert "42%" in frames[-1]
-    assert frames[-1].rstrip().endswith("0 s")
+    assert re.search(r"\d s$", frames[-1].rstrip())
 
 
 def test_a_model_that_is_ready_before_clients_are_welcome_is_not_waited_for() -> None:

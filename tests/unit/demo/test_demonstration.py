@@ -3,6 +3,7 @@ from contextlib import closing
 
 import pytest
 
+from benchmarks.load.processes import free_port
 from proxy.demo.demonstration import check_libraries, listen_somewhere
 from proxy.errors import LaunchFailed
 
@@ -27,7 +28,6 @@ def test_a_taken_port_is_replaced_by_a_free_one() -> None:
 
 
 def test_a_free_port_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with closing(listen_somewhere(port)) as listening:
         assert listening.getsockname()[1] == port

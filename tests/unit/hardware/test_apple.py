@@ -2,6 +2,7 @@ import pytest
 
 from proxy.hardware.apple import apple_devices, sysctl
 from proxy.hardware.memory import Device, Memory
+from tests.patience import PATIENCE_SECONDS
 
 GIB = 1 << 30
 
@@ -62,4 +63,5 @@ def test_a_tool_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_tool_says_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.apple._COMMAND", ("echo", "hw.memsize: 1"))
+    monkeypatch.setattr("proxy.hardware.apple._TOOL_SECONDS", PATIENCE_SECONDS)
     assert sysctl() == "hw.memsize: 1\n"

@@ -6,6 +6,13 @@ import pytest
 from proxy.processes import devices
 from proxy.processes.devices import uses_devices
 from proxy.processes.launch import embedded_program
+from tests.patience import PATIENCE_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def programs_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is late is believed to have some."""
+    monkeypatch.setattr(devices, "_SECONDS", PATIENCE_SECONDS)
 
 
 def saying(text: str, code: int = 0) -> Sequence[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.load.processes import free_port
 from proxy.errors import LaunchFailed
 from proxy.processes.launch import (
     LaunchPlan,
@@ -114,10 +115,12 @@ def test_the_embedded_server_downloads_nothing() -> None:
 
 
 def test_a_port_that_a_stranger_holds_is_refused(model: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        plan = replace(PLAN, model=model, port=stranger.getsockname()[1])
-        with pytest.raises(LaunchFailed, match=r"port \d+ \(model.port\) cannot be used") as raised:
-            check_plan(plan)
+    plan = replace(PLAN, model=model, port=free_port())
+    with (
+        socket.create_server(("127.0.0.1", plan.port)),
+        pytest.raises(LaunchFailed, match=r"port \d+ \(model.port\) cannot be used") as raised,
+    ):
+        check_plan(plan)
     assert raised.value.is_lasting
     check_plan(plan)
 
