@@ -34,14 +34,10 @@ asyncio.set_event_loop_policy(SteadyPolicy())
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
 
-# what a machine tells all of its programs is meant for others: which proxy reaches the network,
-# where traces and metrics go, how wide a terminal is, how a Temper that serves there is configured
-_TOLD_TO_ALL = re.compile(
-    r"((http|https|all)_proxy|OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|COLUMNS|LINES|(NO|FORCE)_COLOR"
-    r"|TEMPER_\w+__\w+)$",
-    re.IGNORECASE,
-)
-for _name in filter(_TOLD_TO_ALL.match, [*os.environ]):
+# where traces and metrics go, and how a Temper that serves on this machine is configured: some of
+# it is read when modules are imported
+_MEANT_FOR_OTHERS = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\w+")
+for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
     del os.environ[_name]
 
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory
