@@ -1,16 +1,18 @@
 """What keeps luck out of every test: its examples, its clock, its surroundings and its sockets.
 
-Property tests try the same examples in every run.
+Property tests try the same examples in every run, whatever ran in the same process before.
 HYPOTHESIS_PROFILE=searching tries others, and HYPOTHESIS_PROFILE=thorough 100,000 of them.
 """
 
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from sse_starlette.sse import AppStatus
 
 from tests.fakes.steady_loop import SteadyPolicy
@@ -22,10 +24,21 @@ settings.register_profile("searching", max_examples=20_000, deadline=None)
 settings.register_profile("thorough", max_examples=100_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+if settings.get_current_profile_name() == "repeatable":
+    # it mixes in constants of all modules that happen to be imported by then, and every process
+    # of a run imports others: the same test would try other examples in each
+    providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting
+
 asyncio.set_event_loop_policy(SteadyPolicy())
 
 # hand-written models are tiny, and threads that spin for each other starve on a busy machine
 os.environ.setdefault("LLAMA_ARG_THREADS", "1")
+
+# where traces and metrics go, and how a Temper that serves on this machine is configured: some of
+# it is read when modules are imported
+_MEANT_FOR_OTHERS = re.compile(r"OTEL_\w+|PROMETHEUS_MULTIPROC_DIR|TEMPER_\w+__\w+")
+for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
+    del os.environ[_name]
 
 MOST_PROCESSES = 4  # more would wait for each other's servers and memory
 

@@ -10,7 +10,7 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,20 +36,25 @@ _LONGEST_EVENT = 4 * 2**20  # bytes of one message that is streamed
 _MOST_PAGES = 100
 
 OnLost: TypeAlias = Callable[[], None]
+OnClose: TypeAlias = Callable[[], None]
 _Received: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
 async def connected(
-    spec: ServerSpec, tail: LogTail, on_lost: OnLost
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
 
     The last lines of a program's standard error go to `tail`, of an address what it refuses.
-    `on_lost` is called when nothing
-    more comes from it; of an address, a broken connection ends the block with an `ExceptionGroup`.
+    `on_lost` is called when nothing more comes from a program; of an address, a broken connection
+    ends the block with an `ExceptionGroup`. `on_close` is called before a program is closed, also
+    where there was no agreement: whoever cancelled that would leave it running, and wait for it.
     """
-    transport = _address(spec, tail) if spec.url is not None else _program(spec, tail, on_lost)
+    if spec.url is not None:
+        transport = _address(spec, tail)
+    else:
+        transport = _announced(_program(spec, tail, on_lost), on_close)
     us = mcp_types.Implementation(name="temper", version=_own_version())
     # nothing is listed or read twice, so there is nothing to keep
     async with Client(transport, mode="auto", client_info=us, cache=None) as client:
@@ -67,6 +72,17 @@ async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
         if not cursor:
             break
     return tuple(found)
+
+
+@asynccontextmanager
+async def _announced(
+    transport: AbstractAsyncContextManager[TransportStreams], on_close: OnClose
+) -> AsyncGenerator[TransportStreams, None]:
+    async with transport as streams:
+        try:
+            yield streams
+        finally:
+            on_close()
 
 
 @asynccontextmanager

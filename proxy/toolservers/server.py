@@ -223,17 +223,24 @@ class ToolServer:
     async def _serve(self) -> str:
         """Connect, take the tools and wait for the end; returns what ended it."""
         self._lost.clear()
+        limit = asyncio.timeout(self._patience.start)
+
+        def close() -> None:
+            """Have nobody cancel it from here on: neither a stop nor the limit."""
+            self._is_closing = True
+            if not limit.expired():
+                limit.reschedule(None)
+
         try:
-            async with asyncio.timeout(self._patience.start) as limit:
-                async with connected(self.spec, self._tail, self._lost.set) as client:
-                    try:
-                        self._take(await list_tools(client))
-                        limit.reschedule(None)
-                        self._welcome(client)
-                        await self._lost.wait()
-                    finally:
-                        self._is_closing = True
-                        self._dismiss()
+            async with limit, connected(self.spec, self._tail, self._lost.set, close) as client:
+                try:
+                    self._take(await list_tools(client))
+                    limit.reschedule(None)
+                    self._welcome(client)
+                    await self._lost.wait()
+                finally:
+                    self._is_closing = True
+                    self._dismiss()
             return "ended"
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"

@@ -5,6 +5,7 @@ and tests make many a client do that, must not meet the successor, which may cou
 """
 
 import secrets
+import socket
 import sys
 
 
@@ -13,3 +14,12 @@ def own_address() -> str:
     if sys.platform != "linux":
         return "127.0.0.1"
     return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
+
+
+def has_ipv6() -> bool:
+    """Tell whether this machine has the address ::1; containers often have none."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True

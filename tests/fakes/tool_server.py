@@ -122,6 +122,8 @@ def respond(message: dict[str, object]) -> None:
 
 
 def main() -> None:
+    if "stubborn" in sys.argv:  # from the start: who asks it to end may be faster than its input
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(f"started {os.getpid()}")
     if "noise" in sys.argv:
         print("starting up ...", flush=True)  # noqa: T201 - as careless servers do
@@ -132,10 +134,8 @@ def main() -> None:
         if "id" in message and "mute" not in sys.argv:
             respond(message)
     note("input ended")
-    if "stubborn" in sys.argv:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            signal.pause()
+    while "stubborn" in sys.argv:
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from mcp.server.mcpserver import MCPServer
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.fakes.loopback import own_address
+
 SECRET = "Bearer canary"
 
 
@@ -22,6 +24,7 @@ class HttpToolServer:
     """
 
     url: str
+    address: tuple[str, int]
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     is_broken: bool = False
@@ -53,10 +56,14 @@ class _Quiet(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def tool_server_over_http(port: int = 0) -> AsyncGenerator[HttpToolServer, None]:
-    """Serve until the block ends."""
-    listening = socket.create_server(("127.0.0.1", port))
-    server = HttpToolServer(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+async def tool_server_over_http(
+    at: tuple[str, int] | None = None,
+) -> AsyncGenerator[HttpToolServer, None]:
+    """Serve until the block ends, at an address of its own or `at` that of another one."""
+    listening = socket.create_server(at or (own_address(), 0))
+    address: tuple[str, int] = listening.getsockname()
+    host, port = address
+    server = HttpToolServer(f"http://{host}:{port}/mcp", address)
     mcp = MCPServer("adder")
 
     @mcp.tool()
@@ -79,7 +86,7 @@ async def tool_server_over_http(port: int = 0) -> AsyncGenerator[HttpToolServer,
         """Return a lot."""
         return "x" * 5_000_000
 
-    app = _Guarded(mcp.streamable_http_app(), server)
+    app = _Guarded(mcp.streamable_http_app(host=host), server)
     config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
     running = _Quiet(config)
     serving = asyncio.create_task(running.serve(sockets=[listening]))

@@ -42,7 +42,7 @@ def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
             urls = {one.url, other.url}
             assert {httpx.get(f"{at}/healthz", trust_env=False).status_code for at in urls} == {200}
             assert one.api_key != other.api_key
-        assert lasting_threads() == before
+        assert lasting_threads() <= before  # one of another test may have ended meanwhile
         for at in urls:
             with pytest.raises(httpx.ConnectError):
                 httpx.get(at, trust_env=False)

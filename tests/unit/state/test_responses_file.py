@@ -4,7 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,11 @@ import pytest
 from proxy.dialects.openai_responses.store import Bounds, StoredResponse
 from proxy.errors import InvalidConfiguration, TemperError
 from proxy.observability.metric_table import UNSTORED
+from proxy.state import opening_files, responses_file
 from proxy.state.opening_files import open_database
 from proxy.state.responses_file import LOSSES, ResponsesFile, examine_responses, open_responses
 from proxy.state.responses_table import SCHEMA, ResponsesTable
+from tests.patience import PATIENCE_SECONDS
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
@@ -33,6 +35,13 @@ def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
     asyncio.run(answer())
 
 
+def open_patiently(
+    path: Path, bounds: Bounds | None = None
+) -> AbstractContextManager[ResponsesFile]:
+    """Open a file, and wait for others who write to it however slow their disk is."""
+    return open_responses(path, bounds, busy_seconds=PATIENCE_SECONDS)
+
+
 def open_anywhere(path: Path) -> sqlite3.Connection:
     """Open a file for any thread, one after the other."""
     open_database(path, SCHEMA).close()
@@ -47,6 +56,14 @@ def taken_apart(
     with ThreadPoolExecutor(1) as thread:
         table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
         yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread
+
+
+@pytest.fixture(autouse=True)
+def _a_slow_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that others use holds a file up for seconds, in which it is locked for the others."""
+    monkeypatch.setattr(opening_files, "_MOST_TRIES", round(PATIENCE_SECONDS / 0.05))
+    for name in ("_PATIENCE", "_READING"):
+        monkeypatch.setattr(responses_file, name, PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -69,7 +86,7 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
 
 
 def test_two_at_once_see_what_the_other_has_written(path: Path) -> None:
-    with open_responses(path) as one, open_responses(path) as other:
+    with open_patiently(path) as one, open_patiently(path) as other:
         keep(one, response("a"))
         keep(other, response("b", "a"))
         assert len(one.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
@@ -84,7 +101,7 @@ def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
     def use(name: str) -> None:
         try:
             gate.wait()
-            with open_responses(path) as file:
+            with open_patiently(path) as file:
                 keep(file, response(name))
         except (InvalidConfiguration, sqlite3.Error) as error:
             problems.append(error)
@@ -101,7 +118,7 @@ def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
 
 def test_the_bounds_are_those_of_all_who_write(path: Path) -> None:
     bounds = Bounds(responses=2)
-    with open_responses(path, bounds) as one, open_responses(path, bounds) as other:
+    with open_patiently(path, bounds) as one, open_patiently(path, bounds) as other:
         keep(one, response("a"))
         keep(other, response("b"))
         keep(one, response("c"))

@@ -96,7 +96,6 @@ def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
 def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
     async def work() -> None:
         async with tool_server_over_http() as server:
-            port = int(server.url.split(":")[2].split("/")[0])
             spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
             fleet = Fleet(PATIENCE)
             fleet.renew((spec,))
@@ -106,7 +105,7 @@ def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
             await server.waiting.wait()
         (lost,) = await waiting
         assert lost.status in (Status.LOST, Status.FAILED)
-        async with tool_server_over_http(port):
+        async with tool_server_over_http(server.address):
             texts = {""}
             while "3" not in texts:  # it may be found missing first
                 (added,) = await tools.execute([call("add", '{"a":1,"b":2}')], RoundContext())

@@ -21,6 +21,7 @@ from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import PATIENCE, QUICK, program, until
 from tests.patience import PATIENCE_SECONDS
+from tests.patience import until as soon
 
 LIMITS = CallLimits(seconds=PATIENCE_SECONDS)
 
@@ -356,6 +357,25 @@ def test_the_program_is_gone_also_when_it_was_stopped_while_it_was_being_closed(
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("seconds", "lines"), [(0.5, 2), (1.0, 1)], ids=["it took too long", "it was stopped first"]
+)
+def test_a_program_that_was_still_being_started_is_gone_too_however_long_that_takes(
+    tmp_path: Path, seconds: float, lines: int
+) -> None:
+    log = tmp_path / "log"
+
+    async def work() -> None:
+        patience = replace(PATIENCE, start=seconds)
+        async with running(program("mute", "stubborn", env={"LOG": str(log)}), patience):
+            await soon(lambda: log.exists() and log.read_text().count("\n") >= lines)
+        for started in log.read_text().split("started ")[1:]:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(started.split()[0]), 0)
+
+    run(work())
+
+
 def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
     async def work() -> None:
         forgetful = ForgetfulToolServer()
@@ -366,8 +386,8 @@ def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
                 forgetful.sessions.clear()
                 refused = await call(server, "echo")
                 assert (refused.text, refused.error) == (UNREACHABLE, "session")
-                while server.state is State.READY:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.01)
+                # looked at in every turn of the loop: it is soon ready again
+                await soon(lambda: server.state is not State.READY)
                 assert await call(server, "echo") == Ended("hi")
 
     run(work())

@@ -1,0 +1,33 @@
+import importlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def tried() -> list[tuple[int, str]]:
+    """Return the examples of a property test."""
+    found: list[tuple[int, str]] = []
+
+    @settings(derandomize=True)
+    @given(st.integers(), st.text())
+    def test(number: int, text: str) -> None:
+        found.append((number, text))
+
+    test()
+    return found
+
+
+@pytest.mark.skipif(
+    settings.get_current_profile_name() != "repeatable", reason="others are searched for"
+)
+def test_examples_do_not_depend_on_what_else_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tried()
+    module = tmp_path / "many_constants.py"
+    module.write_text(f"NUMBERS = {[*range(1000, 1900)]}\nWORDS = {[*map(str, range(100))]}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(module.stem)
+    assert tried() == before
