@@ -24,7 +24,7 @@ settings.register_profile("searching", max_examples=20_000, deadline=None)
 settings.register_profile("thorough", max_examples=100_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-if settings.get_current_profile_name() == "repeatable":
+if settings.get_current_profile_name() == "repeatable" and hasattr(providers, "_local_constants"):
     # it mixes in constants of all modules that happen to be imported by then, and every process
     # of a run imports others: the same test would try other examples in each
     providers._get_local_constants = lambda: providers._local_constants  # noqa: SLF001 - no setting
