@@ -29,6 +29,7 @@ from proxy.conversation.json import JsonObject
 KEEP_ALIVE_SECONDS = 2  # as the files in deploy/ray have it
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.02
+_APART_SECONDS = 0.01  # between head and body, which most clients send apart; HAProxy minds
 _SILENT = b"Say nothing."
 _TALKATIVE = b"Say a lot."
 _QUESTION = b"POST /v1/chat/completions "
@@ -113,7 +114,11 @@ def _left(target: Target, one: Engine, wish: bytes) -> float:
     body = json.dump({"model": "m", "stream": True, "messages": [message]})
     with socket.create_connection((str(address.hostname), int(address.port or 80))) as client:
         client.settimeout(_PATIENCE_SECONDS)
-        client.sendall(target.request(body))
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        request = target.request(body)
+        client.sendall(request[: -len(body)])
+        time.sleep(_APART_SECONDS)
+        client.sendall(body)
         one.arrived.get(timeout=_PATIENCE_SECONDS)
         read = b""
         while wish == _TALKATIVE and b"word" not in read:

@@ -109,7 +109,8 @@ def _plain(settings: str, folder: Path) -> Iterator[Target]:
 
 
 def _deployed(one: Cluster, settings: str) -> Target:
-    one.deploy({"config": str(one.written(settings)), "replicas": 2})
+    # a revision of its own, or Serve would go on with what it has read before
+    one.deploy({"config": str(one.written(settings)), "replicas": 2, "revision": settings})
     return Target(one.url)
 
 
