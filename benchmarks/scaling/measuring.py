@@ -129,10 +129,10 @@ _ROWS = (
     ("errors", "errors", "{:.0f}"),
     ("load", "load of the machine meanwhile", "{:.1f}"),
     ("left_amid", "a client leaves amid a stream: the engine knows after, ms", "{:.0f}"),
-    ("left_amid_most", "the same, most of 10", "{:.0f}"),
+    ("left_amid_most", f"the same, most of {_TIMES_LEFT}", "{:.0f}"),
     ("left_before", "it leaves before the first byte of one, ms", "{:.0f}"),
-    ("left_before_most", "the same, most of 10", "{:.0f}"),
-    ("replaced", "a killed replica has a successor after, s, most of 3", "{:.1f}"),
+    ("left_before_most", f"the same, most of {_TIMES_LEFT}", "{:.0f}"),
+    ("replaced", f"a killed replica has a successor after, s, most of {_TIMES_KILLED}", "{:.1f}"),
 )
 _NOTHING = "-"
 

@@ -10,7 +10,7 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,10 +51,8 @@ async def connected(
     ends the block with an `ExceptionGroup`. `on_close` is called before a program is closed, also
     where there was no agreement: whoever cancelled that would leave it running, and wait for it.
     """
-    if spec.url is not None:
-        transport = _address(spec, tail)
-    else:
-        transport = _announced(_program(spec, tail, on_lost), on_close)
+    is_address = spec.url is not None
+    transport = _address(spec, tail) if is_address else _program(spec, tail, on_lost, on_close)
     us = mcp_types.Implementation(name="temper", version=_own_version())
     # nothing is listed or read twice, so there is nothing to keep
     async with Client(transport, mode="auto", client_info=us, cache=None) as client:
@@ -72,17 +70,6 @@ async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
         if not cursor:
             break
     return tuple(found)
-
-
-@asynccontextmanager
-async def _announced(
-    transport: AbstractAsyncContextManager[TransportStreams], on_close: OnClose
-) -> AsyncGenerator[TransportStreams, None]:
-    async with transport as streams:
-        try:
-            yield streams
-        finally:
-            on_close()
 
 
 @asynccontextmanager
@@ -115,7 +102,7 @@ async def _certificates(url: str) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _program(
-    spec: ServerSpec, tail: LogTail, on_lost: OnLost
+    spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose
 ) -> AsyncGenerator[TransportStreams, None]:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as errors:
@@ -123,7 +110,10 @@ async def _program(
         try:
             async with stdio_client(_parameters(spec), errlog=errors) as (received, sent):
                 errors.close()  # the program has its own
-                yield _Watched(received, on_lost), sent
+                try:
+                    yield _Watched(received, on_lost), sent
+                finally:
+                    on_close()
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

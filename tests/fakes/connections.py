@@ -54,8 +54,7 @@ class Remembering(ConnectionPool):
 
 @asynccontextmanager
 async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
-    host, _, port = backend.url.removeprefix("http://").rpartition(":")
-    made = Remembering(Endpoint(host, int(port)), SOON)
+    made = Remembering(Endpoint(*backend.address), SOON)
     try:
         yield made
     finally:

@@ -16,15 +16,20 @@ Script: TypeAlias = Callable[[Caller], Awaitable[None]]
 class RawBackend:
     """A listening backend."""
 
-    url: str
+    address: tuple[str, int] = ("", 0)
     connections: int = 0
     requests: list[bytes] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        return "http://{}:{}".format(*self.address)
 
 
 @asynccontextmanager
 async def raw_backend(*scripts: Script) -> AsyncGenerator[RawBackend, None]:
     """Serve the n-th connection by the n-th script and close it behind it."""
-    backend = RawBackend("")
+    backend = RawBackend()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         backend.connections += 1
@@ -34,7 +39,7 @@ async def raw_backend(*scripts: Script) -> AsyncGenerator[RawBackend, None]:
             writer.close()
 
     server = await asyncio.start_server(serve, own_address(), 0)
-    backend.url = "http://{}:{}".format(*server.sockets[0].getsockname())
+    backend.address = server.sockets[0].getsockname()
     try:
         yield backend
     finally:

@@ -15,6 +15,7 @@ from proxy.api.server import listen, run, serving, url_of
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.loopback import has_ipv6
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -27,15 +28,6 @@ def asking() -> httpx.AsyncClient:
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
 
-def has_newer_addresses() -> bool:
-    """Whether this machine speaks IPv6 with itself: many a container does not."""
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
 def make_app() -> FastAPI:
     return create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
@@ -46,7 +38,7 @@ def test_a_free_port_is_taken_and_named() -> None:
 
 
 def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:
-    if not has_newer_addresses():
+    if not has_ipv6():
         with pytest.raises(InvalidConfiguration, match="--host"):
             listen("[::1]", 0)
         return

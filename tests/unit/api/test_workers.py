@@ -119,8 +119,9 @@ async def fail_at_both(url: str) -> int:
 
 async def counted(url: str, requests: int) -> None:
     """Wait until all workers have counted what they have answered: that comes a moment later."""
-    while (await seen_by(url)).value("temper_requests_total", status="502") < requests:
-        pass
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await seen_by(url)).value("temper_requests_total", status="502") < requests:
+            pass
 
 
 def test_every_worker_shows_what_all_of_them_counted() -> None:

@@ -382,8 +382,7 @@ class TwoAddresses(asyncio.SelectorEventLoop):
 def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() -> None:
     async def scene() -> None:
         async with raw_backend(says(OK)) as backend:
-            host, _, shown = backend.url.removeprefix("http://").rpartition(":")
-            loop.second, port = host, int(shown)
+            loop.second, port = backend.address
             with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
                 deaf.bind(("127.0.0.2", port))
                 deaf.listen(0)

@@ -17,6 +17,7 @@ from proxy.observability.sibling_workers import (
     SiblingBoards,
     WorkerPlace,
 )
+from tests.fakes.sockets import all_that_comes
 
 RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=502, service="one")
 
@@ -110,14 +111,6 @@ async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
     assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", "dead-1")) is None
 
 
-async def told_until_the_end(reader: asyncio.StreamReader) -> bytes:
-    """Return what is told; where something was sent that nobody read, the end may be a reset."""
-    try:
-        return await reader.read()
-    except ConnectionError:
-        return b""
-
-
 @pytest.mark.anyio
 async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
@@ -126,7 +119,7 @@ async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
             reader, writer = await asyncio.open_unix_connection(folder / "abc.sock")
             writer.write(sent)
             writer.write_eof()
-            assert await told_until_the_end(reader) == b""
+            assert await all_that_comes(reader) == b""
             writer.close()
         told = await SiblingBoards(folder, "def").ask(BoardQuestion("row", "abc-1"))
     assert told == BoardAnswer(problem="before_restart")
