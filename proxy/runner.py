@@ -3,8 +3,8 @@
 The sibling of `engine`. It knows neither HTTP nor Python functions nor tool servers.
 """
 
+import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol, TypeAlias
@@ -100,11 +100,12 @@ async def _executed(
     number = step.context.round
     for call in step.calls:
         await notice(ToolStarted(call, number))
-    begun = time.monotonic()
+    clock = asyncio.get_running_loop().time
+    begun = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
     shown = run.executed(outcomes)
     ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
-    logger.info("round %d of tools took %.1f s: %s", number, time.monotonic() - begun, ran)
+    logger.info("round %d of tools took %.1f s: %s", number, clock() - begun, ran)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
     return shown

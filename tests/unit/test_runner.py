@@ -1,6 +1,5 @@
 import asyncio
 import logging
-import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -161,4 +160,5 @@ async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) ->
     playing = Playing(CLOCK_CALLED, NOON)
     await every(playing.batches)
     (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.runner"]
-    assert re.fullmatch(r"round 1 of tools took \d+\.\d s: get_time done 0\.0 s", line)
+    assert line.startswith("round 1 of tools took 0.")
+    assert line.endswith(": get_time done 0.0 s")
