@@ -33,7 +33,7 @@ from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
 from benchmarks.tiny import page as tiny_page
-from proxy.evals.tiny_suite import SIZES as TINY_SIZES
+from temper_evals.tiny_suite import SIZES as TINY_SIZES
 
 _USUAL = tuple(name for name in SCENARIOS if name != "soak")
 

@@ -15,7 +15,7 @@ import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, TokenType
 
 from benchmarks.token_material import Words, spoken_words
-from proxy.demo.scripted_model import build_scripted_model
+from temper_evals.demo.scripted_model import build_scripted_model
 
 _TOKENS = "tokenizer.ggml.tokens"
 _KINDS = "tokenizer.ggml.token_type"

@@ -32,10 +32,10 @@ from benchmarks.load.processes import free_port
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.subjects import Subject, launched, mock_backend
 from benchmarks.load.workloads import Workload
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
+from temper_evals.demo.scripted_model import build_scripted_model
 
 SLOTS, FLOOD, NEWCOMERS = 2, 12, 4
 _MOST_ROUNDS = 20  # that a newcomer is waited for: the engine's own queue may starve it

@@ -10,7 +10,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import Tool, WrittenCall
 from proxy.guardrails import names
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.schemas.arguments import BrokenArguments, check
@@ -44,7 +44,7 @@ def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
 def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[str]) -> Rescued:
     """Read a reply with the syntaxes of these names before the others."""
     offered = tuple(_tool(tool) for tool in tools or ())
-    reader = ReplyReader(Offer(offered, TextPolicy.ACCEPT, in_order(first)))
+    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, in_order(first)))
     reader.read(TextDelta(raw))
     _, reply = reader.finish("stop")
     calls = [found for call in reply.calls if (found := _checked(call, offered))]

@@ -25,8 +25,8 @@ import httpx
 from rich.console import Console
 from rich.text import Text
 
-from proxy.demo.scenarios import SCENARIOS, SCRIPTS, request_for
-from proxy.demo.scripted_model import build_scripted_model
+from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS, request_for
+from temper_evals.demo.scripted_model import build_scripted_model
 
 _COLUMNS = 100
 _LARGEST = 100_000  # bytes: the picture is in the repository

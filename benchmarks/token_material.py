@@ -17,7 +17,7 @@ import numpy as np
 from gguf import GGUFWriter, TokenType
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.demo.chat_template import chat_template
+from temper_evals.demo.chat_template import chat_template
 
 _CHATML = r"""
 {%- if tools %}

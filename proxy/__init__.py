@@ -1,9 +1,8 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
-`__main__` is the command. The rooms, from the edge inwards: cli; demo, doctor, agents, evals and
-scaling; api; serving; settings; toolservers; processes and state; observability; profiles, hardware
-and tiny_model; backends; tools; inference and rounds; guardrails, context and dialects;
-conversation.
+`__main__` is the command. The rooms, from the edge inwards: cli; doctor, agents and scaling; api;
+serving; settings; mcp; processes and state; observability; profiles and hardware; backends; tools;
+inference and tool_rounds; guardrails, context and dialects; conversation.
 `engine` puts a turn's questions to a backend, `runner` carries out rounds of tools, `errors` is
 everything that can go wrong, `facts` what happened to a request. docs/architecture.md is the map.
 
@@ -48,15 +47,15 @@ if TYPE_CHECKING:
     from proxy.errors import ToolFailed as ToolFailed
     from proxy.errors import ToolRetry as ToolRetry
     from proxy.errors import ToolsFailed as ToolsFailed
-    from proxy.rounds.events import Added as Added
-    from proxy.rounds.events import ToolFinished as ToolFinished
-    from proxy.rounds.events import ToolStarted as ToolStarted
-    from proxy.rounds.executor import Executor as Executor
-    from proxy.rounds.outcomes import Outcome as Outcome
-    from proxy.rounds.outcomes import Round as Round
-    from proxy.rounds.outcomes import Status as Status
-    from proxy.rounds.terms import Stop as Stop
-    from proxy.rounds.transcript import Conversation as Conversation
+    from proxy.tool_rounds.events import Added as Added
+    from proxy.tool_rounds.events import ToolFinished as ToolFinished
+    from proxy.tool_rounds.events import ToolStarted as ToolStarted
+    from proxy.tool_rounds.executor import Executor as Executor
+    from proxy.tool_rounds.outcomes import Outcome as Outcome
+    from proxy.tool_rounds.outcomes import Round as Round
+    from proxy.tool_rounds.outcomes import Status as Status
+    from proxy.tool_rounds.terms import Stop as Stop
+    from proxy.tool_rounds.transcript import Conversation as Conversation
     from proxy.tools.execution import Limits as Limits
     from proxy.tools.function import FunctionTool as FunctionTool
     from proxy.tools.function import ToolContext as ToolContext

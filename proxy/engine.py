@@ -14,7 +14,7 @@ from proxy.errors import (
     GuardrailsExhausted,
     InvalidRequest,
 )
-from proxy.inference.audience import Audience, outlet_to
+from proxy.inference.event_sink import Audience, outlet_to
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]

@@ -8,9 +8,9 @@ import msgspec
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question was put to the backend; `rung` names its place on the ladder of attempts."""
+    """A question was put to the backend; `kind` names its place on the ladder of attempts."""
 
-    rung: str
+    kind: str
 
 
 class Rescued(msgspec.Struct, frozen=True):
@@ -238,7 +238,7 @@ def attempts(facts: Iterable[Fact]) -> int:
 class Try(msgspec.Struct, frozen=True):
     """One generation as it was judged; `defect` is None where nothing was wrong with it."""
 
-    rung: str
+    kind: str
     defect: str | None = None
 
 
@@ -247,10 +247,10 @@ def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
     found: list[Try] = []
     for fact in facts:
         match fact:
-            case Asked(rung):
-                found.append(Try(rung))
+            case Asked(kind):
+                found.append(Try(kind))
             case RejectedReply(defect) if found:
-                found[-1] = Try(found[-1].rung, defect)
+                found[-1] = Try(found[-1].kind, defect)
             case _:
                 pass
     return tuple(found)

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
-from proxy.evals.arms import DIRECT, TEMPER
-from proxy.evals.records import RunRecord, read_protocol, read_runs
-from proxy.evals.report.table import HEADINGS, points, rows
-from proxy.evals.results import ArmResult, paired, results_of
-from proxy.evals.scenarios.suite import FAMILIES, HELD_OUT
-from proxy.evals.statistics import RESAMPLES, holm
+from temper_evals.arms import DIRECT, TEMPER
+from temper_evals.records import RunRecord, read_protocol, read_runs
+from temper_evals.report.table import HEADINGS, points, rows
+from temper_evals.results import ArmResult, paired, results_of
+from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
+from temper_evals.statistics import RESAMPLES, holm
 
 _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 

@@ -12,8 +12,8 @@ import httpx
 from benchmarks.load import peers
 from benchmarks.load.candidates import LAUNCHES, Situation
 from benchmarks.load.processes import free_port, started
-from proxy.evals.arms import Arm, Opening
-from proxy.evals.loop import Target
+from temper_evals.arms import Arm, Opening
+from temper_evals.loop import Target
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.evals.proxies import peer_arms
-from proxy.evals.arms import CEILING, DIRECT, PARTS, TEMPER
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.runs import Progress
-from proxy.evals.scenarios.suite import FAMILIES
+from temper_evals.arms import CEILING, DIRECT, PARTS, TEMPER
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.runs import Progress
+from temper_evals.scenarios.suite import FAMILIES
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")

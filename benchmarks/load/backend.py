@@ -32,7 +32,7 @@ from benchmarks.load.replies import (
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.demo.chat_template import chat_template
+from temper_evals.demo.chat_template import chat_template
 
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\n"

@@ -25,7 +25,7 @@ from benchmarks.tiny.export import LICENCE, export, rounded
 from benchmarks.tiny.model import Shape, Weights, parameter_count
 from benchmarks.tiny.tokenizer import build_tokenizer, load_tokenizer, save_tokenizer
 from benchmarks.tiny.train import LOG, Training, tokens_in, train
-from proxy.tiny_model.shipped import FACTS_FILE, MODEL_FILE
+from temper_evals.tiny_model.shipped import FACTS_FILE, MODEL_FILE
 
 SEED, TOKENS = 1, 5_000_000
 RUNGS = (0.3, 0.45, 0.6, 0.8)
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, default=shape.layers)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--install", action="store_true", help="ship the result")
-    parser.add_argument("--ladder", type=Path, metavar="FILE", help="measure every rung")
+    parser.add_argument("--ladder", type=Path, metavar="FILE", help="measure every kind")
     return parser
 
 
@@ -122,18 +122,18 @@ def _write_facts(
 
 
 def _climb(folder: Path, training: Training, tokenizer: Tokenizer, into: Path) -> None:
-    """Export every rung, measure it, and write the figures."""
+    """Export every kind, measure it, and write the figures."""
     tokens: dict[str, int] = {}
     files: list[Path] = []
     for share in (*training.ladder, 1.0):
-        rung = folder / f"rung-{round(100 * share)}.gguf"
+        kind = folder / f"kind-{round(100 * share)}.gguf"
         if share < 1:
-            kept: Weights = torch.load(rung.with_suffix(".pt"), weights_only=True)
-            export(kept, training.shape, tokenizer, rung)
+            kept: Weights = torch.load(kind.with_suffix(".pt"), weights_only=True)
+            export(kept, training.shape, tokenizer, kind)
         else:
-            shutil.copy(folder / MODEL_FILE.name, rung)
-        tokens[rung.stem] = round(share * training.tokens)
-        files.append(rung)
+            shutil.copy(folder / MODEL_FILE.name, kind)
+        tokens[kind.stem] = round(share * training.tokens)
+        files.append(kind)
     results = asyncio.run(ladder.climb(files, folder / "ladder", _tell))
     ladder.write_figures(results, tokens, into)
 

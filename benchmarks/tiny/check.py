@@ -15,7 +15,7 @@ from benchmarks.tiny.model import Shape, Weights, logits
 from proxy.conversation.json import JsonObject
 from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
-from proxy.tiny_model.tasks import FAMILIES, TaskDraw, TinyTask, offered
+from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyTask, offered
 
 _TOKENS = 20
 _MOST = 0.02

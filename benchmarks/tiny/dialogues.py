@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from proxy.conversation import json as compact
 from proxy.conversation.json import JsonObject
-from proxy.tiny_model.tasks import BUSY, TaskDraw, TinyCall, TinyTask
-from proxy.tiny_model.tools import TinyTool
+from temper_evals.tiny_model.tasks import BUSY, TaskDraw, TinyCall, TinyTask
+from temper_evals.tiny_model.tools import TinyTool
 
 TALKING = (("respond", "message"), ("reply", "message"), ("answer", "text"), ("say", "text"))
 SHARES = {"single": 30, "choose": 14, "chain": 16, "failing": 6, "composed": 20, "none": 18}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.tiny.model import EPSILON, ROPE_BASE, Shape, Weights
 from benchmarks.tiny.tokenizer import CONTROL, MARKERS
-from proxy.tiny_model import chat_template
+from temper_evals.tiny_model import chat_template
 
 LICENCE = "MIT, as Temper itself; trained on made-up sentences of this repository only"
 FloatArray = npt.NDArray[np.float32]

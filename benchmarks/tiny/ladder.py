@@ -4,23 +4,23 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.results import ArmResult, results_of
-from proxy.evals.runs import Progress
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.results import ArmResult, results_of
+from temper_evals.runs import Progress
 
 ARMS = ("direct", "temper")
 
 
 async def climb(
-    rungs: Sequence[Path], folder: Path, tell: Callable[[str], None]
+    kinds: Sequence[Path], folder: Path, tell: Callable[[str], None]
 ) -> list[ArmResult]:
-    """Ask each file of a rung the quick tasks; makes what the folder lacks."""
+    """Ask each file of a kind the quick tasks; makes what the folder lacks."""
 
     def show(progress: Progress) -> None:
         if progress.done == progress.of:
             tell(f"{progress.bed} {progress.arm}: {progress.right} of {progress.of}")
 
-    choice = Choice(tiny=True, models=tuple(rungs), arms=ARMS)
+    choice = Choice(tiny=True, models=tuple(kinds), arms=ARMS)
     return results_of((await evaluate(choice, folder, show)).runs)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from proxy.conversation.json import JsonObject
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.records import read_protocol, read_runs
-from proxy.evals.report.table import markdown
-from proxy.evals.results import ArmResult, results_of
-from proxy.evals.runs import Progress
-from proxy.tiny_model import shipped
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.records import read_protocol, read_runs
+from temper_evals.report.table import markdown
+from temper_evals.results import ArmResult, results_of
+from temper_evals.runs import Progress
+from temper_evals.tiny_model import shipped
 
 LADDER = Path(__file__).with_name("ladder.json")
 _HEAD = """# The tiny model

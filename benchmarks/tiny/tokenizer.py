@@ -14,8 +14,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from benchmarks.tiny.dialogues import draw_dialogue
-from proxy.tiny_model.tasks import NOTHING_FITS, SMALL_TALK, answer_to
-from proxy.tiny_model.tools import CHAINS, TOOLS
+from temper_evals.tiny_model.tasks import NOTHING_FITS, SMALL_TALK, answer_to
+from temper_evals.tiny_model.tools import CHAINS, TOOLS
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

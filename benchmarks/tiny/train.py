@@ -175,12 +175,12 @@ def _padded(rows: list[Row], device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _climb(training: Training, weights: Weights, progress: Progress, folder: Path) -> None:
-    """Keep the weights at each rung of the ladder."""
-    for rung in training.ladder:
-        if progress.seen >= rung * training.tokens and rung not in progress.saved:
-            progress.saved.append(rung)
+    """Keep the weights at each kind of the ladder."""
+    for kind in training.ladder:
+        if progress.seen >= kind * training.tokens and kind not in progress.saved:
+            progress.saved.append(kind)
             kept = {name: one.detach().cpu() for name, one in weights.items()}
-            torch.save(kept, folder / f"rung-{round(100 * rung)}.pt")
+            torch.save(kept, folder / f"kind-{round(100 * kind)}.pt")
 
 
 def _note(progress: Progress, folder: Path, tell: Callable[[str], None]) -> None:

@@ -21,8 +21,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, user_message
 from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.openai_chat.decode import decode_messages
-from proxy.rounds.executor import Executor
-from proxy.rounds.transcript import Conversation
+from proxy.tool_rounds.executor import Executor
+from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
 from proxy.tools.function import FunctionTool
 from proxy.tools.signature import Function

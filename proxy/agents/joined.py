@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.rounds.executor import Executor, RoundContext
-from proxy.rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Executor, RoundContext
+from proxy.tool_rounds.outcomes import Outcome
 from proxy.tools.execution import together
 
 

@@ -17,7 +17,7 @@ from proxy.agents.tracing import Tracing, open_tracing
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.dialects.front import Decoded, Stamp
+from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.guardrails.offer import Mode
@@ -28,7 +28,7 @@ from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.settings import Settings, load_settings
 
-_STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
+_STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from proxy.errors import (
 )
 from proxy.facts import Fact
 from proxy.guardrails.verdict import Defect
-from proxy.rounds.events import Added, ToolFinished, ToolStarted
-from proxy.rounds.outcomes import Round
-from proxy.rounds.terms import Stop
-from proxy.rounds.transcript import Conversation
+from proxy.tool_rounds.events import Added, ToolFinished, ToolStarted
+from proxy.tool_rounds.outcomes import Round
+from proxy.tool_rounds.terms import Stop
+from proxy.tool_rounds.transcript import Conversation
 
 Output = TypeVar("Output", default=str)
 

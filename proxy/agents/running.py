@@ -32,12 +32,12 @@ from proxy.conversation.requests import Request
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.errors import GuardrailsExhausted
 from proxy.inference.budget import Ticket
-from proxy.rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
-from proxy.rounds.run import Run
-from proxy.rounds.terms import Stop, Terms
-from proxy.rounds.transcript import Append, Conversation, object_of
 from proxy.runner import carry_out
 from proxy.serving.request_preparation import ParsedRequest
+from proxy.tool_rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
+from proxy.tool_rounds.run import Run
+from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.transcript import Append, Conversation, object_of
 from proxy.tools.execution import Limits
 
 _PLACEHOLDER: JsonObject = {"role": "user", "content": ""}

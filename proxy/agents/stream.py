@@ -8,7 +8,7 @@ from typing import Generic, cast
 from proxy.agents.hooks import Hooks
 from proxy.agents.results import Finished, Output, RunEvent, RunResult
 from proxy.agents.running import Running, Task
-from proxy.rounds.events import Added
+from proxy.tool_rounds.events import Added
 
 
 class EventQueue:

@@ -28,8 +28,8 @@ from proxy.api.routes.documentation import documentation_router
 from proxy.api.routes.health import health_router
 from proxy.api.routes.metrics import METRICS_PATH, metrics_router
 from proxy.api.routes.models import models_router
+from proxy.api.routes.passthrough import Relay
 from proxy.api.routes.properties import properties_router
-from proxy.api.routes.relay import Relay
 from proxy.api.routes.responses import responses_router
 from proxy.api.routes.root import ROOT_PATH, root_router, version
 from proxy.api.routes.ui import UI_PATHS, Dashboard, ui_router
@@ -76,7 +76,7 @@ class ServerOptions(ServiceOptions):
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
 
     @property
-    def sharers(self) -> int:
+    def process_count(self) -> int:
         """How many processes put requests to the same backends."""
         return self.workers * self.replicas
 
@@ -193,7 +193,7 @@ def _endpoints(
             preparation,
             timeouts,
             budget,
-            serving.sharers,
+            serving.process_count,
             observers,
             tools,
         )
@@ -209,7 +209,7 @@ def _endpoints(
         if route.count_path:
             endpoints[route.count_path] = LateEndpoint(partial(count, route))
     for path in PASSED_ON:
-        relay = Relay(path, reader, preparation, serving.timeouts, serving.sharers, observers)
+        relay = Relay(path, reader, preparation, serving.timeouts, serving.process_count, observers)
         endpoints[path] = Cancellable(relay)
     return endpoints
 

@@ -14,12 +14,12 @@ from proxy.api.errors import describe, error_response
 from proxy.api.streaming import ENDED_BY_OPERATOR
 from proxy.errors import RequestCancelled, ServerStopped
 
-DEPARTURE = "departure"  # the name under which a request's state holds its `Departure`
+DEPARTURE = "departure"  # the name under which a request's state holds its `CancelScope`
 _FAREWELL_SECONDS = 1.0  # a client may not be reading
 _GONE: Message = {"type": "http.disconnect", "reason": ENDED_BY_OPERATOR}
 
 
-class Departure:
+class CancelScope:
     """The two ends of one connection, of which the client's may be said to be gone."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -28,17 +28,17 @@ class Departure:
         self._listening: asyncio.Task[object] | None = None
         self.has_begun = False
         self.is_complete = False
-        self.was_told = False
+        self.is_cancelled = False
 
     def leave(self) -> None:
         """Say that the client is gone."""
-        self.was_told = True
+        self.is_cancelled = True
         if self._listening is not None:
             self._listening.cancel(ENDED_BY_OPERATOR)
 
     async def receive(self) -> Message:
         """Receive what the client sends, or that it is gone."""
-        if self.was_told:
+        if self.is_cancelled:
             return _GONE
         self._listening = asyncio.current_task()  # in no local: its error would refer to it
         try:
@@ -60,20 +60,20 @@ class Departure:
 
 
 class Cancellable:
-    """ASGI middleware: lets an operator end what it serves; see `Departure`."""
+    """ASGI middleware: lets an operator end what it serves; see `CancelScope`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        departure = Departure(receive, send)
+        departure = CancelScope(receive, send)
         scope["state"][DEPARTURE] = departure
         try:
             await self._app(scope, departure.receive, departure.send)
         finally:
             scope["state"].pop(DEPARTURE, None)  # which refers back to the scope
-        if not departure.was_told or departure.is_complete:
+        if not departure.is_cancelled or departure.is_complete:
             return
         if departure.has_begun:
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -26,7 +26,7 @@ from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
-from proxy.inference.audience import Audience
+from proxy.inference.event_sink import Audience
 from proxy.inference.turn import State, Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest

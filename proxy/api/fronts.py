@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from proxy.api.response_keeping import Kept, TellWhenAlone, WaitForWriting, Written
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
-from proxy.dialects.front import Catalogue, Front, Stamp
+from proxy.dialects.front import Catalogue, Front, IdsAndClock
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_chat.models import ChatCatalogue
 from proxy.dialects.openai_responses.store import MemoryStore
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from proxy.api.shared_answers import SharedAnswers
     from proxy.api.shared_state import SharedState
 
-STAMP = Stamp(time.time, lambda: secrets.token_hex(12))
+STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)
 _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -24,7 +24,7 @@ from proxy.api.warming import warming_up
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
-from proxy.observability.sibling_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Managed, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import late_tools

@@ -52,7 +52,7 @@ class Access:
         found = [name for name, key in self.keys.items() if _is_same(sent, key)]
         return found[0] if found else None
 
-    def is_called_rightly(self, host: str) -> bool:
+    def allows_host(self, host: str) -> bool:
         """Return whether a Host header names this server."""
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
@@ -104,7 +104,7 @@ class Limits:
         owner = self._access.owner_of(headers)
         if scope["path"] in self._open_paths:
             await self._app(scope, receive, send_with_id)
-        elif not self._access.is_called_rightly(headers.get("host", "")):
+        elif not self._access.allows_host(headers.get("host", "")):
             refusal = error_response(describe(HostNotAllowed()), scope)
             await refusal(scope, receive, send_with_id)
         elif owner is None and scope["path"] not in self._public_paths:

@@ -14,9 +14,9 @@ from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
+from proxy.observability.peer_workers import SharedCounts, SiblingBoards, WorkerPlace
 from proxy.observability.record import Sink
 from proxy.observability.recording import Recording
-from proxy.observability.sibling_workers import SharedCounts, SiblingBoards, WorkerPlace
 from proxy.settings import Settings
 
 _PUBLISH_SECONDS = 1.0

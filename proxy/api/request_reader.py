@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 
-from proxy.api.cancelling import DEPARTURE, Departure
+from proxy.api.cancelling import DEPARTURE, CancelScope
 from proxy.api.headers import headers_of
 from proxy.api.limits import BodyLimits, read_body
-from proxy.backends.client import Passage
+from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
 from proxy.dialects.front import Sender
 from proxy.dialects.reading import kind, read_object
@@ -67,7 +67,7 @@ class RequestReader:
         return {**headers, "x-request-id": request_id(http)}
 
 
-def decode_passage(path: str, body: bytes) -> Passage:
+def decode_passage(path: str, body: bytes) -> PassthroughRequest:
     """Read no more of a request than whose it is and how it is answered; raises InvalidRequest."""
     read = read_object(body)
     model, stream = read.get("model"), read.get("stream")
@@ -75,7 +75,9 @@ def decode_passage(path: str, body: bytes) -> Passage:
         raise InvalidRequest(f"Expected a string, got {kind(model)}.", "model")
     text_field, may_stream = PASSED_ON[path]
     fields = json.split_object(body)
-    return Passage(path, text_field, model or "", fields, stream=may_stream and stream is True)
+    return PassthroughRequest(
+        path, text_field, model or "", fields, stream=may_stream and stream is True
+    )
 
 
 def sender_of(http: HttpRequest) -> Sender:
@@ -99,7 +101,7 @@ def begin_live_request(
     """Follow a request from now on; where there are traces it goes on with its client's."""
     trace = trace_of(http.headers.get("traceparent", "")) if observers.traces else None
     state = http.scope["state"]
-    departure: Departure | None = state.get(DEPARTURE)
+    departure: CancelScope | None = state.get(DEPARTURE)
     link: BoardLink | None = None
     if observers.board is not None:
         leave = departure.leave if departure is not None else None

@@ -20,7 +20,7 @@ from proxy.api.hosted import opened
 from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.api.warming import warming_up
 from proxy.errors import InvalidConfiguration
-from proxy.observability.sibling_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings

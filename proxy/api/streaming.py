@@ -180,10 +180,10 @@ class EventStream(Generic[Event]):
                     await self._show(rest, send)
             await self._pulse_over.wait()
         except asyncio.CancelledError as cut:
-            await self._part(cut, send)
+            await self._finish_cancelled(cut, send)
             raise
         except Exception:
-            await self._own_up(send)
+            await self._send_internal_error(send)
             raise
         finally:
             pulse.cancel()
@@ -194,7 +194,7 @@ class EventStream(Generic[Event]):
         payload = encoder.end() if failure is None else encoder.fail(failure)
         await send({"type": "http.response.body", "body": payload, "more_body": False})
 
-    async def _part(self, cut: asyncio.CancelledError, send: Send) -> None:
+    async def _finish_cancelled(self, cut: asyncio.CancelledError, send: Send) -> None:
         """Tell a client that is still there why its answer ends here."""
         if cut.args == (ENDED_BY_OPERATOR,):
             await self._break_off(RequestCancelled(), send)
@@ -208,7 +208,7 @@ class EventStream(Generic[Event]):
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await send({"type": "http.response.body", "body": payload, "more_body": False})
 
-    async def _own_up(self, send: Send) -> None:
+    async def _send_internal_error(self, send: Send) -> None:
         """Tell the client of a bug; the caller logs it."""
         self._is_sending = False
         await self._pulse_over.wait()

@@ -17,7 +17,7 @@ def warming_up(
     work: Callable[[], None] = prepare, delay: float = _DELAY_SECONDS
 ) -> Iterator[threading.Timer]:
     """Do some work in a moment, beside the block; what has not begun at its end never does."""
-    timer = threading.Timer(delay, _gently, (work,))
+    timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()
     try:
@@ -26,7 +26,7 @@ def warming_up(
         timer.cancel()
 
 
-def _gently(work: Callable[[], None]) -> None:
+def _run_low_priority(work: Callable[[], None]) -> None:
     """Work in a way that lets other threads have their turn soon."""
     with GENTLE_WORK:
         before = sys.getswitchinterval()

@@ -16,9 +16,9 @@ from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums,
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
 from proxy.observability.history import BUCKETS, STEP, CountsBySpan
+from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER
 from proxy.observability.sentences import cut
-from proxy.observability.sibling_workers import SharedCounts
 from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
 from proxy.processes.fleet import Condition
 from proxy.processes.managed import Managed

@@ -29,7 +29,7 @@ from proxy.api.shared_state import examine_state
 from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
-from proxy.observability.sibling_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import Status

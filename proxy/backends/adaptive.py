@@ -16,7 +16,14 @@ from proxy.backends.capabilities import (
     missing_capability,
     without,
 )
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
 from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
@@ -78,7 +85,7 @@ class AdaptiveEngine:
             else:
                 return
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._engine.relay(passage, headers)
 

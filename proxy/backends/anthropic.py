@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from proxy.backends.anthropic_refusals import is_unknown_model, meaning
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.openai_compatible import MODELS, OpenAICompatible, meant_by, models_in
 from proxy.backends.refusals import Refusal
@@ -68,7 +75,7 @@ class Anthropic:
             known = tuple(model.id for model in self._listed or ())
             raise UnknownModel(terms.model, known) from refusal
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on; Anthropic's own API has none of these paths and says so."""
         return self._plain.relay(passage, headers)
 

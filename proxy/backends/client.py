@@ -62,7 +62,7 @@ class Description:
     lacks: tuple[str, ...] = ()
 
 
-class Passage(msgspec.Struct, frozen=True):
+class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request that a backend gets as it came: the path, and the members of its JSON body.
 
     `text_field` is the one that holds what the model reads.
@@ -96,7 +96,7 @@ class Backend(Protocol):
         No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one.
         """
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too.
 
         Closing the iterator cancels the work upstream as far as the engine notices.

@@ -110,7 +110,7 @@ class ConnectionPool:
     def _take(self) -> "Connection | None":
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_reusable and not connection.has_news:
+            if connection.is_reusable and not connection.has_unexpected_data:
                 return connection
             connection.close()
         return None
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
         return is_read and self._keeps_alive and self._failure is None
 
     @property
-    def has_news(self) -> bool:
+    def has_unexpected_data(self) -> bool:
         """Whether something has come that the loop has not brought yet: nobody asked for it."""
         if self._transport is None:
             return False
@@ -255,21 +255,21 @@ class Connection(asyncio.Protocol):
         if self._timer is None or deadline < self._due:
             self._stop_timer()
             self._due = deadline
-            self._timer = self._loop.call_at(deadline, self._look_at_the_clock)
+            self._timer = self._loop.call_at(deadline, self._check_deadline)
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadline(self) -> None:
         """End the waiting that takes too long; a deadline that was put off costs nothing before."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
         if self._loop.time() < self._deadline:
             self._due = self._deadline
-            self._timer = self._loop.call_at(self._deadline, self._look_at_the_clock)
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
         else:
             self._waiter.set_exception(TimeoutError())
 

@@ -13,7 +13,7 @@ from proxy.backends.client import (
     Description,
     Health,
     Model,
-    Passage,
+    PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
@@ -63,7 +63,7 @@ class DetectedBackend:
             async for batch in batches:
                 yield batch
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         async with aclosing((await self._known()).relay(passage, headers)) as pieces:
             async for piece in pieces:

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.counting import TokenCounter
 from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
@@ -135,7 +142,7 @@ class LlamaServer:
             await asyncio.sleep(self._poll_seconds)
         return False
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.ollama_models import Fitting, OllamaModels, Shown, completed
 from proxy.backends.ollama_refusals import is_unreadable, lacks_thinking, lacks_tools
 from proxy.backends.refusals import Refusal, as_error
@@ -33,9 +40,9 @@ from proxy.errors import (
     InvalidRequest,
     UnknownModel,
 )
-from proxy.guardrails.injection.hermes import HermesConvention
-from proxy.guardrails.injection.history import describe_in_prompt
-from proxy.guardrails.traits import Template
+from proxy.guardrails.model_quirks import Template
+from proxy.guardrails.tool_prompts.hermes import HermesConvention
+from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +121,7 @@ class Ollama:
                 yield (ReplyUnreadable(refusal.message),)
             return
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on to Ollama's own OpenAI endpoint, which has what this needs."""
         name = self._meant(passage.model)
         meant = replace(passage, fields={**passage.fields, "model": json.dump(name)})

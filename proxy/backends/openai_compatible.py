@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias, cast
 
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.directives import directives
 from proxy.backends.refusals import Refusal, as_error, streamed_refusal
 from proxy.backends.relaying import relayed
@@ -79,7 +86,7 @@ class OpenAICompatible:
         """Write what is sent for a question."""
         return encode_question(question, self._directives(question))
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return relayed(self._connection, passage, headers)
 

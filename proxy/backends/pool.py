@@ -20,7 +20,7 @@ from proxy.backends.client import (
     Description,
     Health,
     Model,
-    Passage,
+    PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
@@ -57,8 +57,8 @@ class PoolTimeouts:
 class Pool:
     """Members that serve the same model under different addresses.
 
-    `sharers` processes, of this and other Tempers, use them alike, so each takes its part of their
-    slots.
+    `process_count` processes, of this and other Tempers, use them alike, so each takes its part of
+    their slots.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Pool:
         members: Sequence[Backend],
         pace: PoolTimeouts | None = None,
         *,
-        sharers: int = 1,
+        process_count: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._members = [Member(backend) for backend in members]
         self._pace = pace or PoolTimeouts()
-        self._sharers = sharers
+        self._sharers = process_count
         self.clock = clock
 
     @property
@@ -89,7 +89,7 @@ class Pool:
             async for batch in batches:
                 yield batch
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self.pin().relay(passage, headers)
 
@@ -202,7 +202,7 @@ class PinnedMember(BackendWrapper):
 
         return self._patiently(_key(question, headers), put, _says_something)
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
 
         def put(backend: Backend) -> Pieces:
@@ -221,7 +221,7 @@ class PinnedMember(BackendWrapper):
         patience = clock() + self._pace.load_wait
         while True:
             try:
-                async with aclosing(self._of_two(key, put, says_something)) as parts:
+                async with aclosing(self._with_failover(key, put, says_something)) as parts:
                     async for part in parts:
                         yield part
             except BackendUnavailable as error:
@@ -231,7 +231,7 @@ class PinnedMember(BackendWrapper):
             else:
                 return
 
-    async def _of_two(
+    async def _with_failover(
         self,
         key: str,
         put: Callable[[Backend], AsyncGenerator[Part, None]],
@@ -243,7 +243,7 @@ class PinnedMember(BackendWrapper):
             self._asked = member
             has_begun = False
             try:
-                with _on_duty(member, self._pool.clock):
+                with _track_request(member, self._pool.clock):
                     async with aclosing(put(member.backend)) as parts:
                         async for part in parts:
                             if not has_begun and says_something(part):
@@ -269,7 +269,7 @@ def pinned(backend: Backend) -> Backend:
 
 
 @contextmanager
-def _on_duty(member: Member, clock: Callable[[], float]) -> Generator[None, None, None]:
+def _track_request(member: Member, clock: Callable[[], float]) -> Generator[None, None, None]:
     """Keep account of a request to a member."""
     member.running += 1
     member.breaker.begin(clock())
@@ -312,7 +312,7 @@ def _may_be_asked_elsewhere(error: BackendFailed) -> bool:
     return isinstance(error, BackendUnavailable | BackendSpokeNonsense)
 
 
-def _key_of(passage: Passage, headers: dict[str, str]) -> str:
+def _key_of(passage: PassthroughRequest, headers: dict[str, str]) -> str:
     """Tell prompts apart by how they begin, and spread what has none."""
     beginning = passage.fields.get("prompt", b"")[:_BEGINNING]
     return beginning.decode("utf-8", "replace") or headers.get("x-request-id", "")

@@ -4,7 +4,7 @@ Nothing is judged or changed; only failures are read, so that they look like all
 nothing confidential, also those that come in the middle of a stream.
 """
 
-from proxy.backends.client import Passage, Pieces
+from proxy.backends.client import PassthroughRequest, Pieces
 from proxy.backends.confidential import Confidential
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
@@ -14,7 +14,9 @@ from proxy.errors import ContextOverflow
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
 
 
-async def relayed(connection: BackendClient, passage: Passage, headers: dict[str, str]) -> Pieces:
+async def relayed(
+    connection: BackendClient, passage: PassthroughRequest, headers: dict[str, str]
+) -> Pieces:
     """Send a request and stream the lines of its answer; closing this cancels the work upstream.
 
     A line comes in one piece, so that another can stand before and behind it.

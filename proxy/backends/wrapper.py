@@ -7,7 +7,7 @@ from proxy.backends.client import (
     Description,
     Health,
     Model,
-    Passage,
+    PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
@@ -29,7 +29,7 @@ class BackendWrapper:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         return self._backend.ask(question, headers)
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._backend.relay(passage, headers)
 

@@ -26,10 +26,10 @@ from proxy.settings import Settings
 if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import Address
-    from proxy.demo.demonstration import Seen
     from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
     from proxy.doctor.target import Target
+    from temper_evals.demo.demonstration import Seen
 
 logger = logging.getLogger(__name__)
 
@@ -226,13 +226,13 @@ def demonstrate_calls(
     console: Console, port: int, *, once: bool, as_json: bool, tiny: bool
 ) -> Work:
     """Show calls with and without Temper; False if a signal came before that."""
-    from proxy.demo import show
-    from proxy.demo.scenarios import SCRIPTED
-    from proxy.demo.tiny import demonstration
+    from temper_evals.demo import show
+    from temper_evals.demo.scenarios import SCRIPTED
+    from temper_evals.demo.tiny import demonstration
 
     shown = demonstration() if tiny else SCRIPTED
     console.print(shown.introduction, soft_wrap=True)
-    from proxy.demo.demonstration import demonstrate
+    from temper_evals.demo.demonstration import demonstrate
 
     async def work() -> bool:
         with contextlib.ExitStack() as progress:
@@ -259,7 +259,7 @@ def demonstrate_calls(
 
 def _show_examples(console: Console, seen: "Seen", port: int, *, tiny: bool) -> None:
     """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from proxy.demo.show import examples, tiny_examples
+    from temper_evals.demo.show import examples, tiny_examples
 
     if seen.port_was_taken:
         console.print(f"\nPort {port} cannot be used, so another one was taken.")

@@ -17,9 +17,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration, TemperError
 
 if TYPE_CHECKING:
-    from proxy.evals.evaluation import Choice
-    from proxy.evals.records import RunRecord
-    from proxy.evals.runs import Progress as Done
+    from temper_evals.evaluation import Choice
+    from temper_evals.records import RunRecord
+    from temper_evals.runs import Progress as Done
 
 _FAILED, _INTERRUPTED = 1, 130
 _BESIDE_RESUME = frozenset({"resume", "as_json"})
@@ -102,7 +102,7 @@ def evaluation(
     """
     if context.invoked_subcommand is not None:
         return
-    from proxy.evals.evaluation import check_folder, choice_of
+    from temper_evals.evaluation import check_folder, choice_of
 
     try:
         if resume is not None:
@@ -137,8 +137,8 @@ def _check_resumed(context: click.Context) -> None:
 @_JSON
 def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool) -> None:
     """Show what a folder holds, in words or as a page."""
-    from proxy.evals.evaluation import missing_runs
-    from proxy.evals.records import read_protocol, read_runs
+    from temper_evals.evaluation import missing_runs
+    from temper_evals.records import read_protocol, read_runs
 
     try:
         protocol, runs = read_protocol(folder), [*read_runs(folder)]
@@ -147,7 +147,7 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
                 click.echo(f"{arm}: {count} runs are missing")
             return
         if html is not None:
-            from proxy.evals.report.page import write_page
+            from temper_evals.report.page import write_page
 
             write_page(html, folder, protocol, runs)
             click.echo(f"The page: {html}", err=True)
@@ -162,7 +162,7 @@ def report(folder: Path, html: Path | None, *, is_progress: bool, as_json: bool)
 @_JSON
 def compare(before: Path, after: Path, *, as_json: bool) -> None:
     """Compare two evaluations; 1 if an arm became worse."""
-    from proxy.evals.report.comparison import compare_folders
+    from temper_evals.report.comparison import compare_folders
 
     try:
         changes = compare_folders(before, after)
@@ -177,7 +177,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 def _measured(choice: "Choice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
     """Make the runs, with a bar for each arm."""
-    from proxy.evals.evaluation import evaluate
+    from temper_evals.evaluation import evaluate
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[share]}"))
     bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=is_quiet)
@@ -209,8 +209,8 @@ class _Bars:
 
 def _show(runs: list["RunRecord"], folder: Path, *, as_json: bool) -> None:
     """Print the table; without help, harm, cost and ceiling beside each other there is none."""
-    from proxy.evals.report.table import HEADINGS, document, failures, rows, wrong_ends
-    from proxy.evals.results import results_of
+    from temper_evals.report.table import HEADINGS, document, failures, rows, wrong_ends
+    from temper_evals.results import results_of
 
     results, failed = results_of(runs), failures(runs)
     if as_json:

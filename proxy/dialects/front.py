@@ -2,7 +2,8 @@
 
 A front end reads requests into the language-free `Request`, whose `fields`, messages and tools are
 written in the language of backends (chat completions), and writes events and errors as its
-clients expect them. It knows neither HTTP servers nor clocks: what is fresh comes from a `Stamp`.
+clients expect them. It knows neither HTTP servers nor clocks: fresh ids and the time come from
+`IdsAndClock`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class IdsAndClock:
     """Makes what nothing in a request determines: `now` is a Unix time in seconds.
 
     `token` returns a fresh id, 24 lower-case hexadecimal digits, before which each language puts

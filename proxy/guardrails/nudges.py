@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from proxy.conversation import json
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import NamedTool, Tool, ToolCall
-from proxy.guardrails.offer import Offer
+from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 
 _MOST_NAMES = 20
@@ -36,7 +36,7 @@ class Answer:
     is_taken: bool = False
 
 
-def about_prose(written: str, offer: Offer) -> tuple[Message, ...]:
+def about_prose(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer prose where a call was expected."""
     if offer.respond is None:
         text = f"You answered in plain text. {_what_to_do(offer)}"
@@ -45,13 +45,13 @@ def about_prose(written: str, offer: Offer) -> tuple[Message, ...]:
     return (*said(written), user_message(text))
 
 
-def about_announcement(written: str, offer: Offer) -> tuple[Message, ...]:
+def about_announcement(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer prose that says what the model does now, and then ends."""
     text = f"You said what you would do, and called no tool. {_way_out(offer)}"
     return (*said(written), user_message(text))
 
 
-def about_unknown_syntax(written: str, offer: Offer) -> tuple[Message, ...]:
+def about_unknown_syntax(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer what looks like a call that nobody can read."""
     text = (
         f"You wrote a tool call as text, in a form that is not read: no tool ran. {_way_out(offer)}"
@@ -64,7 +64,7 @@ def about_early_answer(written: str, steps: Sequence[str], insistence: int) -> t
     return (*said(written), user_message(steps_first("An answer", steps, insistence)))
 
 
-def about_silence(offer: Offer) -> tuple[Message, ...]:
+def about_silence(offer: OfferedTools) -> tuple[Message, ...]:
     """Answer an empty reply."""
     return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
 
@@ -75,14 +75,16 @@ def about_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
     return (*said(written), user_message(text))
 
 
-def about_calls(written: str, answers: Sequence[Answer], offer: Offer) -> tuple[Message, ...]:
+def about_calls(
+    written: str, answers: Sequence[Answer], offer: OfferedTools
+) -> tuple[Message, ...]:
     """Answer calls with a defect on their own channel: one tool result for each."""
     calls = tuple(answer.call for answer in answers)
     results = (tool_result(answer.call.id, _result(answer)) for answer in answers)
     return (assistant_message(written, calls), *results)
 
 
-def about_broken_call(written: str, problem: str, offer: Offer) -> tuple[Message, ...]:
+def about_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Answer a call whose arguments are not an object, which no history may contain."""
     text = f"Your tool call could not be read: {problem}. {_what_to_do(offer)}"
     return (*said(written), user_message(text))
@@ -93,17 +95,17 @@ def about_another_call(written: str) -> tuple[Message, ...]:
     return (*said(written), user_message("You had begun a call, and it is still to be completed."))
 
 
-def unknown_tool(name: str, offer: Offer) -> str:
+def unknown_tool(name: str, offer: OfferedTools) -> str:
     """Describe a call of a tool that is not offered."""
     return f"{_quote(name)} is not a tool. Available: {_names(offer)}."
 
 
-def wrong_tool(name: str, offer: Offer) -> str:
+def wrong_tool(name: str, offer: OfferedTools) -> str:
     """Describe a call of an offered tool that the client does not let the model call now."""
     return f"{_quote(name)} must not be called now. Call {_names(offer)}."
 
 
-def invalid_arguments(violations: Sequence[Violation], offer: Offer) -> str:
+def invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
     """Describe arguments that violate the tool's schema.
 
     What is missing may be unknown to the model: where it may answer, it may also ask.
@@ -131,7 +133,7 @@ def about_loop(name: str, times: int) -> Message:
     return _note(looping(name, times))
 
 
-def about_withheld_call(written: str, offer: Offer) -> tuple[Message, ...]:
+def about_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     """Say that a call that goes in circles was not made: a note, and no result of a tool."""
     loop = offer.loop
     name, times = ("", 0) if loop is None else (loop.name, loop.times)
@@ -218,7 +220,7 @@ def _note(text: str) -> Message:
     return user_message(f"[Note on this conversation, not a tool result: {text}]")
 
 
-def _way_out(offer: Offer) -> str:
+def _way_out(offer: OfferedTools) -> str:
     """Ask for the call that was meant, if one was, and else for nothing that anybody acts upon."""
     if offer.final_form and offer.respond is not None:
         done = f"give it again, with {offer.final_form}"
@@ -244,7 +246,7 @@ def _result(answer: Answer) -> str:
     return f"Error: {answer.problem}"
 
 
-def _what_to_do(offer: Offer) -> str:
+def _what_to_do(offer: OfferedTools) -> str:
     if offer.respond is None:
         return f"Call a tool now. Available: {_names(offer)}."
     answer = f"call {offer.respond.name} with your message"
@@ -255,7 +257,7 @@ def _what_to_do(offer: Offer) -> str:
     return f"Call one of the tools ({_names(offer)}); to answer the user, {answer}."
 
 
-def _names(offer: Offer, tools: Sequence[Tool] | None = None) -> str:
+def _names(offer: OfferedTools, tools: Sequence[Tool] | None = None) -> str:
     if isinstance(offer.choice, NamedTool):
         return offer.choice.name
     shown = offer.tools if offer.final_form else offer.everything

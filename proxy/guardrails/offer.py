@@ -60,7 +60,7 @@ class Part(Enum):
     COMPACTION = "compaction"
 
 
-class Offer(msgspec.Struct, frozen=True):
+class OfferedTools(msgspec.Struct, frozen=True):
     """The terms of one request.
 
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable`

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
 from proxy.guardrails import nudges
-from proxy.guardrails.offer import Offer
+from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.steps import unmet_prerequisites
 from proxy.guardrails.verdict import Defect
 
@@ -18,7 +18,7 @@ class Objection:
 
 
 def object_to(
-    name: str, arguments: JsonObject, offer: Offer, *, insistence: int = 0
+    name: str, arguments: JsonObject, offer: OfferedTools, *, insistence: int = 0
 ) -> Objection | None:
     """Judge the order of a call; `insistence` counts the objections made in this turn before."""
     loop = offer.loop
@@ -35,7 +35,7 @@ def object_to(
     return None
 
 
-def is_free(name: str, offer: Offer) -> bool:
+def is_free(name: str, offer: OfferedTools) -> bool:
     """Return whether no rule of order can object to a call of this tool, whatever its arguments."""
     is_looping = offer.loop is not None and offer.loop.name == name
     has_prerequisites = any(one.tool == name for one in offer.workflow.prerequisites)

@@ -22,7 +22,7 @@ from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
 from proxy.guardrails.announcement import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
-from proxy.guardrails.offer import Offer
+from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.findings import Finding
@@ -98,7 +98,7 @@ class _StructuredCall:
 class ReplyReader:
     """Feed it the events of one reply; it tells at once what was heard."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: OfferedTools) -> None:
         self._offer = offer
         self._splitter = ReasoningSplitter()
         self._labels = LabelSplitter() if offer.has_labels else None
@@ -384,7 +384,7 @@ class ReplyReader:
         return text
 
 
-def _is_fit(offer: Offer, call: WrittenCall) -> bool:
+def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:
     """Return whether a call is fit for the tool it means."""
     tool = names.resolve(offer.aliases.get(call.name, call.name), offer.everything)
     return tool is not None and isinstance(

@@ -173,7 +173,7 @@ class ReasoningSplitter:
         place = self._block.ends.find(text, 0, is_finished=False)
         mark = self._block.ends.at(text, place, is_finished=False)
         if self._block.kind is ReasoningDelta:
-            self._mull(text[:place])
+            self._emit_thought(text[:place])
         else:
             self._say(text[:place])
         self._partial = "" if mark else text[place:]
@@ -192,7 +192,7 @@ class ReasoningSplitter:
         self._place = _Place.BETWEEN
         self._spaces = []
 
-    def _mull(self, text: str) -> None:
+    def _emit_thought(self, text: str) -> None:
         """Emit thoughts without the white space around them."""
         body = text.rstrip()
         if not body:

@@ -5,9 +5,9 @@ Some templates want them, some models are confused by them, and clients send the
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message
-from proxy.guardrails.healing.content import members_of, rewritten, string_of
+from proxy.guardrails.history_repair.content import members_of, rewritten, string_of
+from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.reasoning import split_thoughts
-from proxy.guardrails.traits import Replay
 
 _MEMBERS = ("reasoning_content", "reasoning", "thinking")
 _PART_KINDS = (b'"thinking"', b'"reasoning"')

@@ -21,7 +21,7 @@ MOST_ATTEMPTS = 3
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX)
 
 
-class Rung(Enum):
+class AttemptKind(Enum):
     """The kinds of attempts."""
 
     AS_ASKED = "as_asked"
@@ -35,11 +35,11 @@ class Rung(Enum):
 class Attempt:
     """One generation; with `Parsing.OURS` the backend's own parser is kept out of it."""
 
-    rung: Rung
+    kind: AttemptKind
     parsing: Parsing = Parsing.BACKEND
 
 
-FIRST = Attempt(Rung.AS_ASKED)
+FIRST = Attempt(AttemptKind.AS_ASKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +54,44 @@ def next_attempt(
     failures: Sequence[Failure],
     text_policy: TextPolicy,
     limit: int = MOST_ATTEMPTS,
-    left_out: Collection[Rung] = (),
+    left_out: Collection[AttemptKind] = (),
 ) -> Attempt | None:
     """Return the next attempt after all these failed, or None when the ladder ends.
 
-    A rung that is left out has the other one in its place, unless prose was to be asked about.
+    A kind that is left out has the other one in its place, unless prose was to be asked about.
     """
-    found = _next_rung(failures, text_policy, limit)
-    if found is None or found.rung not in left_out:
+    found = _next_attempt(failures, text_policy, limit)
+    if found is None or found.kind not in left_out:
         return found
-    other = _IN_PLACE.get(found.rung)
+    other = _IN_PLACE.get(found.kind)
     if other is None or other in left_out or is_an_answer(failures[-1], text_policy):
         return None
-    is_constrained = other is Rung.CONSTRAINED
+    is_constrained = other is AttemptKind.CONSTRAINED
     return Attempt(other, Parsing.OURS if is_constrained else failures[-1].attempt.parsing)
 
 
-_IN_PLACE = {Rung.NUDGED: Rung.CONSTRAINED, Rung.CONSTRAINED: Rung.NUDGED}
+_IN_PLACE = {
+    AttemptKind.NUDGED: AttemptKind.CONSTRAINED,
+    AttemptKind.CONSTRAINED: AttemptKind.NUDGED,
+}
 
 
-def _next_rung(failures: Sequence[Failure], text_policy: TextPolicy, limit: int) -> Attempt | None:
+def _next_attempt(
+    failures: Sequence[Failure], text_policy: TextPolicy, limit: int
+) -> Attempt | None:
     last = failures[-1]
     is_prose = is_an_answer(last, text_policy)
     if len(failures) >= limit or (is_prose and _was_prose_before(failures)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
-        return Attempt(Rung.ANSWER, Parsing.OURS)
+        return Attempt(AttemptKind.ANSWER, Parsing.OURS)
     if last.defect is Defect.UNREADABLE and last.attempt.parsing is Parsing.BACKEND:
-        return Attempt(Rung.RAW, Parsing.OURS)
-    if is_prose and (len(failures) == 1 or last.attempt.rung is Rung.RAW):
-        return Attempt(Rung.NUDGED, last.attempt.parsing)
-    if len(failures) + 1 == limit or last.attempt.rung is Rung.NUDGED:
-        return Attempt(Rung.CONSTRAINED, Parsing.OURS)
-    return Attempt(Rung.NUDGED, last.attempt.parsing)
+        return Attempt(AttemptKind.RAW, Parsing.OURS)
+    if is_prose and (len(failures) == 1 or last.attempt.kind is AttemptKind.RAW):
+        return Attempt(AttemptKind.NUDGED, last.attempt.parsing)
+    if len(failures) + 1 == limit or last.attempt.kind is AttemptKind.NUDGED:
+        return Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
+    return Attempt(AttemptKind.NUDGED, last.attempt.parsing)
 
 
 def _was_prose_before(failures: Sequence[Failure]) -> bool:
@@ -98,5 +103,5 @@ def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
 
     What comes out of a constrained attempt was never meant as prose.
     """
-    is_prose = failure.defect in _PROSE and failure.attempt.rung is not Rung.CONSTRAINED
+    is_prose = failure.defect in _PROSE and failure.attempt.kind is not AttemptKind.CONSTRAINED
     return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -16,14 +16,14 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcement import announces
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.answers import InvalidAnswer, ValidAnswer, check_answer
 from proxy.guardrails.schemas.violations import Violation
-from proxy.guardrails.unknown_syntax.recognition import looks_like_call
+from proxy.guardrails.unparsed_calls.recognition import looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
@@ -51,14 +51,14 @@ class _Bad(msgspec.Struct, frozen=True):
 class _Terms(msgspec.Struct, frozen=True):
     """What every call of one reply is judged by."""
 
-    offer: Offer
+    offer: OfferedTools
     is_complete: bool
     insistence: int
 
 
 def review(
     reply: ReadReply,
-    offer: Offer,
+    offer: OfferedTools,
     new_id: NewId,
     *,
     insistence: int = 0,
@@ -97,18 +97,18 @@ def review(
     return Rejected(bad[0].defect, nudge, answer, facts)
 
 
-def _botched(reply: ReadReply, offer: Offer, answer: Accepted) -> Rejected:
+def _botched(reply: ReadReply, offer: OfferedTools, answer: Accepted) -> Rejected:
     """Reject a reply with a call in it that nobody can read."""
     nudge = nudges.about_broken_call(reply.text, "its JSON is broken", offer)
     return Rejected(Defect.BROKEN_ARGUMENTS, nudge, answer, answer.facts)
 
 
-def _is_complete(reply: ReadReply, offer: Offer) -> bool:
+def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
     """Return whether the model itself chose to stop, so that missing brackets may be closed."""
     return reply.reason not in _CUT_OFF and not offer.stop_strings
 
 
-def _without_cut_off(reply: ReadReply, offer: Offer) -> tuple[WrittenCall, ...]:
+def _without_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Leave out the last call if the model was stopped while it was writing it."""
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
@@ -174,7 +174,7 @@ def _is_mended(facts: tuple[Fact, ...]) -> bool:
     return any(isinstance(fact, Repaired | Coerced) for fact in facts)
 
 
-def _unrepaired(call: ToolCall, facts: tuple[Fact, ...], offer: Offer) -> _Bad:
+def _unrepaired(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _Bad:
     """Object to arguments that would have to be mended, where nothing is."""
     places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(places) < len(facts):
@@ -212,7 +212,7 @@ def _answers(judged: Sequence[_Good | _Bad], taken: Collection[str]) -> list[nud
 
 
 def _judge_text(
-    reply: ReadReply, offer: Offer, facts: tuple[Fact, ...], insistence: int
+    reply: ReadReply, offer: OfferedTools, facts: tuple[Fact, ...], insistence: int
 ) -> Verdict:
     """Judge a reply in which nothing is called."""
     cut_off = reply.is_cut_off or bool(reply.calls)
@@ -232,7 +232,7 @@ def _judge_text(
     return _judge_prose(answer, offer)
 
 
-def _judge_prose(answer: Accepted, offer: Offer) -> Verdict:
+def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     """Judge what the model said instead of calling a tool."""
     text, facts = answer.text, answer.facts
     if offer.answer_schema is not None and text.strip():
@@ -249,14 +249,14 @@ def _judge_prose(answer: Accepted, offer: Offer) -> Verdict:
     return _judge_announcement(answer, offer)
 
 
-def _is_unread_call(answer: Accepted, offer: Offer) -> bool:
+def _is_unread_call(answer: Accepted, offer: OfferedTools) -> bool:
     """Return whether a reply looks like a call that no reader knows, and none refused as quoted."""
     if any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in answer.facts):
         return False
     return looks_like_call(answer.text, offer.tools, offer.quotable)
 
 
-def _judge_announcement(answer: Accepted, offer: Offer) -> Verdict:
+def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
     """Look whether what was said, in prose or by `respond`, only announces a call."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_watched = offer.text_policy is TextPolicy.AUTO

@@ -1,12 +1,11 @@
-"""The front half of a request: prepare it, listen to replies, review them, retry.
+"""The front half of a request: prepare it, read replies, review them, retry.
 
 `turn` is the table of it all; docs/turn.md goes with it. `preparation` makes the plan of a
-request, `prepared` with its `prompt_format` says what one attempt sends, `listening` hears a
-reply (`together`: what arrived at once; `length`: how long it may become), `candidates` keeps
-what rejected replies would make. `budget` bounds retries over all requests, `spending` adds up
-what they cost.
+request, `prepared` with its `prompt_format` says what one attempt sends, `reply_reader` reads a
+reply (`coalescing`: what arrived at once; `length`: how long it may become), `candidates` keeps
+what rejected replies would make. `budget` bounds retries over all requests, `usage` adds up what
+they cost.
 
-What the client sees before a reply is complete: `release`, `calls_release` and
-`arguments_release`; `watched_release` keeps a call that no reader knows from it. `shown` is what it
-has seen, `audience` takes content at once.
+`stream_gate/` decides what the client sees before a reply is complete. `sent_answer` is what it has
+seen, `event_sink` takes content at once.
 """

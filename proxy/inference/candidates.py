@@ -4,7 +4,7 @@ import msgspec
 
 from proxy.conversation.replies import UsageReported
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.listening import Listening
+from proxy.inference.reply_reader import Listening
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -11,11 +11,8 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
-from proxy.guardrails.healing.history import heal_messages
-from proxy.guardrails.healing.tools import heal_tools
-from proxy.guardrails.injection.json_contract import JsonContractConvention
-from proxy.guardrails.injection.react import ReActConvention
-from proxy.guardrails.injection.registry import convention
+from proxy.guardrails.history_repair.history import heal_messages
+from proxy.guardrails.history_repair.tools import heal_tools
 from proxy.guardrails.loops import (
     MOST_FAILURES,
     MOST_REPEATS,
@@ -23,17 +20,20 @@ from proxy.guardrails.loops import (
     is_stuck,
     loop_at_end,
 )
+from proxy.guardrails.model_quirks import GENERIC, Traits
 from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
-from proxy.guardrails.offer import Mode, Offer, Part, TextPolicy
+from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.respond import respond_tool
-from proxy.guardrails.retry import MOST_ATTEMPTS, Rung
+from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.traits import GENERIC, Traits
+from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention
+from proxy.guardrails.tool_prompts.react import ReActConvention
+from proxy.guardrails.tool_prompts.registry import convention
 from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
 from proxy.inference.prepared import ANSWER_FORM, Prepared
 from proxy.inference.prompt_format import PromptFormat
@@ -68,10 +68,10 @@ class Policy(msgspec.Struct, frozen=True):
     without: frozenset[Part] = frozenset()
 
     @property
-    def left_out(self) -> frozenset[Rung]:
+    def left_out(self) -> frozenset[AttemptKind]:
         """The kinds of attempts that are not made."""
-        rungs = {Part.NUDGE: Rung.NUDGED, Part.CONSTRAINED: Rung.CONSTRAINED}
-        return frozenset(rung for part, rung in rungs.items() if part in self.without)
+        kinds = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
+        return frozenset(kind for part, kind in kinds.items() if part in self.without)
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     policy: Policy
     messages: tuple[Message, ...]
     prompt_format: PromptFormat
-    offer: Offer | None
+    offer: OfferedTools | None
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -133,7 +133,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
 
 def _untouched(request: Request, policy: Policy) -> RequestPlan:
     """Change nothing; what is observed is judged for the record."""
-    offer: Offer | None = None
+    offer: OfferedTools | None = None
     facts: tuple[Fact, ...] = ()
     if policy.mode is Mode.OBSERVE:
         healed, facts = heal_messages(request.messages, policy.traits.template)
@@ -200,14 +200,16 @@ def _ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
     return _Ending()
 
 
-def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) -> Offer | None:
+def _make_offer(
+    request: Request, history: tuple[Message, ...], policy: Policy
+) -> OfferedTools | None:
     """Fix the terms of the request; None where there is nothing to guard."""
     if not request.tools:
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.traits.text_policy)
     respond = _respond(request, policy, text_policy)
     completed = completed_calls(history)
-    offer = Offer(
+    offer = OfferedTools(
         request.tools,
         text_policy,
         () if Part.RESCUE in policy.without else _syntaxes(policy.traits, respond),
@@ -228,11 +230,11 @@ def _make_offer(request: Request, history: tuple[Message, ...], policy: Policy) 
     return _without_tools(offer, policy.traits) if is_none else offer
 
 
-def _without_tools(offer: Offer | None, traits: Traits) -> Offer | None:
+def _without_tools(offer: OfferedTools | None, traits: Traits) -> OfferedTools | None:
     """Keep of an offer what an answer alone needs: where a contract words it, it has to be read."""
     if offer is None or offer.respond is None or traits.convention not in _CONTRACTS:
         return None
-    return Offer((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
+    return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
 
 
 def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool | None:

@@ -7,9 +7,9 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolChoice, ToolUse
 from proxy.facts import Fact
-from proxy.guardrails.offer import Offer
-from proxy.guardrails.retry import Attempt, Rung
-from proxy.guardrails.traits import GENERIC, Traits
+from proxy.guardrails.model_quirks import GENERIC, Traits
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.retry import Attempt, AttemptKind
 from proxy.inference.prompt_format import PromptFormat
 
 ANSWER_FORM = "response_format"
@@ -27,14 +27,14 @@ class Prepared(msgspec.Struct, frozen=True):
     request: Request
     messages: tuple[Message, ...]
     prompt_format: PromptFormat
-    offer: Offer | None
+    offer: OfferedTools | None
     tool_choice: ToolChoice = ToolUse.AUTO
     facts: tuple[Fact, ...] = ()
     omits: frozenset[str] = frozenset()
     traits: Traits = GENERIC
     is_observed: bool = False
     streams_calls: bool = False
-    left_out: frozenset[Rung] = frozenset()
+    left_out: frozenset[AttemptKind] = frozenset()
 
     def question(
         self,
@@ -47,7 +47,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
         The reply may have `most_tokens`; None leaves that to the client.
         """
-        omits = self.omits - {ANSWER_FORM} if attempt.rung is Rung.ANSWER else self.omits
+        omits = self.omits - {ANSWER_FORM} if attempt.kind is AttemptKind.ANSWER else self.omits
         prompt = self.prompt_format.apply(self.messages + nudges)
         return Question(
             self.request if most_tokens is None else self.request.bounded(most_tokens),
@@ -57,7 +57,7 @@ class Prepared(msgspec.Struct, frozen=True):
             attempt.parsing,
             schema,
             omits | prompt.omits,
-            resets_cache=self.traits.resets_state and attempt.rung is not Rung.AS_ASKED,
+            resets_cache=self.traits.resets_state and attempt.kind is not AttemptKind.AS_ASKED,
             calls_singly=not self.traits.calls_in_parallel,
             stops=prompt.stops,
         )

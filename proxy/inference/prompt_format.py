@@ -7,10 +7,10 @@ import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
-from proxy.guardrails.healing.roles import fit_roles
-from proxy.guardrails.injection.convention import Convention
-from proxy.guardrails.injection.history import describe_in_prompt
-from proxy.guardrails.traits import Template
+from proxy.guardrails.history_repair.roles import fit_roles
+from proxy.guardrails.model_quirks import Template
+from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
 

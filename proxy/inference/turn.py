@@ -54,20 +54,20 @@ from proxy.facts import (
     Withheld,
 )
 from proxy.guardrails.nudges import about_another_call, insist_on_json, keep_calls
-from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.guardrails.retry import FIRST, Failure, Rung, is_an_answer, next_attempt
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.retry import FIRST, AttemptKind, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pinned
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from proxy.inference.calls_release import CallsRelease
 from proxy.inference.candidates import BestCandidate, Candidate
-from proxy.inference.listening import GuardedListening, Listening, Observing, PassingOn
 from proxy.inference.prepared import Prepared
-from proxy.inference.release import Continuation, Release, Releasing, is_content
-from proxy.inference.shown import ShownAnswer
-from proxy.inference.spending import Spending
-from proxy.inference.watched_release import watched
+from proxy.inference.reply_reader import GuardedListening, Listening, Observing, PassingOn
+from proxy.inference.sent_answer import ShownAnswer
+from proxy.inference.stream_gate.calls import CallsRelease
+from proxy.inference.stream_gate.release import Continuation, Release, Releasing, is_content
+from proxy.inference.stream_gate.watched import watched
+from proxy.inference.usage import Spending
 
 MayRetry: TypeAlias = Callable[[], bool]
 
@@ -160,7 +160,7 @@ class Turn:
         if self._state is State.DONE:
             return None
         self._usage = None
-        self._facts.append(Asked(self._attempt.rung.value))
+        self._facts.append(Asked(self._attempt.kind.value))
         self._move(Move.ASKED if self._shown_by is None else Move.RESUMED)
         return self._prepared.question(
             self._attempt, self._nudges, self._schema(), self._most_tokens()
@@ -241,13 +241,13 @@ class Turn:
             return PassingOn(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
             return Observing(offer, self._new_id, streams_calls=streams)
-        if self._attempt.rung is Rung.CONSTRAINED:
+        if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
         return GuardedListening(
             offer, self._release(offer), self._new_id, self._shown, insistence=len(self._failures)
         )
 
-    def _release(self, offer: Offer) -> Releasing:
+    def _release(self, offer: OfferedTools) -> Releasing:
         """Decide how the reply to come is shown."""
         if self._shown.is_begun:
             was_meant = any(one.defect in _MEANT for one in self._failures)
@@ -260,7 +260,7 @@ class Turn:
         )
         return watched(release, offer, is_asked_again=bool(self._failures))
 
-    def _welcomes_prose(self, offer: Offer) -> bool:
+    def _welcomes_prose(self, offer: OfferedTools) -> bool:
         """Return whether prose is an answer whatever follows; JSON has to be checked first."""
         if offer.answer_schema is not None:
             return False
@@ -271,7 +271,7 @@ class Turn:
     def _schema(self) -> JsonObject | None:
         """Describe the only output that the constrained attempt allows."""
         offer = self._prepared.offer
-        if offer is None or self._attempt.rung is not Rung.CONSTRAINED:
+        if offer is None or self._attempt.kind is not AttemptKind.CONSTRAINED:
             return None
         if is_open := self._shown.open_call:
             tools = [one for one in offer.tools if one.name == is_open.name]
@@ -280,7 +280,7 @@ class Turn:
 
     def _most_tokens(self) -> int | None:
         """Bound the constrained attempt, which has no end of its own if no call comes of it."""
-        if self._attempt.rung is not Rung.CONSTRAINED or not self._spent.first_reply:
+        if self._attempt.kind is not AttemptKind.CONSTRAINED or not self._spent.first_reply:
             return None
         return max(_LEAST_TOKENS, 2 * self._spent.first_reply)
 
@@ -349,7 +349,7 @@ class Turn:
         """Add to a nudge what the next attempt has to keep to; one that is asked raw needs none."""
         if nudge and (is_open := self._shown.open_call):
             nudge = keep_calls(nudge, is_open.name, is_open.arguments.beginning)
-        return insist_on_json(nudge) if self._attempt.rung is Rung.CONSTRAINED else nudge
+        return insist_on_json(nudge) if self._attempt.kind is AttemptKind.CONSTRAINED else nudge
 
     @property
     def _text_policy(self) -> TextPolicy:
@@ -361,7 +361,7 @@ class Turn:
         if self._shown.admits(answer.calls):
             self._best.offer(
                 Candidate(answer, self._listening, self._usage),
-                is_meant=self._attempt.rung is not Rung.CONSTRAINED,
+                is_meant=self._attempt.kind is not AttemptKind.CONSTRAINED,
                 is_resumed=self._shown_by not in (None, self._listening),
             )
 

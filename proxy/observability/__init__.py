@@ -11,6 +11,6 @@ secrets out, and `replay` judges them again, by the `replayed_turns`.
 For the dashboard, the `board` has the requests that live and the latest ones as `rows`, and the
 `history` of all of them; `sentences` say what happened, at length there and in a few words on a
 terminal. `kept_exchanges` are the latest recorded ones, and `before_after` shows one.
-One of several workers hears of the others from `sibling_workers`. `tool_server_cards` are what
+One of several workers hears of the others from `peer_workers`. `tool_server_cards` are what
 there is to see of tool servers.
 """

@@ -50,8 +50,8 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.rounds.outcomes import Round
-    from proxy.rounds.terms import Terms
+    from proxy.tool_rounds.outcomes import Round
+    from proxy.tool_rounds.terms import Terms
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
@@ -214,7 +214,7 @@ def verdict_of(record: RequestRecord) -> RecordedVerdict:
     """Return what the guardrails made of a request."""
     return RecordedVerdict(
         outcome=record.outcome.value if record.outcome is not None else None,
-        attempts=tuple((attempt.rung, attempt.defect) for attempt in record.attempts),
+        attempts=tuple((attempt.kind, attempt.defect) for attempt in record.attempts),
         repairs=repairs(record.facts),
     )
 

@@ -348,7 +348,7 @@ class LiveRequest:
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             AttemptRecord(
-                one.rung,
+                one.kind,
                 ran.begun - self._begun,
                 (ran.ended or now) - ran.begun,
                 one.defect,

@@ -88,7 +88,7 @@ class Metrics:
         if record.client is not None:
             self._count_client(record, record.client, outcome)
         for attempt in record.attempts:
-            self._count(table.ATTEMPTS, model, attempt.rung, _result(attempt, record))
+            self._count(table.ATTEMPTS, model, attempt.kind, _result(attempt, record))
             if attempt.error is not None:
                 self._count(table.BACKEND_ERRORS, model, attempt.error)
         for fact in record.facts:

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
+from proxy.observability.peer_workers import SharedCounts, SiblingBoards
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
-from proxy.observability.sibling_workers import SharedCounts, SiblingBoards
 
 
 class Meter(Sink, Protocol):

@@ -56,7 +56,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     operator may run in between, `round` counts from 1; else it is 0.
     """
 
-    rung: str
+    kind: str
     begun: float
     seconds: float
     defect: str | None = None

@@ -164,7 +164,7 @@ def _as_judged(exchange: RecordedExchange, profiles: Sequence[Profile]) -> _Judg
     judged.text = whole.text
     judged.calls = [(call.name, str(call.arguments)) for call in whole.calls]
     judged.outcome = turns.unfinished or outcome(facts).value
-    judged.attempts = _worded([(one.rung, one.defect) for one in tries(facts)])
+    judged.attempts = _worded([(one.kind, one.defect) for one in tries(facts)])
     judged.repairs = repairs(facts)
     return judged
 

@@ -16,7 +16,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Fact, ToolRan, last_defect
-from proxy.guardrails.traits import Traits
+from proxy.guardrails.model_quirks import Traits
 from proxy.inference.preparation import Policy, begin, plan_request
 from proxy.inference.turn import State, Turn
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, event_of
@@ -34,8 +34,8 @@ from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
 if TYPE_CHECKING:  # nothing of runs is imported where there was none
-    from proxy.rounds.outcomes import Outcome
-    from proxy.rounds.run import Run
+    from proxy.tool_rounds.outcomes import Outcome
+    from proxy.tool_rounds.run import Run
 
 Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
@@ -92,10 +92,10 @@ class ReplayedTurns:
         return next((one.next_question() for one in last if one.state is State.ASKING), None)
 
     def _rounds(self, request: Request, recorded: RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.rounds.run import Run
-        from proxy.rounds.run import State as RunState
-        from proxy.rounds.steps import Ask
-        from proxy.rounds.terms import Terms
+        from proxy.tool_rounds.run import Run
+        from proxy.tool_rounds.run import State as RunState
+        from proxy.tool_rounds.steps import Ask
+        from proxy.tool_rounds.terms import Terms
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
         terms = Terms(frozenset(recorded.owned), self._policy.workflow, *limits)
@@ -114,8 +114,8 @@ class ReplayedTurns:
 
     def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
         """Tell a run what became of its calls then; it stays where it is if they were others."""
-        from proxy.rounds.run import State as RunState
-        from proxy.rounds.steps import Execute
+        from proxy.tool_rounds.run import State as RunState
+        from proxy.tool_rounds.steps import Execute
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
@@ -129,7 +129,7 @@ class ReplayedTurns:
         self, calls: Sequence[ToolCall], recorded: Sequence[RecordedOutcome]
     ) -> "tuple[Outcome, ...] | None":
         """Return what became of calls then; None if they were others."""
-        from proxy.rounds.outcomes import Outcome, Status
+        from proxy.tool_rounds.outcomes import Outcome, Status
 
         made = [(call.name, call.arguments) for call in calls]
         if made != [(one.name, one.arguments) for one in recorded]:

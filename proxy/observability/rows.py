@@ -15,7 +15,7 @@ from proxy.observability.record import (
     Tokens,
     ToolRecord,
 )
-from proxy.observability.sentences import cut, problem_sentence, rung_sentence, sentences
+from proxy.observability.sentences import attempt_sentence, cut, problem_sentence, sentences
 
 _MOST_TOOLS = 100
 _MOST_ATTEMPTS = 12
@@ -28,7 +28,7 @@ class Attempt(msgspec.Struct, frozen=True):
     For people, `how` tells what it was and `told` what was wrong with it, "" if nothing was.
     """
 
-    rung: str
+    kind: str
     begun: float
     seconds: float
     defect: str | None
@@ -143,10 +143,10 @@ def row_of(
 
 
 def _attempt(attempt: AttemptRecord) -> Attempt:
-    how, told = rung_sentence(attempt.rung), problem_sentence(attempt.defect, attempt.error)
+    how, told = attempt_sentence(attempt.kind), problem_sentence(attempt.defect, attempt.error)
     begun, seconds = _rounded(attempt.begun), _rounded(attempt.seconds)
-    rung, defect, error = cut(attempt.rung), _cut(attempt.defect), _cut(attempt.error)
-    return Attempt(rung, begun, seconds, defect, error, how, told)
+    kind, defect, error = cut(attempt.kind), _cut(attempt.defect), _cut(attempt.error)
+    return Attempt(kind, begun, seconds, defect, error, how, told)
 
 
 def _tool(tool: ToolRecord) -> Tool:

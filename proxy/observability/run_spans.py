@@ -22,8 +22,8 @@ from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability import span_names as names
 from proxy.observability.live_request import word_for
-from proxy.rounds import outcomes
-from proxy.rounds.outcomes import Outcome
+from proxy.tool_rounds import outcomes
+from proxy.tool_rounds.outcomes import Outcome
 
 _NAME = "temper"
 _PATIENCE = 2.0  # seconds for a collector

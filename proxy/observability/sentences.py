@@ -154,9 +154,9 @@ def words_of(fact: Fact) -> Words | None:
             return _changed(fact)
 
 
-def rung_sentence(rung: str) -> str:
+def attempt_sentence(kind: str) -> str:
     """Tell how an attempt was made."""
-    return RUNGS.get(rung, f"Asked in another way ({_shown(rung)}).")
+    return RUNGS.get(kind, f"Asked in another way ({_shown(kind)}).")
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:

@@ -76,7 +76,7 @@ ATTEMPT: Mapping[str, ReadAttempt] = {
     "server.address": lambda request, _: urlsplit(request.backend or "").hostname,
     "server.port": lambda request, _: urlsplit(request.backend or "").port,
     "error.type": lambda _, attempt: attempt.error,
-    "temper.attempt.reason": lambda _, attempt: attempt.rung,
+    "temper.attempt.reason": lambda _, attempt: attempt.kind,
     "temper.attempt.defect": lambda _, attempt: attempt.defect,
     ROUND: lambda _, attempt: attempt.round or None,
 }

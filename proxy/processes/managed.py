@@ -7,7 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.backends.llama_server import LlamaServer
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
@@ -124,7 +131,7 @@ class Managed:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         return self._served(lambda server: server.ask(question, headers))
 
-    def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""
         return self._served(lambda server: server.relay(passage, headers))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from proxy.guardrails.traits import SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import SystemRole, Template, Traits
 from proxy.profiles.profile import Profile
 
 _CLOSERS = {"{#": "#}", "{%": "%}", "{{": "}}"}

@@ -22,9 +22,9 @@ from pydantic import (
 )
 
 from proxy.errors import InvalidConfiguration
+from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.traits import Replay, SystemRole, Template, Traits
 from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling
 from proxy.profiles.recognition import literal_length
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from proxy.guardrails.traits import GENERIC as GENERIC_TRAITS
-from proxy.guardrails.traits import Traits
+from proxy.guardrails.model_quirks import GENERIC as GENERIC_TRAITS
+from proxy.guardrails.model_quirks import Traits
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.traits import Template, Traits
+from proxy.guardrails.model_quirks import Template, Traits
 from proxy.profiles.profile import Sampling
 from proxy.profiles.recognition import Recognition
 

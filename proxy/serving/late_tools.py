@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
+    from proxy.mcp.confirmations import Confirmations
+    from proxy.mcp.fleet import Fleet
     from proxy.serving.tool_hosting import ToolHosting
-    from proxy.toolservers.confirmations import Confirmations
-    from proxy.toolservers.fleet import Fleet
 
 
 class LateTools:
@@ -33,7 +33,7 @@ class LateTools:
 
         specs = specs_of(settings)
         if self._fleet is None:
-            from proxy.toolservers.fleet import Fleet
+            from proxy.mcp.fleet import Fleet
 
             self._fleet = Fleet()
         self._fleet.renew(specs)

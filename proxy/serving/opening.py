@@ -144,8 +144,8 @@ async def _running_servers(
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_running_server(alone, url)) for url in urls]
         pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
-        sharers = settings.server.workers * settings.backend.replicas
-        pool = Pool(members, pace, sharers=sharers)
+        process_count = settings.server.workers * settings.backend.replicas
+        pool = Pool(members, pace, process_count=process_count)
         yield await stack.enter_async_context(pool.watched())
 
 

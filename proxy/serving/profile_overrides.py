@@ -3,7 +3,7 @@
 import difflib
 
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.traits import Replay
+from proxy.guardrails.model_quirks import Replay
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.settings.sections import Profile as ProfileSettings

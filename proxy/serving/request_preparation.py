@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
-from proxy.backends.client import Passage
+from proxy.backends.client import PassthroughRequest
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import Workflow
@@ -60,7 +60,7 @@ class PreparedRequest:
 class RelayRequest:
     """A request that is passed on, the service of its model, and the headers that travel too."""
 
-    passage: Passage
+    passage: PassthroughRequest
     service: Service
     headers: dict[str, str]
 
@@ -79,7 +79,7 @@ class RequestPreparation:
         request = service.addressed(self.services.renamed(decoded.request))
         return ParsedRequest(request, service, decoded)
 
-    def relay(self, passage: Passage, upstream: dict[str, str]) -> RelayRequest:
+    def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
         addressed = service.addressed(self.services.renamed(passage))

@@ -9,13 +9,13 @@ from proxy.conversation.requests import Request
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow
 from proxy.inference.turn import MayRetry, Turn
-from proxy.rounds.steps import Ask
 from proxy.serving.request_preparation import (
     MOST_SHORTENINGS,
     ParsedRequest,
     PreparedRequest,
     RequestPreparation,
 )
+from proxy.tool_rounds.steps import Ask
 
 
 @dataclass(slots=True, kw_only=True)

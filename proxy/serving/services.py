@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.client import Backend, Health, Model, Passage
+from proxy.backends.client import Backend, Health, Model, PassthroughRequest
 from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -28,7 +28,7 @@ from proxy.state.tried_models import TriedModels
 _DEFAULTS = ("default", "auto")  # what clients say that leave the choice to the server
 _LONGEST_NAME = 512  # characters; names may be paths
 
-Addressed = TypeVar("Addressed", Request, Passage)
+Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Service:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
-    def resize(self, known: KnownModel, sharers: int) -> None:
+    def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit at once what the model has slots for, or the part of one of several processes."""
         slots = self.parallel or known.slots
-        self.admission.resize(None if slots is None else max(1, slots // sharers))
+        self.admission.resize(None if slots is None else max(1, slots // process_count))
 
     @property
     def title(self) -> str:

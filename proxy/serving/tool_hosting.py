@@ -8,15 +8,15 @@ from pydantic import SecretStr
 
 from proxy.dialects.front import Decoded
 from proxy.errors import InvalidConfiguration
+from proxy.mcp.confirmations import Confirmations
+from proxy.mcp.definitions import ServedTool
+from proxy.mcp.execution import ToolSource
+from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.sentences import cut
 from proxy.observability.tool_server_cards import ServerCalls, ToolCalls, ToolServerCard
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
-from proxy.toolservers.confirmations import Confirmations
-from proxy.toolservers.definitions import ServedTool
-from proxy.toolservers.execution import ToolSource
-from proxy.toolservers.offer import Offering, OfferPolicy, ToolOffer
-from proxy.toolservers.specification import CallLimits, ServerSpec
 
 _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 

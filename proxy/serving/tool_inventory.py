@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from proxy.mcp.definitions import Definition, Selection, ServedTool, digest_of, select
+from proxy.mcp.specification import ALL, CallLimits, ServerSpec
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
-from proxy.toolservers.definitions import Definition, Selection, ServedTool, digest_of, select
-from proxy.toolservers.specification import ALL, CallLimits, ServerSpec
 
 if TYPE_CHECKING:
-    from proxy.toolservers.server import ToolServer
+    from proxy.mcp.server import ToolServer
 
 _START_SECONDS = 30.0
 
@@ -69,7 +69,7 @@ class InspectedServer:
 
 async def inspected_servers(settings: Settings) -> tuple[InspectedServer, ...]:
     """Start every tool server, ask for its tools, and end it."""
-    from proxy.toolservers.fleet import open_fleet
+    from proxy.mcp.fleet import open_fleet
 
     async with open_fleet(specs_of(settings)) as fleet:
         await fleet.settled(_START_SECONDS)
@@ -78,7 +78,7 @@ async def inspected_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
     """Call a tool as SERVER.TOOL, offered or not; returns its result and whether it succeeded."""
-    from proxy.toolservers.fleet import open_fleet
+    from proxy.mcp.fleet import open_fleet
 
     name, _, tool = target.partition(".")
     specs = [replace(one, tools=(ALL,), prefix="", digest="") for one in specs_of(settings)]

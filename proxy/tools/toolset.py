@@ -6,8 +6,8 @@ from typing import cast, overload
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.rounds.executor import RoundContext
-from proxy.rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import RoundContext
+from proxy.tool_rounds.outcomes import Outcome
 from proxy.tools.execution import Approve, Execution, Limits
 from proxy.tools.function import TIMEOUT, FunctionTool, ToolOptions, make_tool
 from proxy.tools.results import Format

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from proxy import Agent, Conversation, Limits, Model, Stop, Text, Workflow
-from proxy.demo.chat_template import chat_template
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.facts import Compacted
 from proxy.processes.process import RunningServer
+from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 from tests.fakes.scripts import call
 from tests.patience import PATIENCE_SECONDS

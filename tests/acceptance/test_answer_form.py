@@ -8,8 +8,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_ladder import WatchedServer, ladder
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from proxy.conversation import json
-from proxy.demo.scenarios import SCENARIOS, SCRIPTS
-from proxy.demo.tiny import demonstration
+from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS
+from temper_evals.demo.tiny import demonstration
 from tests.fakes.command import processes_with, temper
 from tests.patience import PATIENCE_SECONDS
 

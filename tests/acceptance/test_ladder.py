@@ -1,4 +1,4 @@
-"""Every rung of the ladder of attempts, through the whole app, on a real llama-server.
+"""Every kind of the ladder of attempts, through the whole app, on a real llama-server.
 
 The engine behind the app notes what is asked and what the server says that it cost. What a model
 does when it is told off is written below: each nudge has one answer.
@@ -20,9 +20,9 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
 from proxy.conversation.requests import Parsing, Question
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.inference.preparation import Policy
 from proxy.processes.process import RunningServer
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_parse_failure import TEMPLATE
 from tests.fakes.answers import Answer
 from tests.fakes.front import Front, in_front_of, plain_transport
@@ -366,10 +366,10 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "rungs"), [("[[violation]]", 2), ("[[empty]]", 3)], ids=["nudged", "constrained"]
+    ("prompt", "kinds"), [("[[violation]]", 2), ("[[empty]]", 3)], ids=["nudged", "constrained"]
 )
 async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
-    server: RunningServer, prompt: str, rungs: int, *, stream: bool
+    server: RunningServer, prompt: str, kinds: int, *, stream: bool
 ) -> None:
     """The words before the prompt are new to the server, so nobody else has left them there."""
     words = " ".join(f"{prompt[2:-2]} {stream} {number}" for number in range(60))
@@ -377,7 +377,7 @@ async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
         answer = await temper.ask(f"{words} {prompt}", stream=stream, policy="require")
     assert answer.called == [PARIS]
     first, *retries = temper.attempts
-    assert len(retries) == rungs - 1
+    assert len(retries) == kinds - 1
     assert first.cached < 0.5 * first.prompt
     for retry in retries:
         assert retry.cached >= 0.9 * first.prompt

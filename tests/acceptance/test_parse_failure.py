@@ -13,8 +13,8 @@ from openai.types.chat import (
 )
 
 from proxy.conversation import json
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS

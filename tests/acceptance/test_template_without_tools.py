@@ -11,10 +11,10 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall
-from proxy.demo.scripted_model import build_scripted_model
-from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.guardrails.tool_prompts.registry import CONVENTIONS
 from proxy.processes.process import RunningServer
 from proxy.profiles.known_model import Overrides
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_ladder import WatchedServer
 from tests.fakes.answers import Answer
 from tests.fakes.front import in_front_of

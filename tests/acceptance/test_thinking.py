@@ -12,10 +12,10 @@ from proxy.api.app import ServerOptions
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.demo.chat_template import chat_template
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
 from proxy.profiles.known_model import Overrides
+from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.front import in_front_of, plain_transport
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend

@@ -9,8 +9,8 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.workflows import Workflow
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.process import RunningServer
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.answers import Answer
 from tests.fakes.front import in_front_of, plain_transport
 from tests.fakes.histories import call as made

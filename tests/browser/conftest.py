@@ -16,12 +16,12 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.demo import scenarios
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.observability.board import Board
 from proxy.observability.kept_exchanges import KeptExchanges
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording
+from temper_evals.demo import scenarios
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.sockets import listening

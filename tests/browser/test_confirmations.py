@@ -23,14 +23,14 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.errors import TemperError
+from proxy.mcp.confirmations import Decision, Requester
+from proxy.mcp.definitions import ServedTool
+from proxy.mcp.execution import ToolSource
+from proxy.mcp.fleet import open_fleet
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.confirmations import Decision, Requester
-from proxy.toolservers.definitions import ServedTool
-from proxy.toolservers.execution import ToolSource
-from proxy.toolservers.fleet import open_fleet
-from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.browser.conftest import Open
 from tests.browser.test_page import HOSTILE
 from tests.fakes.backend import ScriptedBackend

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from proxy.conversation.json import JsonObject
-from proxy.demo import scenarios
-from proxy.demo.scenarios import SCENARIOS, request_for
-from proxy.demo.scripted_model import build_scripted_model
+from temper_evals.demo import scenarios
+from temper_evals.demo.scenarios import SCENARIOS, request_for
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.browser.conftest import FOREVER, Open
 from tests.fakes.command import running_temper
 from tests.fakes.downloading_server import downloading_server

@@ -20,11 +20,11 @@ import pytest
 from benchmarks.load.processes import free_port
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.mcp.fleet import open_fleet
+from proxy.mcp.specification import ServerSpec
 from proxy.serving.late_tools import late_tools
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.settings import Settings
-from proxy.toolservers.fleet import open_fleet
-from proxy.toolservers.specification import ServerSpec
 from tests.fakes.front import Front, temper
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.backends.client import Description, Health, Model, Passage, Pieces, ReplyEvents
+from proxy.backends.client import (
+    Description,
+    Health,
+    Model,
+    PassthroughRequest,
+    Pieces,
+    ReplyEvents,
+)
 from proxy.conversation.replies import ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import TemperError
@@ -27,7 +34,7 @@ class ScriptedBackend:
     questions: list[Question] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     closed: int = 0
-    passages: list[Passage] = field(default_factory=list)
+    passages: list[PassthroughRequest] = field(default_factory=list)
     pieces: list[bytes | TemperError] = field(default_factory=list)
     counts: list[int | None] = field(default_factory=list)
     counted: list[Question] = field(default_factory=list)
@@ -48,7 +55,7 @@ class ScriptedBackend:
         finally:
             self.closed += 1
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         self.passages.append(passage)
         self.headers.append(headers)
         try:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from anyio.from_thread import start_blocking_portal
 
-from proxy.demo.chat_template import chat_template
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
+from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.scripts import SCRIPTS
 
 CONTEXT_TOKENS = 8192

@@ -2,12 +2,12 @@
 
 from contextlib import aclosing
 
-from proxy.backends.client import Backend, Passage
+from proxy.backends.client import Backend, PassthroughRequest
 
-PASSAGE = Passage("/v1/embeddings", "input", "m", {"model": b'"m"', "input": b'"a"'})
+PASSAGE = PassthroughRequest("/v1/embeddings", "input", "m", {"model": b'"m"', "input": b'"a"'})
 
 
-async def relayed_by(backend: Backend, passage: Passage = PASSAGE) -> bytes:
+async def relayed_by(backend: Backend, passage: PassthroughRequest = PASSAGE) -> bytes:
     """Have a request passed on and collect the answer."""
     async with aclosing(backend.relay(passage, {})) as pieces:
         return b"".join([piece async for piece in pieces])

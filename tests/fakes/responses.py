@@ -6,7 +6,7 @@ from itertools import count
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.front import Decoded, Sender, Stamp
+from proxy.dialects.front import Decoded, IdsAndClock, Sender
 from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore
 from proxy.dialects.sse import Event, EventDecoder
@@ -23,7 +23,7 @@ def make_token(first: int = 1) -> Callable[[], str]:
 
 
 def make_front(store: ResponseStore | None = None, first_id: int = 1) -> ResponsesFront:
-    return ResponsesFront(Stamp(lambda: NOW, make_token(first_id)), store)
+    return ResponsesFront(IdsAndClock(lambda: NOW, make_token(first_id)), store)
 
 
 def make_store() -> ResponseStore:

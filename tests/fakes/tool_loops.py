@@ -21,9 +21,9 @@ from starlette.routing import Route
 from benchmarks.healthy.replies import Call, Reply, streamed, whole
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.demo.chat_template import chat_template
-from proxy.demo.scripted_model import build_scripted_model
 from proxy.processes.launch import LaunchPlan
+from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes import scripts
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving

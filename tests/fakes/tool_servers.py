@@ -9,11 +9,11 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
+from proxy.mcp.calling import Ended
+from proxy.mcp.definitions import ServedTool
+from proxy.mcp.server import Patience
+from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.processes.restarts import RestartPolicy
-from proxy.toolservers.calling import Ended
-from proxy.toolservers.definitions import ServedTool
-from proxy.toolservers.server import Patience
-from proxy.toolservers.specification import CallLimits, ServerSpec
 from tests.patience import PATIENCE_SECONDS
 
 PROGRAM = str(Path(__file__).with_name("tool_server.py"))

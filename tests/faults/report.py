@@ -14,7 +14,7 @@ Temper on real sockets, before backends that are played byte by byte: llama-serv
 Ollama's, cut anywhere, reset, closed by half, silent, endless. Those in `tests/acceptance` run it
 with a real llama-server. The table is written by
 
-    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/toolservers -m fault \\
+    pytest tests/faults tests/acceptance tests/unit/processes tests/unit/mcp -m fault \\
         --fault-table docs/faults.md
 
 and a number is that of the tests that passed; a test that fails is named so.

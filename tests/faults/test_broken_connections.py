@@ -20,7 +20,7 @@ def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None
     assert play(scene, script).connections == 1
 
 
-async def has_news(connection: socket.socket) -> None:
+async def has_unexpected_data(connection: socket.socket) -> None:
     loop, news = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(connection, news.set)
     await news.wait()
@@ -35,10 +35,10 @@ def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
         with socket.create_server(("127.0.0.1", 0)) as listening:
             address = listening.getsockname()
             sending = asyncio.create_task(send(ConnectionPool(Endpoint(*address), SOON)))
-            await has_news(listening)
+            await has_unexpected_data(listening)
             if accepts:
                 accepted, _ = listening.accept()
-                await has_news(accepted)
+                await has_unexpected_data(accepted)
                 if reads:
                     accepted.recv(len(HEAD) + 2)
                 accepted.close()

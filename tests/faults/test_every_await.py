@@ -20,10 +20,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.budget import FLOOR, RetryBudget
 from proxy.inference.preparation import Policy
+from proxy.mcp.calling import Ended
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.calling import Ended
-from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
 from tests.fakes.interruption import Interruption, interruptible

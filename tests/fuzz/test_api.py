@@ -18,7 +18,7 @@ from schemathesis import GenerationMode
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.fronts import all_fronts
-from proxy.backends.client import Passage, Pieces, ReplyEvents
+from proxy.backends.client import PassthroughRequest, Pieces, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -57,7 +57,7 @@ class Tireless(ScriptedBackend):
         async for batch in super().ask(question, headers):
             yield batch
 
-    async def relay(self, passage: Passage, headers: dict[str, str]) -> Pieces:
+    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         yield b"data: [DONE]\n\n" if passage.stream else b"{}"
 
 

@@ -15,13 +15,13 @@ from proxy.api.limits import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.mcp.fleet import open_fleet
+from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.fleet import open_fleet
-from proxy.toolservers.offer import OfferPolicy, ToolOffer
-from proxy.toolservers.specification import CallLimits
 from tests.fakes import spoken
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, request, temper
@@ -386,7 +386,7 @@ async def test_an_answer_to_nothing_is_too_late(tmp_path: Path) -> None:
 
 
 async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "proxy.toolservers.confirmations")
+    caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     access = Access(KEYS)
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:

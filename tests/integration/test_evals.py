@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.records import read_runs
-from proxy.evals.results import ArmResult, results_of
-from proxy.evals.runs import Progress
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.records import read_runs
+from temper_evals.results import ArmResult, results_of
+from temper_evals.runs import Progress
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.runs import Progress
-from proxy.evals.simulated.profiles import load_profile
-from proxy.evals.simulated.server import SimulatedServer, served
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.runs import Progress
+from temper_evals.simulated.profiles import load_profile
+from temper_evals.simulated.server import SimulatedServer, served
 
 inspect_log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
 
 pytestmark = pytest.mark.anyio
 
-TASK = "proxy/evals/inspect.py@temper_suite"
+TASK = "temper_evals/inspect.py@temper_suite"
 # with calls at once, text that is to arrive as it is, tools that fail, demands, and quoted calls
 FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordered")
 

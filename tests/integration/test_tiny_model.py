@@ -7,13 +7,13 @@ import httpx
 import pytest
 
 from proxy.conversation import json
-from proxy.evals.evaluation import Choice, evaluate
-from proxy.evals.results import ArmResult, results_of
-from proxy.evals.runs import Progress
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
-from proxy.tiny_model.shipped import MODEL_FILE, WINDOW
-from proxy.tiny_model.tools import tool_named
+from temper_evals.evaluation import Choice, evaluate
+from temper_evals.results import ArmResult, results_of
+from temper_evals.runs import Progress
+from temper_evals.tiny_model.shipped import MODEL_FILE, WINDOW
+from temper_evals.tiny_model.tools import tool_named
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -11,14 +11,14 @@ from proxy.api.limits import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.mcp.calling import LOST, Ended
+from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.specification import CallLimits
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from proxy.rounds.outcomes import Status
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.calling import LOST, Ended
-from proxy.toolservers.offer import Offering, OfferPolicy, ToolOffer
-from proxy.toolservers.specification import CallLimits
+from proxy.tool_rounds.outcomes import Status
 from tests.fakes import spoken
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import Front, request, temper
@@ -274,7 +274,7 @@ async def test_records_tell_of_calls_and_rounds(*, stream: bool) -> None:
     assert (tool.server, tool.name, tool.round, tool.status) == ("search", "find", 1, "done")
     assert tool.call_id == "call_backend"
     assert tool.span_id != 0
-    assert [(one.rung, one.round) for one in record.attempts] == [("as_asked", 1), ("as_asked", 2)]
+    assert [(one.kind, one.round) for one in record.attempts] == [("as_asked", 1), ("as_asked", 2)]
     assert record.finish_reason == "stop"
 
 

@@ -14,9 +14,9 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.facts import Asked, Dropped, Outcome, RejectedReply, Rescued, outcome
-from proxy.guardrails.injection.registry import CONVENTIONS, convention
+from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.traits import Traits
+from proxy.guardrails.tool_prompts.registry import CONVENTIONS, convention
 from proxy.inference.preparation import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write

@@ -9,10 +9,10 @@ from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.rounds.outcomes import Status
-from proxy.rounds.run import State
-from proxy.rounds.steps import Ask
-from proxy.rounds.terms import Stop, Terms
+from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.run import State
+from proxy.tool_rounds.steps import Ask
+from proxy.tool_rounds.terms import Stop, Terms
 from tests.fakes.rounds import TERMS, RunBook, done, reply
 
 MOST_ROUNDS = 4

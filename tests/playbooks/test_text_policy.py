@@ -17,8 +17,8 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 

@@ -8,8 +8,8 @@ from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Outcome, RejectedReply, attempts, outcome, repairs
+from proxy.guardrails.model_quirks import Traits
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.traits import Traits
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 from tests.fakes.unread_calls import HELD, SEEN, TOOLS

@@ -9,10 +9,10 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, Too
 from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
-from proxy.rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
-from proxy.rounds.run import Run
-from proxy.rounds.terms import Stop, Terms
 from proxy.runner import carry_out
+from proxy.tool_rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
+from proxy.tool_rounds.run import Run
+from proxy.tool_rounds.terms import Stop, Terms
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls

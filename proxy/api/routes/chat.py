@@ -36,8 +36,8 @@ from proxy.serving.loading import Claim
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+    from proxy.mcp.definitions import ServedTool
     from proxy.serving.tool_hosting import ToolHosting
-    from proxy.toolservers.definitions import ServedTool
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `front`; `sharers` share what a backend works on.
+    """Answers requests in the language of `front`; `process_count` share what a backend works on.
 
     `tools` are those of the operator, None where no tool server is configured.
     """
@@ -70,7 +70,7 @@ class Chat:
     preparation: RequestPreparation
     timeouts: StreamTimeouts
     budget: RetryBudget = field(default_factory=RetryBudget)
-    sharers: int = 1
+    process_count: int = 1
     observers: Observers = field(default_factory=Observers)
     tools: "ToolHosting | None" = None
 
@@ -140,7 +140,7 @@ class Chat:
         backend = service.fitting.learning(known.model, known.window)
         if context.recorder is not None:
             backend = context.recorder.behind(backend)
-        service.resize(known, self.sharers)
+        service.resize(known, self.process_count)
         broken = service.fitting.watch_prefix(known.model, prepared.plan)
         context.live.prefix_broken = broken
 
@@ -173,7 +173,7 @@ class Chat:
             sender=sender_of(context.http),
             upstream=upstream,
             may_retry=context.ticket.may_retry,
-            workers=self.sharers,
+            workers=self.process_count,
         )
         turns.go_on_with(context.prepared, first.parts.turn)
         return tool_exchange(first, self.tools, context.owned, turns)

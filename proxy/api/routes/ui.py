@@ -23,9 +23,9 @@ from proxy.api.limits import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
 from proxy.observability.before_after import before_after
+from proxy.observability.peer_workers import BoardAnswer, BoardQuestion, SiblingBoards
 from proxy.observability.recording import Recording
 from proxy.observability.rows import OVER, Row
-from proxy.observability.sibling_workers import BoardAnswer, BoardQuestion, SiblingBoards
 from proxy.profiles.profile import Profile
 
 _PAGE = "/ui"

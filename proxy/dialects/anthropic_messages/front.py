@@ -14,7 +14,7 @@ from proxy.dialects.anthropic_messages.encode import (
 from proxy.dialects.anthropic_messages.errors import error_reply
 from proxy.dialects.anthropic_messages.openapi import messages_schemas
 from proxy.dialects.foreign_history import PICTURE
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
+from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
@@ -27,7 +27,7 @@ _NO_SIGHT = "capability_rejected: image_block (the model takes no pictures)"
 class MessagesFront:
     """Speaks `POST /v1/messages`."""
 
-    stamp: Stamp
+    stamp: IdsAndClock
     name: str = "messages"
     id_header: str = "request-id"
 
@@ -73,7 +73,7 @@ class MessagesAnswering:
     """One answer to a Messages request, with the model's name as the client wrote it."""
 
     decoded: DecodedMessages
-    stamp: Stamp
+    stamp: IdsAndClock
     request_id: str
 
     def begin(self, first: ReplyEvent | None) -> MessageStream:

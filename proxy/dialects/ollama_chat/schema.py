@@ -31,7 +31,7 @@ FIELDS: Mapping[str, Handling | Option] = MappingProxyType(
         "tool_choice": Enforced(),
         "parallel_tool_calls": Enforced(),
         "functions": Enforced(),
-        "function_call": Refused("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+        "function_call": Refused("OfferedTools `tools` and use `tool_choice`.", ("auto", "none")),
         "stream": Enforced(),
         "stream_options": Enforced(),
         "n": Enforced(),

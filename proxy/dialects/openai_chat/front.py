@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import sse
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
+from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
@@ -22,7 +22,7 @@ from proxy.dialects.openai_chat.openapi import chat_schemas
 class ChatFront:
     """Speaks `POST /v1/chat/completions`."""
 
-    stamp: Stamp
+    stamp: IdsAndClock
     name: str = "chat"
     id_header: str = "x-request-id"
 
@@ -58,7 +58,7 @@ class ChatAnswering:
     """One answer to a chat request, identified as the backend did as far as it has."""
 
     request: Request
-    stamp: Stamp
+    stamp: IdsAndClock
 
     def begin(self, first: ReplyEvent | None) -> ChunkEncoder:
         """Begin a stream of chunks."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender, Stamp
+from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 from proxy.dialects.openai_chat.encode import count_object, error_object
 from proxy.dialects.openai_responses.decode import Read, decode_request
 from proxy.dialects.openai_responses.inputs import identified
@@ -25,7 +25,7 @@ from proxy.dialects.openai_responses.stream import (
 class ResponsesFront:
     """Speaks the Responses language; without a `store` every request has to bring everything."""
 
-    stamp: Stamp
+    stamp: IdsAndClock
     store: ResponseStore | None = None
     name: str = "responses"
     id_header: str = "x-request-id"
@@ -62,7 +62,7 @@ class ResponseAnswering:
     """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
 
     read: Read
-    stamp: Stamp
+    stamp: IdsAndClock
     store: ResponseStore | None
     owner: str
 

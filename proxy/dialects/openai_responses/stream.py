@@ -17,7 +17,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects import sse
-from proxy.dialects.front import Problem, Stamp
+from proxy.dialects.front import IdsAndClock, Problem
 from proxy.dialects.openai_responses.open_items import Event
 from proxy.dialects.openai_responses.output import Output
 from proxy.dialects.openai_responses.response import (
@@ -49,7 +49,9 @@ def is_good_end(end: bytes) -> bool:
 class Answer:
     """One answer while it is made, whichever way it is written in the end."""
 
-    def __init__(self, terms: AnswerTerms, identity: Identity, stamp: Stamp, keep: Keep) -> None:
+    def __init__(
+        self, terms: AnswerTerms, identity: Identity, stamp: IdsAndClock, keep: Keep
+    ) -> None:
         self.output = Output(terms, stamp.token)
         self._terms = terms
         self._identity = identity

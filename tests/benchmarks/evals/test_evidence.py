@@ -4,7 +4,7 @@ from pathlib import Path
 from msgspec import structs
 
 from benchmarks.evals.evidence import page
-from proxy.evals.records import Records, RunRecord
+from temper_evals.records import Records, RunRecord
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
 
 WITHOUT = [*DIRECT, *arm("temper", ALL), *arm("temper-without-nudge", HALF)]

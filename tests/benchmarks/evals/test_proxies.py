@@ -2,7 +2,7 @@ from pathlib import Path
 
 from benchmarks.evals.proxies import peer_arms, versions
 from benchmarks.evals.publishing import SIZES, parts_of
-from proxy.evals.evaluation import arms_of, scenarios_of
+from temper_evals.evaluation import arms_of, scenarios_of
 
 
 def test_what_is_not_installed_is_no_arm(tmp_path: Path) -> None:

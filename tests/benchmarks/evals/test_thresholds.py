@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from benchmarks.evals.thresholds import Evidence, Outcome, Promise, evidence_of, promises
-from proxy.evals.records import RunRecord
+from temper_evals.records import RunRecord
 
 RUN = RunRecord(
     "p-small", "direct", "chain-0", 0, "chain", right=True, ending="answered", digest="d",

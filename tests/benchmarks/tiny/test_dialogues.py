@@ -12,11 +12,11 @@ from benchmarks.tiny.dialogues import (
     prompt_of,
 )
 from proxy.conversation.json import JsonObject
-from proxy.evals.scenarios import worlds
 from proxy.guardrails import nudges
-from proxy.guardrails.offer import Offer, TextPolicy
-from proxy.tiny_model import chat_template
-from proxy.tiny_model.tasks import FAMILIES, TaskDraw, TinyCall, TinyTask, offered
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from temper_evals.scenarios import worlds
+from temper_evals.tiny_model import chat_template
+from temper_evals.tiny_model.tasks import FAMILIES, TaskDraw, TinyCall, TinyTask, offered
 
 
 def task_of(family: str) -> TinyTask:
@@ -102,7 +102,7 @@ def test_drawn_dialogues_are_of_every_sort_and_the_same_every_time() -> None:
 
 
 def test_no_sentence_of_tempers_is_learnt() -> None:
-    offer = Offer((), TextPolicy.ACCEPT, ())
+    offer = OfferedTools((), TextPolicy.ACCEPT, ())
     said = [one.text for one in nudges.about_announcement("I will.", offer)]
     texts = [one.text for n in range(300) for one in draw_dialogue(random.Random(n)).segments()]
     for sentence in said:

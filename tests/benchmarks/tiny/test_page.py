@@ -6,10 +6,10 @@ from benchmarks.tiny.page import LADDER, measure, page
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
-from proxy.evals.arms import TINY_ARMS
-from proxy.evals.records import Records, RunRecord
-from proxy.evals.tiny_suite import tiny_suite
-from proxy.tiny_model import shipped
+from temper_evals.arms import TINY_ARMS
+from temper_evals.records import Records, RunRecord
+from temper_evals.tiny_model import shipped
+from temper_evals.tiny_suite import tiny_suite
 
 WRONG = ("direct", "temper-off", "temper-accept")
 

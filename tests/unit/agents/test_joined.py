@@ -5,9 +5,9 @@ import pytest
 from proxy.agents.agent import Agent
 from proxy.agents.joined import JoinedTools
 from proxy.conversation.tools import ToolCall
-from proxy.rounds.executor import RoundContext
-from proxy.rounds.outcomes import Status
-from proxy.rounds.terms import Stop
+from proxy.tool_rounds.executor import RoundContext
+from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.terms import Stop
 from proxy.tools.execution import Limits
 from proxy.tools.function import tool
 from proxy.tools.toolset import Toolset

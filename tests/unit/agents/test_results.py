@@ -10,9 +10,9 @@ from proxy.errors import (
     StepsSkipped,
     ToolsFailed,
 )
-from proxy.rounds.outcomes import Outcome, Round, Status
-from proxy.rounds.terms import Stop
-from proxy.rounds.transcript import Conversation
+from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.terms import Stop
+from proxy.tool_rounds.transcript import Conversation
 from tests.fakes.rounds import called
 
 FAILED = Round("", (Outcome(called(1), "Error: no", Status.FAILED), Outcome(called(2), "3")))

@@ -12,7 +12,7 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidRequest
-from proxy.rounds.transcript import Conversation
+from proxy.tool_rounds.transcript import Conversation
 from tests.fakes.playbook import CLOCK
 from tests.fakes.rounds import called
 from tests.fakes.turns import ScriptedTools

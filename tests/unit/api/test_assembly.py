@@ -37,8 +37,8 @@ def test_settings_become_what_the_application_takes() -> None:
 
 def test_workers_and_replicas_share_what_a_backend_works_on() -> None:
     made = serving_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
-    assert (made.workers, made.replicas, made.sharers) == (3, 2, 6)
-    assert serving_of(Settings()).sharers == 1
+    assert (made.workers, made.replicas, made.process_count) == (3, 2, 6)
+    assert serving_of(Settings()).process_count == 1
 
 
 def test_rules_of_order_are_kept_by_model() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.api.cancelling import DEPARTURE, Cancellable, Departure, Stoppable
+from proxy.api.cancelling import DEPARTURE, Cancellable, CancelScope, Stoppable
 from proxy.api.streaming import ENDED_BY_OPERATOR, while_connected
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient
@@ -36,7 +36,7 @@ async def ended(client: HandMadeClient, app: Cancellable) -> HandMadeClient:
     serving = asyncio.create_task(app(scope, client.receive, client.send))
     for _ in range(9):
         await asyncio.sleep(0)
-    departure: Departure = scope["state"][DEPARTURE]
+    departure: CancelScope = scope["state"][DEPARTURE]
     departure.leave()
     await serving
     return client
@@ -72,7 +72,7 @@ def test_an_answer_that_is_complete_stays_as_it_was() -> None:
 def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
     async def work() -> Message:
         client = HandMadeClient()
-        departure = Departure(client.receive, client.send)
+        departure = CancelScope(client.receive, client.send)
         departure.leave()
         return await departure.receive()
 
@@ -83,7 +83,7 @@ def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
     async def work() -> bool:
         client = HandMadeClient()
         await client.receive()
-        departure = Departure(client.receive, client.send)
+        departure = CancelScope(client.receive, client.send)
         listening = asyncio.create_task(departure.receive())
         await asyncio.sleep(0)
         listening.cancel()

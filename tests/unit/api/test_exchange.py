@@ -85,7 +85,7 @@ def test_an_answer_is_recorded_with_what_it_cost(is_stream: bool) -> None:
     assert logged.tokens == Tokens(7, 5, 2)
     assert logged.first_token is not None
     assert logged.finish_reason == "stop"
-    assert [(one.rung, one.defect, one.error) for one in logged.attempts] == [
+    assert [(one.kind, one.defect, one.error) for one in logged.attempts] == [
         ("as_asked", None, None)
     ]
 

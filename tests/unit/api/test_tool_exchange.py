@@ -22,11 +22,11 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.preparation import Policy
+from proxy.mcp.calling import Ended
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.calling import Ended
-from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served

@@ -12,15 +12,15 @@ from proxy.backends.client import Description, Health
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, Outcome
+from proxy.mcp.confirmations import Requester
+from proxy.mcp.offer import OfferPolicy, ToolOffer
 from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import Asked as AskedFor
 from proxy.observability.live_request import BoardLink, LiveRequest
+from proxy.observability.peer_workers import SharedCounts, WorkerPlace
 from proxy.observability.record import ToolRecord
-from proxy.observability.sibling_workers import SharedCounts, WorkerPlace
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.toolservers.confirmations import Requester
-from proxy.toolservers.offer import OfferPolicy, ToolOffer
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import PATIENCE_SECONDS

@@ -222,9 +222,9 @@ def test_who_loads_for_too_long_is_no_longer_waited_for() -> None:
         asyncio.run(replied(troupe.pool))
 
 
-def described(*told: Description, sharers: int = 1) -> Description:
+def described(*told: Description, process_count: int = 1) -> Description:
     members = [ScriptedBackend(name=f"http://{n}", description=one) for n, one in enumerate(told)]
-    return asyncio.run(Pool(members, sharers=sharers).describe("m"))
+    return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
 def test_the_slots_add_up_and_the_smallest_window_counts() -> None:

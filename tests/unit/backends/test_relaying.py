@@ -6,12 +6,12 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import Passage
+from proxy.backends.client import PassthroughRequest
 from proxy.backends.relaying import relayed
 from proxy.backends.transport import BackendClient
 from proxy.errors import BackendRefused, ContextOverflow
 
-PASSAGE = Passage(
+PASSAGE = PassthroughRequest(
     "/v1/completions", "prompt", "m", {"model": b'"m"', "prompt": b'"a  b"', "n": b"1.0"}
 )
 HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}

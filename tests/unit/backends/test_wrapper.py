@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.backends.client import Backend, Description, Health, Passage
+from proxy.backends.client import Backend, Description, Health, PassthroughRequest
 from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation.replies import ReplyFinished
 from tests.fakes.backend import ScriptedBackend
@@ -18,7 +18,9 @@ async def test_everything_is_done_by_the_other_backend() -> None:
     assert backend.name == other.name
     assert [batch async for batch in backend.ask(asked, {"a": "b"})]
     assert (other.questions, other.headers) == ([asked], [{"a": "b"}])
-    assert [piece async for piece in backend.relay(Passage("/p", "prompt", "m", {}), {})] == [b"x"]
+    assert [
+        piece async for piece in backend.relay(PassthroughRequest("/p", "prompt", "m", {}), {})
+    ] == [b"x"]
     assert await backend.count(asked, {}) == 7
     assert await backend.count_texts(["two words"], {}) == (2,)
     assert await backend.models() == await other.models()

@@ -16,7 +16,7 @@ from proxy.context.tiered import Tiered
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
-from proxy.guardrails.healing.history import heal_messages
+from proxy.guardrails.history_repair.history import heal_messages
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import history
 from tests.unit.context.conversations import (

@@ -2,8 +2,8 @@ import pytest
 
 from proxy.doctor.finding import Status
 from proxy.doctor.tool_servers import judge
+from proxy.mcp.specification import ServerSpec
 from proxy.serving.tool_inventory import InspectedServer
-from proxy.toolservers.specification import ServerSpec
 from tests.fakes.tool_servers import served
 
 

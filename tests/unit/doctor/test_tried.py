@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject
 from proxy.doctor.finding import Examined, fine, wrong
 from proxy.doctor.target import Target
 from proxy.doctor.tried import document, table, tried_model
-from proxy.guardrails.traits import GENERIC
+from proxy.guardrails.model_quirks import GENERIC
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition

@@ -6,12 +6,12 @@ from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
 from proxy.guardrails.nudges import Answer
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
 from proxy.guardrails.schemas.violations import Violation
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
-OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))
 REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
@@ -96,12 +96,12 @@ def test_violations_are_listed() -> None:
         (replace(OFFER, syntaxes=(JsonContract("respond"),)), 'of the type "final".'),
     ],
 )
-def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: Offer, way: str) -> None:
+def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: OfferedTools, way: str) -> None:
     assert nudges.invalid_arguments([BAD, ABSENT], offer).endswith(way)
 
 
 @pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
-def test_where_no_answer_is_taken_nothing_can_be_asked(offer: Offer) -> None:
+def test_where_no_answer_is_taken_nothing_can_be_asked(offer: OfferedTools) -> None:
     assert "ask" not in nudges.invalid_arguments([ABSENT], offer)
 
 

@@ -2,12 +2,12 @@ from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Workflow
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.registry import in_order
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OWN = make_tool("respond", {})
-OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), OWN)
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), OWN)
 
 
 def test_the_synthetic_tool_comes_last() -> None:

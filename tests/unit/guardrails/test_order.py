@@ -2,17 +2,17 @@ from msgspec.structs import replace
 
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.guardrails.loops import Loop
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import Objection, is_free, object_to
 from proxy.guardrails.transcript import CompletedCall
 from proxy.guardrails.verdict import Defect
 
-OFFER = Offer((), TextPolicy.ACCEPT, ())
+OFFER = OfferedTools((), TextPolicy.ACCEPT, ())
 RULES = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
 READ = CompletedCall("read", {}, "", has_failed=False)
 
 
-def objection(name: str, offer: Offer, insistence: int = 0) -> Objection:
+def objection(name: str, offer: OfferedTools, insistence: int = 0) -> Objection:
     found = object_to(name, {}, offer, insistence=insistence)
     assert found is not None
     return found

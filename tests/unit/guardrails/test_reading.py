@@ -11,7 +11,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Refused, Rescued
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import (
     BrokenCall,
     Heard,
@@ -26,13 +26,13 @@ from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import respond_tool
 from tests.fakes.playbook import CLOCK, WEATHER
 
-OFFER = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
 CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
 
 
 def read(
-    *events: ReplyEvent, offer: Offer = OFFER, reason: str = "stop"
+    *events: ReplyEvent, offer: OfferedTools = OFFER, reason: str = "stop"
 ) -> tuple[list[Heard], ReadReply]:
     reader = ReplyReader(offer)
     heard = [one for event in events for one in reader.read(event)]

@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.traits import Replay
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, written
 

@@ -5,19 +5,19 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.retry import (
     FIRST,
     Attempt,
+    AttemptKind,
     Failure,
-    Rung,
     is_an_answer,
     next_attempt,
 )
 from proxy.guardrails.verdict import Defect
 
 RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE
-NUDGED = Attempt(Rung.NUDGED)
-RAW = Attempt(Rung.RAW, Parsing.OURS)
-NUDGED_RAW = Attempt(Rung.NUDGED, Parsing.OURS)
-ANSWER = Attempt(Rung.ANSWER, Parsing.OURS)
-CONSTRAINED = Attempt(Rung.CONSTRAINED, Parsing.OURS)
+NUDGED = Attempt(AttemptKind.NUDGED)
+RAW = Attempt(AttemptKind.RAW, Parsing.OURS)
+NUDGED_RAW = Attempt(AttemptKind.NUDGED, Parsing.OURS)
+ANSWER = Attempt(AttemptKind.ANSWER, Parsing.OURS)
+CONSTRAINED = Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
 
 
 def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
@@ -52,7 +52,7 @@ def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]
         (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.INVALID_ANSWER), [NUDGED, ANSWER]),
     ],
 )
-def test_each_failure_leads_to_the_next_rung(
+def test_each_failure_leads_to_the_next_attempt(
     policy: TextPolicy, defects: tuple[Defect, ...], attempts: list[Attempt]
 ) -> None:
     assert climb(policy, *defects) == attempts
@@ -74,27 +74,27 @@ def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "defect", "left_out", "following"),
     [
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.NUDGED,), CONSTRAINED),
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.NUDGED, Rung.CONSTRAINED), None),
-        (RESPOND, Defect.PROSE, (Rung.NUDGED,), None),
-        (RESPOND, Defect.UNREADABLE, (Rung.NUDGED,), RAW),
-        (RESPOND, Defect.INVALID_ANSWER, (Rung.NUDGED, Rung.CONSTRAINED), ANSWER),
-        (RESPOND, Defect.BROKEN_ARGUMENTS, (Rung.CONSTRAINED,), NUDGED),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.NUDGED,), CONSTRAINED),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.NUDGED, AttemptKind.CONSTRAINED), None),
+        (RESPOND, Defect.PROSE, (AttemptKind.NUDGED,), None),
+        (RESPOND, Defect.UNREADABLE, (AttemptKind.NUDGED,), RAW),
+        (RESPOND, Defect.INVALID_ANSWER, (AttemptKind.NUDGED, AttemptKind.CONSTRAINED), ANSWER),
+        (RESPOND, Defect.BROKEN_ARGUMENTS, (AttemptKind.CONSTRAINED,), NUDGED),
     ],
 )
-def test_a_rung_that_is_left_out_has_the_other_one_in_its_place(
-    policy: TextPolicy, defect: Defect, left_out: tuple[Rung, ...], following: Attempt | None
+def test_a_kind_that_is_left_out_has_the_other_one_in_its_place(
+    policy: TextPolicy, defect: Defect, left_out: tuple[AttemptKind, ...], following: Attempt | None
 ) -> None:
     assert next_attempt([Failure(FIRST, defect)], policy, 3, left_out) == following
 
 
 def test_without_the_constrained_attempt_the_model_is_told_once_more() -> None:
     failures = [Failure(FIRST, Defect.BROKEN_ARGUMENTS), Failure(NUDGED, Defect.BROKEN_ARGUMENTS)]
-    assert next_attempt(failures, REQUIRE, 3, (Rung.CONSTRAINED,)) == NUDGED
+    assert next_attempt(failures, REQUIRE, 3, (AttemptKind.CONSTRAINED,)) == NUDGED
     raw = [Failure(FIRST, Defect.UNREADABLE), Failure(RAW, Defect.BROKEN_ARGUMENTS)]
-    assert next_attempt(raw, REQUIRE, 3, (Rung.CONSTRAINED,)) == NUDGED_RAW
+    assert next_attempt(raw, REQUIRE, 3, (AttemptKind.CONSTRAINED,)) == NUDGED_RAW
 
 
-def test_a_rung_without_another_one_is_not_replaced() -> None:
-    left_out = (Rung.RAW,)
+def test_a_kind_without_another_one_is_not_replaced() -> None:
+    left_out = (AttemptKind.RAW,)
     assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, left_out) is None

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Refused, Renamed
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.respond import respond_tool
@@ -11,23 +11,23 @@ from proxy.guardrails.review import review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
 
-RESPOND = Offer((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
+RESPOND = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, in_order(()), respond_tool(()))
 ACCEPT = replace(RESPOND, text_policy=TextPolicy.ACCEPT, respond=None)
 REQUIRE = replace(ACCEPT, text_policy=TextPolicy.REQUIRE)
 TIME = WrittenCall("get_time", "{}", "a")
 
 
-def judge(reply: ReadReply, offer: Offer = RESPOND) -> Verdict:
+def judge(reply: ReadReply, offer: OfferedTools = RESPOND) -> Verdict:
     return review(reply, offer, CountedIds())
 
 
-def accepted(reply: ReadReply, offer: Offer = RESPOND) -> Accepted:
+def accepted(reply: ReadReply, offer: OfferedTools = RESPOND) -> Accepted:
     verdict = judge(reply, offer)
     assert isinstance(verdict, Accepted), verdict
     return verdict
 
 
-def rejected(reply: ReadReply, offer: Offer = RESPOND) -> Rejected:
+def rejected(reply: ReadReply, offer: OfferedTools = RESPOND) -> Rejected:
     verdict = judge(reply, offer)
     assert isinstance(verdict, Rejected), verdict
     return verdict
@@ -80,7 +80,9 @@ def test_missing_and_colliding_ids_are_replaced() -> None:
     ],
 )
 @pytest.mark.parametrize("offer", [RESPOND, ACCEPT, REQUIRE])
-def test_a_call_with_a_defect_is_rejected(call: WrittenCall, defect: Defect, offer: Offer) -> None:
+def test_a_call_with_a_defect_is_rejected(
+    call: WrittenCall, defect: Defect, offer: OfferedTools
+) -> None:
     verdict = rejected(ReadReply("Looking.", (call,)), offer)
     assert verdict.defect is defect
     assert verdict.fallback == Accepted("Looking.", (), "stop", verdict.facts)

@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.candidates import BestCandidate, Candidate
-from proxy.inference.listening import PassingOn
+from proxy.inference.reply_reader import PassingOn
 from tests.fakes.playbook import CountedIds
 
 NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")

@@ -15,9 +15,9 @@ from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
-from proxy.guardrails.offer import Mode, Offer, Part, TextPolicy
-from proxy.guardrails.retry import Rung
-from proxy.guardrails.traits import Replay, Template, Traits
+from proxy.guardrails.model_quirks import Replay, Template, Traits
+from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
+from proxy.guardrails.retry import AttemptKind
 from proxy.inference.preparation import Policy, begin, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
@@ -224,7 +224,7 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
 
 
 def test_what_is_to_be_measured_can_be_left_out() -> None:
-    def offer_without(*parts: Part) -> Offer:
+    def offer_without(*parts: Part) -> OfferedTools:
         policy = Policy(text_policy=TextPolicy.RESPOND, without=frozenset(parts))
         offer = plan_request(make_request(), policy).offer
         assert offer is not None
@@ -236,7 +236,7 @@ def test_what_is_to_be_measured_can_be_left_out() -> None:
     assert offer_without(Part.RESCUE).syntaxes == ()
     assert not offer_without(Part.REPAIR).repairs
     both = Policy(without=frozenset({Part.NUDGE, Part.CONSTRAINED, Part.LOOPS}))
-    assert both.left_out == {Rung.NUDGED, Rung.CONSTRAINED}
+    assert both.left_out == {AttemptKind.NUDGED, AttemptKind.CONSTRAINED}
 
 
 def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:

@@ -1,8 +1,8 @@
 from proxy.conversation import json
 from proxy.conversation.messages import user_message
 from proxy.conversation.requests import Parsing
-from proxy.guardrails.retry import FIRST, Attempt, Rung
-from proxy.guardrails.traits import Traits
+from proxy.guardrails.model_quirks import Traits
+from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.inference.prepared import ANSWER_FORM, Prepared
 from proxy.inference.prompt_format import PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
@@ -29,7 +29,7 @@ def test_a_nudge_goes_behind_the_conversation() -> None:
 
 
 def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
-    attempt = Attempt(Rung.CONSTRAINED, Parsing.OURS)
+    attempt = Attempt(AttemptKind.CONSTRAINED, Parsing.OURS)
     question = PREPARED.question(attempt, (), {"type": "object"}, 512)
     assert question.parsing is Parsing.OURS
     assert question.schema == {"type": "object"}
@@ -39,4 +39,4 @@ def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
 
 
 def test_an_answer_is_asked_for_in_the_clients_own_form() -> None:
-    assert ANSWER_FORM not in PREPARED.question(Attempt(Rung.ANSWER), (), None).omits
+    assert ANSWER_FORM not in PREPARED.question(Attempt(AttemptKind.ANSWER), (), None).omits

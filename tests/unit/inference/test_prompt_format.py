@@ -2,9 +2,9 @@ import pytest
 
 from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.respond import respond_tool
-from proxy.guardrails.traits import Template
+from proxy.guardrails.tool_prompts.registry import CONVENTIONS
 from proxy.inference.prompt_format import FormattedPrompt, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER
 

@@ -19,7 +19,7 @@ from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Coerced, Outcome
-from proxy.guardrails.traits import GENERIC as GENERIC_TRAITS
+from proxy.guardrails.model_quirks import GENERIC as GENERIC_TRAITS
 from proxy.inference.preparation import Policy, plan_request
 from proxy.observability import exchange_recorder as taping
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
@@ -34,9 +34,9 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC
 from proxy.profiles.recognition import Evidence, Recognition
-from proxy.rounds import outcomes as ran_calls
-from proxy.rounds.outcomes import Round, Status
-from proxy.rounds.terms import Terms
+from proxy.tool_rounds import outcomes as ran_calls
+from proxy.tool_rounds.outcomes import Round, Status
+from proxy.tool_rounds.terms import Terms
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import make_request
 

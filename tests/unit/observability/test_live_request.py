@@ -88,7 +88,7 @@ def test_each_attempt_has_its_own_defect_and_its_own_error() -> None:
     account = an_account()
     run_attempts(account, None, BackendTimedOut("b", "was slow"))
     account.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
-    assert [(one.rung, one.defect, one.error) for one in account.record().attempts] == [
+    assert [(one.kind, one.defect, one.error) for one in account.record().attempts] == [
         ("as_asked", "prose", None),
         ("nudged", None, "timed_out"),
     ]
@@ -110,7 +110,7 @@ def test_an_attempt_that_proved_too_long_is_kept_though_its_turn_is_gone() -> No
     account = an_account()
     run_attempts(account, errors.ContextOverflow("too long", 9, 8), None)
     account.facts = (AskedFact("as_asked"),)
-    assert [(one.rung, one.error) for one in account.record().attempts] == [
+    assert [(one.kind, one.error) for one in account.record().attempts] == [
         ("as_asked", "context_overflow"),
         ("as_asked", None),
     ]

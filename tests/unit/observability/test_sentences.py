@@ -7,17 +7,17 @@ from proxy import facts
 from proxy.errors import TemperError
 from proxy.facts import Fact
 from proxy.guardrails.rescue.syntax import Reason
-from proxy.guardrails.retry import Rung
+from proxy.guardrails.retry import AttemptKind
 from proxy.guardrails.verdict import Defect
 from proxy.observability.live_request import word_for
 from proxy.observability.sentences import (
     DEFECTS,
     ERRORS,
     RUNGS,
+    attempt_sentence,
     cut,
     in_few_words,
     problem_sentence,
-    rung_sentence,
     sentences,
     words_of,
 )
@@ -126,14 +126,14 @@ def test_every_kind_of_fact_has_its_words() -> None:
 
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
-    assert RUNGS.keys() == {one.value for one in Rung}
+    assert RUNGS.keys() == {one.value for one in AttemptKind}
     assert DEFECTS.keys() == {one.value for one in Defect}
     assert word_for(TemperError()) in ERRORS
     told = (one for one, _ in DEFECTS.values())
     every = (*RUNGS.values(), *told, *ERRORS.values())
     assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
-    assert rung_sentence("nudged") == "Asked again, with a hint of what was wrong."
-    assert rung_sentence("new") == "Asked in another way (new)."
+    assert attempt_sentence("nudged") == "Asked again, with a hint of what was wrong."
+    assert attempt_sentence("new") == "Asked in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
     assert problem_sentence("empty", "refused") == "The backend refused the request."
     assert problem_sentence(None, "new") == "The attempt failed."

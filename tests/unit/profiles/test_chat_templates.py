@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.guardrails.traits import SystemRole, Template, Traits
+from proxy.guardrails.model_quirks import SystemRole, Template, Traits
 from proxy.profiles.chat_templates import renders_tools, template_traits, traits_for
 from proxy.profiles.profile import Profile
 

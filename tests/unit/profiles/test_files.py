@@ -8,10 +8,10 @@ import pytest
 
 import proxy
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.injection.registry import CONVENTIONS
+from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
-from proxy.guardrails.traits import Replay, SystemRole, Template, Traits
+from proxy.guardrails.tool_prompts.registry import CONVENTIONS
 from proxy.profiles import files
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Matching, Profile, Sampling

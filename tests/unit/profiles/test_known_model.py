@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.guardrails.traits import Replay, Traits
+from proxy.guardrails.model_quirks import Replay, Traits
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Matching, Profile
 from proxy.profiles.recognition import Evidence, Recognition

@@ -1,5 +1,5 @@
+from proxy.guardrails.model_quirks import Replay, SystemRole, Template, Traits
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.traits import Replay, SystemRole, Template, Traits
 from proxy.profiles.profile import GENERIC, Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.profiles.summary import document, summary

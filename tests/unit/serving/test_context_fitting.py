@@ -14,8 +14,8 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
+from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.traits import GENERIC
 from proxy.inference.preparation import Policy, RequestPlan, plan_request
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.backends.client import Description
-from proxy.guardrails.traits import Replay, Traits
+from proxy.guardrails.model_quirks import Replay, Traits
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from proxy.serving.known_models import KnownModels

@@ -36,8 +36,8 @@ async def main():
         await client.call(app)
     assert client.status == 200, client.answer
     sdk = ("mcp", "httpx2")
-    own = ("proxy.toolservers", "proxy.serving.tool", "proxy.api.tool", "proxy.runner")
-    print([name for name in sys.modules if name.startswith((*sdk, *own, "proxy.rounds"))])
+    own = ("proxy.mcp", "proxy.serving.tool", "proxy.api.tool", "proxy.runner")
+    print([name for name in sys.modules if name.startswith((*sdk, *own, "proxy.tool_rounds"))])
 
 asyncio.run(main())
 """

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.traits import Replay
+from proxy.guardrails.model_quirks import Replay
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
 from proxy.serving.profile_overrides import overrides_of

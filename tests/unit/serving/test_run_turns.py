@@ -11,10 +11,10 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Sender
 from proxy.errors import ContextOverflow
 from proxy.inference.preparation import Policy
-from proxy.rounds.steps import Ask
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.service_options import ServiceOptions
+from proxy.tool_rounds.steps import Ask
 from tests.fakes.backend import ScriptedBackend
 
 SPOKEN: list[JsonValue] = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.backends.client import Description, Health, Model, Passage
+from proxy.backends.client import Description, Health, Model, PassthroughRequest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -254,7 +254,9 @@ def test_a_worker_has_its_part_of_the_slots(
 
 def test_a_request_that_is_passed_on_hears_the_same_names() -> None:
     service = SERVING.service(ScriptedBackend(), name="small", upstream="org/Small-8B")
-    passage = Passage("/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'})
+    passage = PassthroughRequest(
+        "/v1/embeddings", "input", "small", {"input": b"[]", "model": b'"small"'}
+    )
     assert service.addressed(passage).body() == b'{"input":[],"model":"org/Small-8B"}'
 
 

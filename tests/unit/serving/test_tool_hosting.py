@@ -8,14 +8,14 @@ from proxy.conversation.tools import WantedTools
 from proxy.dialects.front import Decoded
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.errors import InvalidConfiguration
+from proxy.mcp.offer import Offering
+from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
 from proxy.observability.tool_server_cards import ToolCalls, ToolServerCard
 from proxy.serving import tool_hosting
 from proxy.serving.tool_hosting import hosting_of, specs_of
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools
-from proxy.toolservers.offer import Offering
-from proxy.toolservers.specification import CallLimits
 from tests.fakes.tool_servers import PROGRAM, FakeSource, served
 
 SETTINGS = Settings.model_validate(

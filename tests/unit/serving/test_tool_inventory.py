@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from proxy.errors import InvalidConfiguration
+from proxy.mcp.definitions import digest_of
 from proxy.serving.tool_inventory import call_once, inspected_servers
 from proxy.settings import Settings
-from proxy.toolservers.definitions import digest_of
 from tests.fakes.tool_servers import PROGRAM
 
 

@@ -23,7 +23,7 @@ FIELDS: Mapping[str, Handling] = MappingProxyType(
         "tool_choice": FieldRule(),
         "parallel_tool_calls": FieldRule(),
         "functions": Enforced(),
-        "function_call": Refused("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+        "function_call": Refused("OfferedTools `tools` and use `tool_choice`.", ("auto", "none")),
         "stream": Enforced(),
         "stream_options": Enforced(),
         "n": Enforced(),

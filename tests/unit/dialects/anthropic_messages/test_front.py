@@ -4,13 +4,13 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
 from proxy.dialects.anthropic_messages.front import MessagesFront
-from proxy.dialects.front import Answering, Decoded, Front, Problem, Sender, Stamp
+from proxy.dialects.front import Answering, Decoded, Front, IdsAndClock, Problem, Sender
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from tests.unit.dialects.anthropic_messages.conversations import PICTURE, TOOLS, body
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
-FRONT = MessagesFront(Stamp(now=lambda: 0.0, token=lambda: "abc"))
+FRONT = MessagesFront(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 SENDER = Sender(request_id="req_1")
 
 

@@ -13,8 +13,8 @@ from proxy.dialects.anthropic_messages.decode import decode_request
 from proxy.dialects.foreign_history import sign
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
+from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.traits import Replay
 from proxy.guardrails.transcript import completed_calls, rounds_since_user
 from tests.unit.dialects.anthropic_messages.conversations import (
     BILLING,

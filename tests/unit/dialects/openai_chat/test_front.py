@@ -4,12 +4,12 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.front import Problem, Sender, Stamp
+from proxy.dialects.front import IdsAndClock, Problem, Sender
 from proxy.dialects.openai_chat.front import ChatFront
 from proxy.errors import InvalidRequest
 
 NUMBERS = count()
-FRONT = ChatFront(Stamp(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
+FRONT = ChatFront(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}'
 
 

@@ -12,8 +12,8 @@ from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import sign
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
+from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.replay import replay_thoughts
-from proxy.guardrails.traits import Replay
 from proxy.guardrails.transcript import rounds_since_user
 from tests.fakes.responses import (
     assistant,

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.offer import Offer, TextPolicy
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.findings import Found, Prose
 from proxy.guardrails.rescue.registry import in_order
@@ -17,12 +17,12 @@ LOOK = '{"type": "tool_call", "name": "look", "arguments": {"at": "}"}}'
 FINAL = '{"type": "final", "content": "It is \\"here\\"."}'
 CALL = WrittenCall("look", {"at": "}"})
 ANSWER = WrittenCall("respond", {"message": 'It is "here".'})
-OFFER = Offer(
+OFFER = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, (CONTRACT, *in_order(("bare_json",))), respond_tool(())
 )
 
 
-def read_reply(text: str, offer: Offer = OFFER, reason: str = "stop") -> ReadReply:
+def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
     replies = []
     for pieces in chunkings(text):
         reader = ReplyReader(offer)

@@ -1,0 +1,159 @@
+"""`POST /v1/completions` and `/v1/embeddings`: passed on without guardrails, as ASGI applications.
+
+They wait for their turn like chats and end when their client leaves; what is asked and answered is
+the backend's business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field
+from functools import partial
+
+import anyio
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from proxy.api.errors import describe, error_response
+from proxy.api.fronts import CHAT
+from proxy.api.request_reader import (
+    RequestReader,
+    begin_live_request,
+    client_key,
+    decode_passage,
+)
+from proxy.api.streaming import StreamTimeouts, never, while_connected, within
+from proxy.backends.client import Pieces
+from proxy.dialects import sse
+from proxy.errors import TemperError
+from proxy.observability.live_request import Asked, LiveRequest
+from proxy.observability.observers import Observers
+from proxy.serving.loading import load_wait
+from proxy.serving.request_preparation import RelayRequest, RequestPreparation
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Passes requests on to the same `path` of the backend that has their model."""
+
+    path: str
+    reader: RequestReader
+    preparation: RequestPreparation
+    timeouts: StreamTimeouts
+    process_count: int = 1
+    observers: Observers = field(default_factory=Observers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        http = HttpRequest(scope, receive)
+        live = begin_live_request(http, self.observers)
+        noted = live.noting(send)
+        try:
+            passage = await self.reader.read(http, partial(decode_passage, self.path))
+            upstream = self.reader.upstream_headers(http)
+            relayed = self.preparation.relay(passage, upstream)
+            await self._answer(relayed, http, noted, live)
+        except ClientDisconnect:
+            return
+        except TemperError as error:
+            await error_response(describe(error), scope)(scope, receive, noted)
+        except Exception:
+            live.status = 500
+            raise
+        finally:
+            self.observers.take(live.record())
+
+    async def _answer(
+        self, relayed: RelayRequest, http: HttpRequest, send: Send, live: LiveRequest
+    ) -> None:
+        passage, service = relayed.passage, relayed.service
+        backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
+        live.asked = Asked(passage.model, service.title, backend, passage.stream)
+        pieces = self._pieces(relayed, live, client_key(http))
+
+        async def work() -> None:
+            if passage.stream:
+                response = await self._stream(pieces, backend, told)
+            else:
+                async with within(self.timeouts.deadline, backend):
+                    body = b"".join([piece async for piece in pieces])
+                response = Response(body, 200, told, "application/json")
+            await response(http.scope, never, send)
+
+        async with aclosing(pieces):
+            await while_connected(http.receive, work)
+
+    async def _stream(self, pieces: Pieces, backend: str, told: dict[str, str]) -> Response:
+        """Begin with the first piece, so that an early failure has its status, or after a while."""
+        first = asyncio.ensure_future(anext(pieces, b""))
+        try:
+            await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
+            if first.done():
+                first.result()
+        except BaseException:
+            first.cancel()
+            await asyncio.wait((first,))
+            raise
+        return EventSourceResponse(
+            _until_it_breaks(first, pieces, within(self.timeouts.deadline, backend)),
+            headers={"cache-control": "no-cache", **told},
+            sep="\n",
+            ping=self.timeouts.keep_alive,
+            ping_message_factory=_Sign,
+            shutdown_event=anyio.Event(),
+            shutdown_grace_period=self.timeouts.grace,
+        )
+
+    async def _pieces(self, relayed: RelayRequest, live: LiveRequest, key: str) -> Pieces:
+        """Stream the answer as soon as the model is loaded and has a slot."""
+        passage, service = relayed.passage, relayed.service
+        load = self.observers.load(service.title)
+        with service.lease() as claim:
+            if claim is not None:
+                with live.loading(load):
+                    async with load_wait(claim, self.timeouts.load_wait):
+                        await claim.granted()
+            service.resize(await service.look_up(passage.model), self.process_count)
+            live.wait(load)
+            async with service.admission.slot(key):
+                live.admit(0.0)
+                with live.attempt(relayed.headers) as headers:
+                    async with aclosing(service.backend.relay(passage, headers)) as answer:
+                        async for piece in answer:
+                            live.show()
+                            yield piece
+
+
+async def _until_it_breaks(
+    first: Awaitable[bytes], pieces: Pieces, deadline: AbstractAsyncContextManager[None]
+) -> Pieces:
+    """Pass on a stream, each piece of it whole lines; what breaks ends with an error event."""
+    try:
+        async with deadline:
+            piece = await first
+            while piece:
+                yield piece
+                piece = await anext(pieces, b"")
+    except TemperError as error:
+        yield _last_words(error)
+    except Exception:
+        logger.exception("A bug of Temper's own has broken off an answer that was passed on")
+        yield _last_words(TemperError())
+
+
+def _last_words(error: TemperError) -> bytes:
+    return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
+
+
+class _Sign(ServerSentEvent):
+    """A comment that says that work goes on; a blank line behind it would end an event."""
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return b": the backend works\n"

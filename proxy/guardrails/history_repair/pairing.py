@@ -1,0 +1,182 @@
+"""Calls and their results, paired: ids that are missing, calls without result and the reverse.
+
+A result belongs to the latest unanswered call with its id: many engines number their calls from 0
+in every reply, so ids come again and a call that is called again can no longer be answered. A
+result without an id belongs to the next unanswered call of the latest reply, of its name if it
+has one. Results may come late, behind other messages: they stay there, because chat templates
+take them anywhere. Notes stand in for results that nobody sent, right behind those that were;
+also at the end of the history, because no template can end in a call.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.messages import Message, tool_result
+from proxy.conversation.tools import ToolCall
+from proxy.facts import Fact, Healed
+from proxy.guardrails.history_repair.content import as_user, members_of, rewritten, string_of
+from proxy.guardrails.history_repair.notes import UNANSWERED, orphaned
+
+_RESULT_ROLES = ("tool", "function")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of the history; the id is ours if the client gave none."""
+
+    id: str
+    name: str
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class _Round:
+    """A message with calls, and what follows directly behind it."""
+
+    message: Message
+    calls: list[_Call]
+    results: list[Message] = field(default_factory=list)
+    orphans: list[Message] = field(default_factory=list)
+
+
+class _Queue:
+    """Calls that wait for their results, in order."""
+
+    def __init__(self) -> None:
+        self._calls: deque[_Call] = deque()
+
+    def add(self, call: _Call) -> None:
+        """Let a call wait."""
+        self._calls.append(call)
+
+    def next(self) -> _Call | None:
+        """Return the first call that nobody has answered."""
+        while self._calls and self._calls[0].is_answered:
+            self._calls.popleft()
+        return self._calls[0] if self._calls else None
+
+
+_NOBODY = _Queue()
+
+
+class _Waiting:
+    """Which calls wait for which results."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, _Queue] = {}
+        self._by_name: dict[str, _Queue] = {}
+        self._with_made_id = _Queue()
+
+    def begin(self, calls: list[_Call], own_ids: frozenset[str]) -> None:
+        """Let the calls of a new reply wait; those of earlier ones only by their ids."""
+        self._by_name = {"": _Queue()}
+        self._with_made_id = _Queue()
+        self._by_id.update((call.id, _Queue()) for call in calls)
+        for call in calls:
+            self._by_id[call.id].add(call)
+            self._by_name[""].add(call)
+            self._by_name.setdefault(call.name, _Queue()).add(call)
+            if call.id not in own_ids:
+                self._with_made_id.add(call)
+
+    def call_for(self, result: Message, name: str) -> _Call | None:
+        """Find the call that a result answers."""
+        if result.tool_call_id:
+            queue = self._by_id.get(result.tool_call_id, _NOBODY)
+            return queue.next() or self._with_made_id.next()
+        return self._by_name.get(name, _NOBODY).next()
+
+
+def pair_calls(messages: tuple[Message, ...], facts: list[Fact]) -> tuple[Message, ...]:
+    """Give every call a result and every result a call."""
+    entries: list[Message | _Round] = []
+    waiting = _Waiting()
+    latest: _Round | None = None
+    for position, message in enumerate(messages):
+        if message.role in _RESULT_ROLES:
+            result, is_orphan = _heal_result(message, waiting, facts)
+            if latest is None:
+                entries.append(result)
+            else:
+                (latest.orphans if is_orphan else latest.results).append(result)
+        elif message.role == "assistant" and message.calls:
+            latest = _begin_round(position, message, waiting, facts)
+            entries.append(latest)
+        else:
+            latest = None
+            entries.append(message)
+    return tuple(_flatten(entries, facts))
+
+
+def _flatten(entries: list[Message | _Round], facts: list[Fact]) -> Iterator[Message]:
+    for entry in entries:
+        if isinstance(entry, Message):
+            yield entry
+            continue
+        yield entry.message
+        yield from entry.results
+        for call in entry.calls:
+            if not call.is_answered:
+                facts.append(Healed("unanswered_call"))
+                yield tool_result(call.id, UNANSWERED)
+        yield from entry.orphans
+
+
+def _begin_round(position: int, message: Message, waiting: _Waiting, facts: list[Fact]) -> _Round:
+    own_ids = frozenset(call.id for call in message.calls)
+    calls = [
+        _Call(call.id or _made_id(position, number, own_ids), call.name)
+        for number, call in enumerate(message.calls)
+    ]
+    waiting.begin(calls, own_ids)
+    if "" in own_ids:
+        facts.append(Healed("call_id"))
+        message = _with_ids(message, calls)
+    return _Round(message, calls)
+
+
+def _made_id(position: int, number: int, taken: frozenset[str]) -> str:
+    """Make an id that is the same each time the history comes, for it only grows at its end."""
+    made = f"call_{position}_{number}"
+    while made in taken:
+        made += "_"
+    return made
+
+
+def _with_ids(message: Message, calls: list[_Call]) -> Message:
+    members = members_of(message)
+    written = json.split_array(members["tool_calls"])
+    members["tool_calls"] = json.join_array(
+        [
+            source
+            if given.id
+            else json.join_object({**json.split_object(source), "id": json.dump(call.id)})
+            for source, given, call in zip(written, message.calls, calls, strict=True)
+        ]
+    )
+    typed = tuple(
+        ToolCall(call.id, given.name, given.arguments)
+        for given, call in zip(message.calls, calls, strict=True)
+    )
+    return replace(message, source=json.join_object(members), calls=typed)
+
+
+def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> tuple[Message, bool]:
+    """Return a result as it can stay, and whether it is an orphan."""
+    has_id = bool(message.tool_call_id)
+    name = "" if has_id else string_of(members_of(message).get("name", b""))
+    call = waiting.call_for(message, name)
+    if call is None:
+        facts.append(Healed("orphan_result"))
+        known = name or string_of(members_of(message).get("name", b""))
+        return as_user(message, orphaned(known)), True
+    call.is_answered = True
+    if call.id == message.tool_call_id and message.role == "tool":
+        return message, False
+    facts.append(Healed("result_id"))
+    members = {**members_of(message), "role": b'"tool"', "tool_call_id": json.dump(call.id)}
+    return rewritten(replace(message, role="tool", tool_call_id=call.id), members), False

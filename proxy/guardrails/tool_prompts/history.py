@@ -1,0 +1,105 @@
+"""A history retold without tools: everything that a template would have to render is plain text.
+
+It is pure and appends only. What it makes of the messages so far is the beginning of what it makes
+of them and any later ones: the same messages, of which the last may have become longer at its end,
+where results of one round or neighbours of one role are put into one message.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.tool_prompts.contents import (
+    introduced,
+    joined,
+    plain_message,
+    retold,
+    rewritten,
+)
+from proxy.guardrails.tool_prompts.convention import Convention
+
+_LINE = "\n"
+_PARAGRAPH = "\n\n"
+_UNKNOWN = "unknown tool"
+_SYSTEM_ROLES = ("system", "developer")
+_ALTERNATING_ROLES = ("user", "assistant")
+
+
+def describe_in_prompt(
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    respond: Tool | None,
+    *,
+    convention: Convention,
+    template: Template,
+) -> tuple[Message, ...]:
+    """Describe tools, calls and results as text; other messages stay the very same.
+
+    The description joins the message that the history begins with if it has the right role: a
+    system message, or a user message where the template takes no system messages. Otherwise it
+    becomes a message of its own in front. Without tools to offer there is none.
+    """
+    written = _in_words(messages, convention)
+    if tools or respond is not None:
+        written = _described(written, convention.describe(tools, respond), template)
+    return tuple(_in_turns(written) if template.alternates else written)
+
+
+def _in_words(messages: Iterable[Message], convention: Convention) -> list[Message]:
+    """Write calls and results as the convention has it, the results of one round together."""
+    groups: list[list[Message]] = []
+    names: dict[str, str] = {}
+    is_behind_result = False
+    for message in messages:
+        names.update((call.id, call.name) for call in message.calls)
+        is_result = message.role == "tool"
+        if is_result:
+            message = _result(message, names, convention)
+        elif message.calls:
+            text = convention.write_calls(message.text, message.calls)
+            message = rewritten(message, text)
+        elif message.role == "assistant" and message.text and convention.answer_label:
+            message = introduced(message, convention.answer_label, "")
+        if is_result and is_behind_result:
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+        is_behind_result = is_result
+    return [_in_one(group, _LINE) for group in groups]
+
+
+def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
+    call_id = message.tool_call_id or ""
+    name = names.get(call_id, _UNKNOWN)
+    return retold(message, "user", convention.write_result(name, call_id, message.text))
+
+
+def _described(messages: list[Message], text: str, template: Template) -> list[Message]:
+    """Put the description where it stays however the history goes on."""
+    first = messages[0] if messages else None
+    if template.system is SystemRole.NOWHERE:
+        if first is not None and first.role == "user":
+            return [introduced(first, text, _PARAGRAPH), *messages[1:]]
+        return [plain_message("user", text), *messages]
+    if first is not None and first.role in _SYSTEM_ROLES:
+        description = plain_message(first.role, text)
+        return [joined([first, description], _PARAGRAPH), *messages[1:]]
+    return [plain_message("system", text), *messages]
+
+
+def _in_turns(messages: Iterable[Message]) -> list[Message]:
+    """Put neighbours of one role into one message."""
+    turns: list[Message] = []
+    for role, neighbours in groupby(messages, lambda message: message.role):
+        if role in _ALTERNATING_ROLES:
+            turns.append(_in_one(list(neighbours), _PARAGRAPH))
+        else:
+            turns += neighbours
+    return turns
+
+
+def _in_one(messages: Sequence[Message], separator: str) -> Message:
+    """Join messages at once: one after the other would cost the square of their number."""
+    return joined(messages, separator) if len(messages) > 1 else messages[0]

@@ -1,0 +1,298 @@
+"""Reads a text as a call in whatever spelling: marks, the name of a tool, its keys and values.
+
+Everything outside of values has to be a mark, a word that marks are made of, the name of a tool or
+of one of its parameters. Any other word makes it prose, at which the reading ends.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from proxy.conversation.tools import Tool
+from proxy.guardrails.unparsed_calls.tokens import (
+    Token,
+    attributes,
+    bare_value,
+    token_at,
+    value_place,
+)
+from proxy.guardrails.unparsed_calls.words import (
+    begins_marker,
+    holds_value,
+    is_about_calls,
+    is_first_marker,
+    is_literal,
+    is_marker,
+    is_name_of_key,
+    is_placeholder,
+)
+
+Tools: TypeAlias = Mapping[str, Tool]
+
+_MOST_TOKENS = 600  # a text of more is read no further, which bounds the work
+_LONGEST_HEAD = 160  # before the name of the tool
+_MOST_WORDS = 8  # in a value that nothing encloses
+_MOST_SAID = 2_000  # of one value
+_SIGHT = 20
+_OPENING, _CLOSING = "([{", ")]}"
+_FENCE = "```"
+_CONTROL = ("<|", "<\uff5c")
+
+
+class Reading:
+    """One pass over a text.
+
+    It found the `tool` that is named last. Of its parameters one `has_key` if it stands in the
+    position of a key; it `is_marked` if a mark says that this is about a call, and `is_torn` if it
+    ends within a value or a mark. What was `said` are all keys and values in their order.
+    """
+
+    def __init__(self, text: str, tools: Tools) -> None:
+        self.tool: Tool | None = None
+        self.has_key = False
+        self.is_marked = False
+        self.is_torn = False
+        self.said: list[str] = []
+        self._text = text
+        self._tools = tools
+        self._keys: frozenset[str] = frozenset()
+        self._place = 0
+        self._is_first = True  # whether the piece in question is the first of the text
+        self._depth = 0
+        self._level: int | None = None  # the depth at which the keys stand
+        self._has_odd_tag = False
+        self._introduces_value = False
+        self._awaits_value = False
+        self._kinds = {
+            "control": self._control,
+            "closer": self._closer,
+            "tag": self._tag,
+            "fence": self._fence,
+            "string": self._string,
+            "torn": self._torn,
+            "word": self._word,
+            "marks": self._marks,
+        }
+
+    def is_through(self) -> bool:
+        """Read to the end; False if something is prose."""
+        for _ in range(_MOST_TOKENS):
+            if self._place >= len(self._text):
+                return True
+            token = token_at(self._text, self._place)
+            if not self._has_room(token) or not self._passes(token):
+                return False
+        return False
+
+    def is_open(self) -> bool:
+        """Return whether what is prose at the end may be something else with more behind it."""
+        rest = self._text[self._place : self._place + _LONGEST_HEAD]
+        if rest in ("`", "``"):
+            return True
+        written = rest.rstrip()
+        if not written or len(rest) == _LONGEST_HEAD:
+            return False
+        token = token_at(written, 0)
+        is_fence = token.kind == "fence" and self._place == 0
+        if token.end < len(written) or not (is_fence or token.kind == "word"):
+            return False
+        if written != rest:
+            return token.text in self._keys or self._is_nested
+        return self._may_go_on(token.text)
+
+    def _has_room(self, token: Token) -> bool:
+        return self.tool is not None or token.end <= _LONGEST_HEAD
+
+    def _may_go_on(self, word: str) -> bool:
+        written = word.removeprefix(_FENCE)
+        known = (*self._tools, *self._keys)
+        is_name = any(name.startswith(self._without_namespace(written)) for name in known)
+        may_mark = begins_marker(written, is_first=self._place == 0)
+        return is_name or may_mark or self._is_nested
+
+    def _passes(self, token: Token) -> bool:
+        """Pass a piece, and the value behind it; False if it is prose."""
+        begin, self._place = self._place, token.end
+        self._is_first = begin == 0
+        passes = self._kinds.get(token.kind)
+        if passes is not None and passes(token):
+            return True
+        self._place = begin
+        return False
+
+    # Marks.
+
+    def _marks(self, token: Token) -> bool:
+        marks = token.text
+        self._depth += sum(map(marks.count, _OPENING)) - sum(map(marks.count, _CLOSING))
+        return True
+
+    def _control(self, token: Token) -> bool:
+        """Pass a control token, and what stands behind one between a key and its value."""
+        self.is_marked = True
+        return not self._awaits_value or self._element("<", token.end)
+
+    def _closer(self, token: Token) -> bool:
+        self.is_marked |= is_about_calls(token.text, is_tag=True)
+        return True
+
+    def _fence(self, token: Token) -> bool:
+        """Pass a fence around all; only a language that says so makes a call of what is in it."""
+        if not self._is_first:
+            is_last = token.text == _FENCE and token.end == len(self._text.rstrip())
+            return is_last and self._text.startswith(_FENCE)
+        self.is_marked |= is_about_calls(token.text)
+        return self.is_marked and is_marker(token.text.lstrip("`"))
+
+    def _torn(self, token: Token) -> bool:
+        self.is_torn = True
+        return self.tool is not None or token.text[0] == "<" or self._may_go_on(token.text[1:])
+
+    # Words.
+
+    def _word(self, token: Token) -> bool:
+        word = token.text
+        if self._meets(word):
+            return True
+        is_key = value_place(self._text, token.end) >= 0
+        if word in self._keys:
+            return (is_key or self._text.startswith("<", token.end)) and self._key(token)
+        if is_marker(word):
+            if self._is_first and not is_first_marker(word):
+                return False
+            is_recipient = word == "to" and self._text.startswith("=", token.end)
+            self.is_marked |= is_recipient or is_about_calls(word)
+            return True
+        if is_key and self._is_nested:
+            return self._key(token)
+        return self.tool is not None and is_literal(word)
+
+    def _string(self, token: Token) -> bool:
+        content = token.text[1:-1]
+        if (self.tool is None or self.is_marked) and self._meets(content):
+            return True
+        if self.tool is None:
+            self.is_marked |= is_about_calls(content)
+            return is_marker(content)
+        if value_place(self._text, token.end) < 0:
+            self._note(content)
+            return self._is_object(content) or not is_placeholder(content)
+        if content in self._keys or self._is_nested:
+            return self._key(Token(token.kind, content, token.end))
+        return is_marker(content)
+
+    def _is_object(self, content: str) -> bool:
+        """Return whether a string holds the arguments as JSON."""
+        is_object = content.startswith("{") and any(f'\\"{key}\\"' in content for key in self._keys)
+        self.has_key |= is_object
+        return is_object
+
+    def _meets(self, word: str) -> bool:
+        """Take note of a tool's name; behind the first one there has to be a mark before it."""
+        tool = self._tools.get(self._without_namespace(word))
+        if tool is None or (self.tool is not None and not self.is_marked):
+            return False
+        self.tool = tool
+        self._keys = keys_of(tool)
+        self._level = None
+        return True
+
+    def _without_namespace(self, word: str) -> str:
+        """Leave out what stands before the name in `functions.get_weather`."""
+        space, _, name = word.rpartition(".")
+        is_known = is_marker(space) and (not self._is_first or is_first_marker(space))
+        return name if is_known and word not in self._tools else word
+
+    @property
+    def _is_nested(self) -> bool:
+        """Whether this place is within a value."""
+        return self._level is not None and self._depth > self._level
+
+    # Keys and values.
+
+    def _note_key(self, key: str) -> None:
+        self.has_key |= key in self._keys
+        self._note(key)
+        if self._level is None:
+            self._level = self._depth
+
+    def _note(self, written: str) -> None:
+        if written:
+            self.said.append(written[:_MOST_SAID])
+
+    def _key(self, token: Token) -> bool:
+        """Pass a key, and a value without quotation marks or brackets."""
+        self._note_key(token.text)
+        place = value_place(self._text, token.end)
+        self._awaits_value = self._text.startswith(_CONTROL, max(place, token.end))
+        if place < 0:
+            return True
+        value = bare_value(self._text, place)
+        self._place = place + len(value)
+        self._note(value)
+        if self._place == len(self._text):  # there may be more of it
+            return True
+        is_long = len(value.split(maxsplit=_MOST_WORDS)) > _MOST_WORDS
+        return not is_long and not is_placeholder(value)
+
+    def _tag(self, token: Token) -> bool:
+        """Pass a tag, and the value up to the closing one where it introduces a value."""
+        words = [*attributes(token.text)]
+        name = words[0][0]
+        self._introduces_value = holds_value(name)
+        for word, value in words:
+            is_fit = self._attribute(word, value) if value else self._tag_word(word)
+            if not is_fit and not (token.text == f"<{word}>" and self._is_odd_tag()):
+                return False
+        is_empty = token.text.endswith("/>") or not self._introduces_value
+        return is_empty or self._element(f"</{name}", token.end)
+
+    def _introduce(self, key: str) -> bool:
+        """Take note of a key with the value behind its tag."""
+        self._note_key(key)
+        self._introduces_value = True
+        return True
+
+    def _is_odd_tag(self) -> bool:
+        """Allow for one tag that nobody knows, right before the name of the tool."""
+        is_first, self._has_odd_tag = not self._has_odd_tag, True
+        is_before_word = not self._text[self._place : self._place + _SIGHT].lstrip().startswith("<")
+        return is_first and is_before_word and self.tool is None
+
+    def _element(self, closer: str, begin: int) -> bool:
+        """Pass a value up to what closes it."""
+        self._awaits_value = False
+        end = self._text.find(closer, begin)
+        if end < 0:
+            self.is_torn = True
+            end = len(self._text)
+        self._place = end
+        value = self._text[begin:end]
+        self._note(value)
+        return self.is_torn or not is_placeholder(value)
+
+    def _tag_word(self, word: str) -> bool:
+        if self._meets(word):
+            return True
+        if word in self._keys:
+            return self._introduce(word)
+        self.is_marked |= is_about_calls(word, is_tag=True)
+        return is_marker(word)
+
+    def _attribute(self, word: str, value: str) -> bool:
+        """Pass `name="city"` or `parameter=city`, `city="Paris"`, or an `id`."""
+        if word in self._keys:
+            self._note_key(word)
+            self._note(value)
+            return not is_placeholder(value)
+        self.is_marked |= is_about_calls(word, is_tag=True)
+        if not is_marker(word) or self._meets(value):
+            return is_marker(word)
+        if value in self._keys:
+            return self._introduce(value)
+        return is_marker(value) or not is_name_of_key(word)
+
+
+def keys_of(tool: Tool) -> frozenset[str]:
+    """Return the names of the parameters that a tool declares."""
+    declared = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
+    return frozenset(declared) if isinstance(declared, dict) else frozenset()

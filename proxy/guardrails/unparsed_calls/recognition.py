@@ -1,0 +1,103 @@
+"""Whether a reply is nothing but a call of an offered tool, in a syntax that no reader knows.
+
+In doubt it is an answer: what the model was given to read, what is said of how a tool is called,
+code, a definition, a document. To miss a call changes nothing; to see one in an answer costs a
+generation.
+"""
+
+import re
+from collections.abc import Sequence
+
+from proxy.conversation.tools import Tool, WrittenCall
+from proxy.guardrails.rescue.provenance import are_repeated, is_quoted
+from proxy.guardrails.unparsed_calls.reading import Reading
+from proxy.guardrails.unparsed_calls.words import is_imperative
+
+_ENDS = ("}", "]", ">", ")", "```")
+# A list, a quotation, a heading, a table, emphasis or a number begins with anything else.
+_BEGINS = re.compile(r"[^\W\d]|[<\[{@`$]")
+_EMPTY = re.compile(r"\{\s*\}|\(\s*\)|</[^<>]+>\Z|[|｜]>\Z")  # noqa: RUF001 - as DeepSeek has it
+# Names such as `search` are words of prose, code and data as well.
+_COMPOUND = re.compile(r"[^\W\d_]+(?:[_.-]|\d|(?<=[a-z])(?=[A-Z]))\w+")
+_ASKED = re.compile(
+    r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
+    re.IGNORECASE,
+)
+_JSON = re.compile(r"json", re.IGNORECASE)
+_MOST_QUOTED = 10_000
+_SIGHT = 80
+_MOST_PLACES = 20
+
+
+def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = ()) -> bool:
+    """Return whether a whole reply looks like a call of one of the tools; in doubt it does not.
+
+    The texts that are `quotable` were given to the model to read.
+    """
+    written = text.strip()
+    if not written.endswith(_ENDS) or not _may_begin(written):
+        return False
+    reading = Reading(written, {tool.name: tool for tool in tools})
+    if not reading.is_through() or reading.is_torn or reading.tool is None:
+        return False
+    if not _is_whole(reading, reading.tool, written):
+        return False
+    return not _is_read(written, reading.tool, reading.said, quotable)
+
+
+def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
+    """Return whether a reply that begins so may come to look like a call; prose never does.
+
+    Of what looks like a call every beginning does, unless that is a capital letter.
+    """
+    written = text.lstrip()
+    if not written:
+        return True
+    if written[0].isupper() or not _may_begin(written):
+        return False
+    reading = Reading(written, {tool.name: tool for tool in tools})
+    return reading.is_through() or reading.is_open()
+
+
+def _may_begin(written: str) -> bool:
+    return _BEGINS.match(written) is not None and not is_imperative(written)
+
+
+def _is_whole(reading: Reading, tool: Tool, written: str) -> bool:
+    """Return whether marks and arguments are there that tell it from data, code and prose."""
+    is_json = _is_json(written)
+    if reading.has_key:
+        is_plain = is_json or _COMPOUND.match(tool.name) is None
+        return reading.is_marked or not is_plain
+    schema = tool.parameters
+    needs_any = isinstance(schema, dict) and bool(schema.get("required"))
+    is_empty = not needs_any and _EMPTY.search(written) is not None
+    return is_empty and reading.is_marked and not is_json
+
+
+def _is_json(written: str) -> bool:
+    return written.lstrip("[ \n").startswith("{")
+
+
+def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[str]) -> bool:
+    """Return whether the model has read this call, or was asked about calls of the tool."""
+    is_json = _is_json(written)
+    if is_quoted(written[:_MOST_QUOTED], quotable) or (
+        is_json and any(map(_JSON.search, quotable))
+    ):
+        return True
+    if are_repeated((WrittenCall(tool.name, [*said]),), quotable):
+        return True
+    return any(_is_asked(tool.name, text) for text in quotable)
+
+
+def _is_asked(name: str, text: str) -> bool:
+    """Return whether words about how something is called stand near a name."""
+    place = text.find(name)
+    for _ in range(_MOST_PLACES):
+        if place < 0:
+            return False
+        if _ASKED.search(text[max(place - _SIGHT, 0) : place + len(name) + _SIGHT]):
+            return True
+        place = text.find(name, place + len(name))
+    return False

@@ -1,0 +1,216 @@
+"""How one reply is listened to: guarded, observed, or simply passed on."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyInProgress,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.facts import Fact, RejectedReply, Unchecked
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.review import NewId, review
+from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
+from proxy.inference.coalescing import cut_again, joined
+from proxy.inference.sent_answer import ShownAnswer
+from proxy.inference.stream_gate.release import Releasing
+
+_CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
+_CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
+
+
+class Listening(Protocol):
+    """Listens to one reply."""
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event of the backend; returns what the client may see now."""
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together, to the same effect as one after the other."""
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """End the reply; returns what the client may see whatever follows, and the verdict."""
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
+
+
+class GuardedListening:
+    """Reads, releases and reviews a reply."""
+
+    def __init__(
+        self,
+        offer: OfferedTools,
+        release: Releasing,
+        new_id: NewId,
+        shown: ShownAnswer,
+        *,
+        insistence: int = 0,
+    ) -> None:
+        self._insistence = insistence
+        self._shown = shown
+        self._offer = offer
+        self._release = release
+        self._ids = CallIds(new_id, shown.call_ids)
+        self._new_id = new_id
+        self._reader = ReplyReader(offer)
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event; progress is passed on, content is read first."""
+        if not isinstance(event, _CONTENT):
+            return [event]
+        if isinstance(event, ToolCallStarted):
+            event = self._ids.identified(event)
+        heard = self._reader.read(event)
+        shown = [one for part in heard for one in self._release.show(part)]
+        return shown + self._show_call(event)
+
+    def _show_call(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Show what came of a call, unless one that is text comes before it."""
+        if isinstance(event, ToolCallStarted) and not self._reader.has_found_calls:
+            return self._release.show_call(event)
+        return self._release.show_call(event) if isinstance(event, ToolCallArgumentsDelta) else []
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        shown: list[ReplyEvent] = []
+        for whole, deltas in joined(events):
+            shown += cut_again(self.hear(whole), deltas)
+        return shown
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """End the reply and judge it."""
+        rest, reply = self._reader.finish(reason, is_unseen=self._release.is_unseen)
+        shown = [event for heard in rest for event in self._release.show(heard)]
+        verdict = review(
+            reply,
+            self._offer,
+            self._new_id,
+            insistence=self._insistence,
+            taken=[call.id for call in self._shown.calls],
+        )
+        if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
+            shown += self._release.end()
+        return shown, verdict
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show what was held back."""
+        return self._release.complete(answer, is_own=is_own)
+
+
+class CallIds:
+    """Gives every call of a reply an id of its own: the backend's, unless it is `taken`."""
+
+    def __init__(self, new_id: NewId, taken: Iterable[str] = ()) -> None:
+        self._new_id = new_id
+        self._taken = {*taken}
+
+    def identified(self, started: ToolCallStarted) -> ToolCallStarted:
+        """Return the event with an id that no other call of the reply has."""
+        call_id = started.id
+        if not call_id or call_id in self._taken:
+            call_id = self._new_id()
+        self._taken.add(call_id)
+        return started if call_id == started.id else replace(started, id=call_id)
+
+
+class PassingOn:
+    """Shows everything as it comes; without `streams_calls` calls are shown whole, at the end."""
+
+    def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
+        self._ids = CallIds(new_id)
+        self._streams_calls = streams_calls
+        self._reply = ReplyInProgress()
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event, and give calls an id that have none."""
+        return self.hear_all((event,))
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        shown = [self._identified(event) for event in events]
+        for whole, _ in joined(shown):
+            self._reply.add(whole)
+        return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
+
+    def _identified(self, event: ReplyEvent) -> ReplyEvent:
+        return self._ids.identified(event) if isinstance(event, ToolCallStarted) else event
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """Accept the reply as it is."""
+        return [], self.answer(reason)
+
+    def answer(self, reason: str) -> Accepted:
+        """Return the reply as it is."""
+        reply = self._reply.finish(reason)
+        calls = tuple(
+            ToolCall(call.id or "", call.name, str(call.arguments)) for call in reply.calls
+        )
+        return Accepted(reply.text, calls, reason)
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show the calls, unless they were shown."""
+        if self._streams_calls:
+            return []
+        return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
+
+
+class Observing:
+    """Passes everything on and notes what the guardrails would have made of it.
+
+    A bug of theirs is noted as well, and costs the client nothing.
+    """
+
+    def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
+        self._offer = offer
+        self._new_id = new_id
+        self._passing = PassingOn(new_id, streams_calls=streams_calls)
+        self._reader = ReplyReader(offer)
+        self._bug: Unchecked | None = None
+
+    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event."""
+        return self.hear_all((event,))
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        """Take events that arrived together."""
+        try:
+            if self._bug is None:
+                for whole, _ in joined(events):
+                    self._reader.read(whole)
+        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+            self._bug = _told(bug)
+        return self._passing.hear_all(events)
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        """Accept the reply as it is, with the facts of the verdict it would have got."""
+        facts: tuple[Fact, ...]
+        try:
+            facts = self._judged(reason) if self._bug is None else (self._bug,)
+        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+            facts = (_told(bug),)
+        return [], replace(self._passing.answer(reason), facts=facts)
+
+    def _judged(self, reason: str) -> tuple[Fact, ...]:
+        _, reply = self._reader.finish(reason)
+        verdict = review(reply, self._offer, self._new_id)
+        if isinstance(verdict, Rejected):
+            return (*verdict.facts, RejectedReply(verdict.defect.value))
+        return verdict.facts
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show the calls, unless they were shown."""
+        return self._passing.complete(answer, is_own=is_own)
+
+
+def _told(bug: Exception) -> Unchecked:
+    return Unchecked("the reply", f"{type(bug).__name__}: {bug}")

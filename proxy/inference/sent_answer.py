@@ -1,0 +1,130 @@
+"""What the client has seen of an answer, whichever attempt it came from, and what may follow it.
+
+What was shown is never taken back. So text can only be added to, and a call that is open can only
+be closed as a call that begins with what was shown.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.replies import (
+    ReplyEvent,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.inference.stream_gate.arguments import ShownArguments
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call of which the client has seen the name, and a beginning of the arguments."""
+
+    index: int
+    id: str
+    name: str
+    arguments: ShownArguments
+
+
+class ShownAnswer:
+    """The beginning of an answer: text, whole calls, and at most one call that is still open."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self.has_reasoned = False
+        self.calls: list[ToolCall] = []
+        self.open_call: OpenCall | None = None
+
+    @property
+    def text(self) -> str:
+        """All text that the client has seen."""
+        return "".join(self._text)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the client has seen a call, or a part of one."""
+        return bool(self.calls) or self.open_call is not None
+
+    @property
+    def call_ids(self) -> list[str]:
+        """The ids of all calls that were shown."""
+        begun = [] if self.open_call is None else [self.open_call.id]
+        return [*(call.id for call in self.calls), *begun]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client has seen anything that commits to an answer."""
+        return bool(self._text) or self.has_calls
+
+    def show_text(self, text: str) -> list[ReplyEvent]:
+        """Add text to the answer."""
+        if not text:
+            return []
+        self._text.append(text)
+        return [TextDelta(text)]
+
+    def start_call(self, call_id: str, name: str, arguments: ShownArguments) -> ReplyEvent:
+        """Open a call behind the others."""
+        self.open_call = OpenCall(len(self.calls), call_id, name, arguments)
+        return ToolCallStarted(self.open_call.index, call_id, name)
+
+    def close_call(self, arguments: str) -> list[ReplyEvent] | None:
+        """End the open call as one with these arguments; None if that is no continuation."""
+        call = self.open_call
+        rest = None if call is None else call.arguments.rest(arguments)
+        if call is None or rest is None:
+            return None
+        self.open_call = None
+        self.calls.append(ToolCall(call.id, call.name, arguments))
+        return [ToolCallArgumentsDelta(call.index, rest)] if rest else []
+
+    def admits(self, calls: Sequence[ToolCall]) -> bool:
+        """Return whether an answer with these calls goes on where the client stands."""
+        return self.open_call is None or self._continuation(self._unseen(calls)) is not None
+
+    def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
+        """Show what is missing of these calls; those that were shown are not repeated."""
+        left = self._unseen(calls)
+        found = self._continuation(left)
+        shown: list[ReplyEvent] = []
+        if found is not None:
+            left.remove(found)
+            shown += self.close_call(found.arguments) or []
+        for call in left:
+            shown.append(ToolCalled(len(self.calls), call))
+            self.calls.append(call)
+        return shown
+
+    def _continuation(self, calls: Sequence[ToolCall]) -> ToolCall | None:
+        """Find the call that goes on with the open one."""
+        is_open = self.open_call
+        if is_open is None:
+            return None
+        fitting = [
+            call
+            for call in calls
+            if call.name == is_open.name and is_open.arguments.rest(call.arguments) is not None
+        ]
+        return next((call for call in fitting if call.id == is_open.id), next(iter(fitting), None))
+
+    def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Leave out the calls that were shown whole, each as often as it was shown."""
+        left = list(calls)
+        for shown in self.calls:
+            same = [call for call in left if call.id == shown.id] or [
+                call for call in left if _is_same(call, shown)
+            ]
+            if same:
+                left.remove(same[0])
+        return left
+
+
+def _is_same(one: ToolCall, other: ToolCall) -> bool:
+    return one.name == other.name and _normal(one.arguments) == _normal(other.arguments)
+
+
+def _normal(arguments: str) -> bytes:
+    return json.dump(json.parse(arguments))

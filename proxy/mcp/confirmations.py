@@ -1,0 +1,164 @@
+"""Calls that wait for a person's yes: each is asked once, answered once, and then forgotten.
+
+Whoever asks waits here; whoever answers, and how they were asked, is not known. Who goes while
+waiting takes the question along.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from proxy.conversation.json import JsonObject
+from proxy.mcp.calling import Ended
+from proxy.mcp.definitions import ServedTool
+from proxy.observability.escaping import escaped, visible_json
+from proxy.observability.tool_server_cards import PendingCall
+from proxy.tool_rounds.outcomes import Status
+
+logger = logging.getLogger(__name__)
+
+MOST_PENDING = 100
+_REFUSED = "Error: a person refused this call; it was not made"
+_UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
+
+
+class Decision(Enum):
+    """What came of a question."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    UNANSWERED = "unanswered"
+
+    @property
+    def refusal(self) -> Ended | None:
+        """What the model gets in place of a result; None if the call may be made."""
+        if self is Decision.ALLOWED:
+            return None
+        text = _REFUSED if self is Decision.REFUSED else _UNANSWERED
+        return Ended(text, Status.REFUSED, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who wants a call: the owner of a key, the row of the request, and the request's own id."""
+
+    client: str = ""
+    request: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A call that waits until a moment of the clock."""
+
+    call: PendingCall
+    until: float
+    answer: asyncio.Future[bool]
+
+    @property
+    def name(self) -> str:
+        """The tool in question, for logs."""
+        return f"{self.call.server}.{self.call.tool}"
+
+
+class Confirmations:
+    """All calls of one process that wait for a person; `number` grows with every change.
+
+    No more than `most` wait: nobody could read them.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most: int = MOST_PENDING
+    ) -> None:
+        self.number = 0
+        self._most = most
+        self._clock = clock
+        self._open: dict[str, _Question] = {}
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls that wait, the oldest first."""
+        now = self._clock()
+        return tuple(
+            msgspec.structs.replace(one.call, seconds_left=round(max(0.0, one.until - now), 1))
+            for one in self._open.values()
+        )
+
+    def answer(self, name: str, *, allow: bool, who: str) -> bool:
+        """Answer a question; False where it is decided, or nobody waits for the answer any more."""
+        question = self._open.get(name)
+        if question is None:
+            return False
+        self._forget(name)
+        question.answer.set_result(allow)
+        decided = "allowed" if allow else "refused"
+        logger.info("a call of %s was %s by %s", question.name, decided, who)
+        return True
+
+    async def ask(
+        self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
+    ) -> Decision:
+        """Wait until a person has decided, for at most so many `seconds`."""
+        if len(self._open) >= self._most:
+            logger.warning("%d calls wait for a person: no other one may", self._most)
+            return Decision.UNANSWERED
+        question = self._question(tool, arguments, of, seconds)
+        name, answer = question.call.id, question.answer
+        self._open[name] = question
+        self.number += 1
+        told = "a call of %s waits for a person's yes at /ui, asked by %s"
+        logger.info(told, question.name, of.request_id)
+        try:
+            await asyncio.wait((answer,), timeout=seconds)
+        finally:
+            self._forget(name)
+        if not answer.done():
+            logger.info("nobody answered whether %s may be called", question.name)
+            return Decision.UNANSWERED
+        return Decision.ALLOWED if answer.result() else Decision.REFUSED
+
+    def _question(
+        self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
+    ) -> _Question:
+        call = PendingCall(
+            secrets.token_hex(8),  # an answer that was meant for another call finds none
+            tool.server,
+            escaped(tool.own_name),
+            visible_json(arguments),
+            escaped(of.client),
+            of.request,
+            seconds,
+        )
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return _Question(call, self._clock() + seconds, answer)
+
+    def _forget(self, name: str) -> None:
+        if self._open.pop(name, None) is not None:
+            self.number += 1
+
+
+@dataclass(slots=True)
+class RequestConfirmations:
+    """What a person said to the calls of one request: it holds for the same call again."""
+
+    confirmations: Confirmations
+    requester: Requester
+    seconds: float
+    _decided: dict[bytes, Decision] = field(default_factory=dict)
+    _locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
+
+    async def ask(self, tool: ServedTool, arguments: JsonObject) -> Decision:
+        """Have a person decide, unless one has."""
+        said = (tool.server, tool.own_name, arguments)
+        key = msgspec.json.encode(said, order="deterministic")
+        async with self._locks.setdefault(key, asyncio.Lock()):  # two of one reply are one question
+            if key not in self._decided:
+                asking = self.confirmations.ask(tool, arguments, self.requester, self.seconds)
+                self._decided[key] = await asking
+            return self._decided[key]

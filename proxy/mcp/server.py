@@ -1,0 +1,326 @@
+"""One tool server: its owner task connects, listens and starts over; everybody else calls.
+
+A call is made at most once. What was on its way when the server went is lost, and says so; what
+comes while it is being started again waits for it a little.
+"""
+
+# The owner alone enters and leaves the client of the SDK, whose task groups belong to the task
+# that opened them. Over HTTP one connection that fails ends the whole client with an
+# ExceptionGroup, and every call in flight with it; a program that ends closes its streams.
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+import mcp_types
+from mcp import Client, MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.mcp.calling import GONE, LOST, UNREACHABLE, Ended
+from proxy.mcp.connecting import connected, list_tools
+from proxy.mcp.definitions import Definition, Selection, ServedTool, changed, select
+from proxy.mcp.results import text_of
+from proxy.mcp.specification import CallLimits, ServerSpec
+from proxy.processes.log_tail import LogTail
+from proxy.processes.restarts import RestartPolicy, Restarts, State
+from proxy.tool_rounds.outcomes import Status
+from proxy.tools.results import cut
+
+logger = logging.getLogger(__name__)
+
+_START_SECONDS = 30.0
+_WAIT_SECONDS = 5.0  # for a server that is being started again
+_SEND_SECONDS = 5.0  # for a call to be taken, which the SDK waits for without any limit
+_LAST_LINES = 3
+_NONSENSE = "Error: the tool server answered with something that is no result"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for what, in seconds; tests are less patient."""
+
+    start: float = _START_SECONDS
+    call: float = _WAIT_SECONDS
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    clock: Callable[[], float] = time.monotonic
+    send: float = _SEND_SECONDS
+
+
+class ToolServer:
+    """A server that is kept going from `start` to `stop`."""
+
+    def __init__(self, spec: ServerSpec, patience: Patience | None = None) -> None:
+        self.spec = spec
+        self.definitions: tuple[Definition, ...] = ()
+        self.protocol = ""
+        self.problem = ""
+        self._patience = patience or Patience()
+        self._restarts = Restarts(self._patience.restarts)
+        self._tail = LogTail()
+        self._selection: Selection | None = None
+        self._withdrawn: frozenset[str] = frozenset()
+        self._client: Client | None = None
+        self._is_stopping = False
+        self._is_down = False
+        self._is_closing = False
+        self._lost = asyncio.Event()
+        self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._owner: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to keep it going."""
+        self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.spec.name}")
+
+    def stop(self) -> None:
+        """Ask the owner to end; `ended` waits for that."""
+        if self._is_stopping:
+            return  # a second cancellation, as any while it closes, would leave its program
+        self._is_stopping = True
+        self._lost.set()
+        if self._owner is not None and self._client is None and not self._is_closing:
+            self._owner.cancel()  # it waits for an answer, or for the next start
+
+    async def retire(self) -> None:
+        """End it when its calls are over, which have limits of their own."""
+        await self._idle.wait()
+        self.stop()
+        await self.ended()
+
+    def accept(self) -> None:
+        """Offer its tools as they are defined by now, also those that were withdrawn."""
+        if self._selection is not None:
+            self._select()
+
+    async def ended(self) -> None:
+        """Wait until the owner has closed everything."""
+        if self._owner is not None:
+            await asyncio.wait({self._owner})
+
+    @property
+    def state(self) -> State:
+        """How it does."""
+        return State.DOWN if self._is_down else self._restarts.state
+
+    @property
+    def tools(self) -> tuple[ServedTool, ...] | None:
+        """What is offered of it; None until it has told its tools, and when it stays down."""
+        if self._selection is None or self._is_down:
+            return None
+        return tuple(one for one in self._selection.tools if one.tool.name not in self._withdrawn)
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines that a program wrote to its standard error."""
+        return self._tail.lines
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until it is ready or down; tells whether it is ready."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return self._client is not None
+
+    async def call(
+        self,
+        name: str,
+        arguments: JsonObject,
+        limits: CallLimits,
+        meta: JsonObject,
+        *,
+        digest: str = "",
+    ) -> Ended:
+        """Call the tool that is offered as `name`, once; nothing that it does raises.
+
+        With a `digest` only if it is still defined so.
+        """
+        with self._calling():
+            await self.settled(self._patience.call)
+            client = self._client
+            if client is None:
+                return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
+            own = next((one for one in self.tools or () if one.tool.name == name), None)
+            if own is None or (digest and own.digest != digest):
+                return GONE
+            result = client.call_tool(
+                own.own_name,
+                arguments,
+                read_timeout_seconds=limits.seconds,
+                meta=cast("mcp_types.RequestParamsMeta", meta) if meta else None,
+            )
+            return await self._ended(result, limits)
+
+    async def _ended(
+        self, arriving: Awaitable[mcp_types.CallToolResult], limits: CallLimits
+    ) -> Ended:
+        try:
+            async with asyncio.timeout(limits.seconds + self._patience.send):
+                result = await arriving
+        except MCPError as error:
+            return self._failed(error, limits)
+        except TimeoutError:
+            return _late(limits)
+        except (ValidationError, RuntimeError, ValueError) as error:
+            logger.debug("%s broke the protocol: %s", self.spec.name, error)
+            return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
+        text = text_of(result, limits.result_chars)
+        return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Note a call while the block runs."""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    def _failed(self, error: MCPError, limits: CallLimits) -> Ended:
+        match error.code:
+            case mcp_types.REQUEST_TIMEOUT:
+                return _late(limits)
+            case mcp_types.CONNECTION_CLOSED:
+                return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
+            case mcp_types.INVALID_REQUEST if self._has_session:
+                # among others a session that the server has forgotten: only a new one helps
+                self._lost.set()
+                return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
+            case code:
+                text = cut(f"Error: {error.message}", limits.result_chars)
+                return Ended(text, Status.FAILED, str(code))
+
+    @property
+    def _has_session(self) -> bool:
+        """Whether it keeps a session for us that it may forget: over HTTP, before 2026."""
+        return self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+
+    async def _look_after(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._restarts.begin()
+                problem = await self._serve()
+                if not self._is_stopping:
+                    await self._wait(problem)
+        finally:
+            self._restarts.stop()
+            self._settled.set()
+
+    async def _serve(self) -> str:
+        """Connect, take the tools and wait for the end; returns what ended it."""
+        self._lost.clear()
+        limit = asyncio.timeout(self._patience.start)
+
+        def close() -> None:
+            """Have nobody cancel it from here on: neither a stop nor the limit."""
+            self._is_closing = True
+            if not limit.expired():
+                limit.reschedule(None)
+
+        try:
+            async with limit, connected(self.spec, self._tail, self._lost.set, close) as client:
+                try:
+                    self._take(await list_tools(client))
+                    limit.reschedule(None)
+                    self._welcome(client)
+                    await self._lost.wait()
+                finally:
+                    self._is_closing = True
+                    self._dismiss()
+            return "ended"
+        except TimeoutError:
+            return f"did not tell its tools within {self._patience.start:g} seconds"
+        except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
+            return f"cannot be used: {_worded(error)}"
+        finally:
+            self._is_closing = False
+            self._dismiss()
+
+    async def _wait(self, problem: str) -> None:
+        """Wait for the next start; a program that stays down is left alone until it is stopped.
+
+        An address is tried for ever, as somebody else starts what is there.
+        """
+        chance = random.random()  # noqa: S311 - it only spreads restarts
+        delay = self._restarts.fail(self._patience.clock(), chance)
+        self._is_down = self._is_down or delay is None
+        last = " | ".join(self._tail.lines[-_LAST_LINES:])
+        self.problem = f"{problem}; its log ends so: {last}" if last else problem
+        if delay is None:
+            logger.error("the tool server %s stays down: it %s", self.spec.name, self.problem)
+            self._settled.set()
+            self._restarts.stop()
+            delay = None if self.spec.command else self._patience.restarts.longest_delay
+        else:
+            told = "the tool server %s %s; it is tried again in %.1f seconds"
+            logger.warning(told, self.spec.name, self.problem, delay)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await asyncio.Event().wait()  # only a stop ends it before
+
+    def _take(self, listed: Sequence[mcp_types.Tool]) -> None:
+        """Take the definitions: the first ones count, and what changes later is withdrawn."""
+        self.definitions = tuple(map(_definition, listed))
+        if self._selection is None:
+            self._select()
+            return
+        gone = changed(self._selection.tools, self.definitions) - self._withdrawn
+        self._withdrawn |= gone
+        for name in sorted(gone):
+            told = "the tool server %s defines %r otherwise than before: it is withdrawn"
+            logger.warning(told, self.spec.name, name)
+
+    def _select(self) -> None:
+        selection = self._selection = select(self.definitions, self.spec)
+        self._withdrawn = frozenset()
+        for warning in selection.warnings:
+            logger.warning("the tool server %s %s", self.spec.name, warning)
+
+    def _welcome(self, client: Client) -> None:
+        if self._is_stopping:
+            self._lost.set()
+        self._client, self.protocol = client, client.protocol_version
+        self._is_down, self.problem = False, ""
+        self._restarts.become_ready(self._patience.clock())
+        self._settled.set()
+
+    def _dismiss(self) -> None:
+        if self._client is not None:
+            self._client = None
+            self._settled.clear()
+
+
+def _late(limits: CallLimits) -> Ended:
+    text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
+    return Ended(text, Status.TIMED_OUT, "timeout")
+
+
+def _definition(tool: mcp_types.Tool) -> Definition:
+    hints = tool.annotations
+    parameters = json.parse(json.dump_text(tool.input_schema))
+    assert isinstance(parameters, dict)  # noqa: S101 - the SDK has checked it
+    is_read_only = hints is not None and hints.read_only_hint is True
+    return Definition(tool.name, tool.description or "", parameters, is_read_only)
+
+
+def _worded(error: BaseException) -> str:
+    """Return the first thing that went wrong, without what it was wrapped in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
+        ": "
+    )

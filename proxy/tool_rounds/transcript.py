@@ -1,0 +1,146 @@
+"""Conversation: what was said, as a log that is only ever added to.
+
+Nothing trims it. What goes out to a model is cut when a request is made, from the whole of it, so
+that the beginning of the prompt stays the same from request to request.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby, takewhile
+from typing import TypeAlias, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.openai_chat.decode import decode_messages
+from proxy.dialects.reading import read_object
+from proxy.guardrails.transcript import has_failed
+from proxy.tool_rounds.outcomes import Outcome, Round, Status
+
+_FAILED = "failed"
+_FLAGS = {b"true": True, b"false": False}
+_NEVER_CAME = "There is no result."
+
+Append: TypeAlias = Callable[[Message], None]
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """What the user said, the rounds of tools for it, and the answer; "" where there is none."""
+
+    user: str
+    rounds: tuple[Round, ...] = ()
+    answer: str = ""
+
+
+class Conversation:
+    """The messages of one conversation, in their order.
+
+    Only a run adds to it, and one at a time.
+    """
+
+    def __init__(self, history: Iterable[Message] = ()) -> None:
+        self._history = [*history]
+        self._is_held = False
+
+    @classmethod
+    def of(cls, messages: Iterable[Mapping[str, JsonValue]]) -> "Conversation":
+        """Begin with messages in the form of OpenAI's chat API; raises `InvalidRequest`."""
+        return cls(decode_messages([json.dump({**message}) for message in messages]))
+
+    @classmethod
+    def load(cls, lines: bytes) -> "Conversation":
+        """Read what `dump` wrote; raises `InvalidRequest`."""
+        written = [line for line in lines.split(b"\n") if line.strip()]
+        for line in written:
+            read_object(line)
+        members = [json.split_object(line) for line in written]
+        failed = [_FLAGS.get(one.pop(_FAILED, b"")) for one in members]
+        messages = decode_messages([json.join_object(one) for one in members])
+        known = zip(messages, failed, strict=True)
+        return cls(replace(message, failed=flag) for message, flag in known)
+
+    def dump(self) -> bytes:
+        """Write the messages as JSON, each on a line of its own.
+
+        A tool's result says whether it `failed`, where that is known.
+        """
+        return b"".join(_line(message) for message in self._history)
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The messages as they are judged and sent."""
+        return tuple(self._history)
+
+    @property
+    def messages(self) -> tuple[JsonObject, ...]:
+        """The messages in the form of OpenAI's chat API."""
+        return tuple(map(object_of, self._history))
+
+    def turns(self) -> tuple[Exchanged, ...]:
+        """Return the compact view: what the user said each time, and what came of it."""
+        turns: list[Exchanged] = []
+        for is_user, group in groupby(self._history, lambda message: message.role == "user"):
+            part = [*group]
+            if is_user:
+                turns.append(Exchanged("\n".join(message.text for message in part)))
+            elif turns:
+                turns[-1] = replace(turns[-1], rounds=_rounds(part), answer=_answer(part))
+        return tuple(turns)
+
+    def fork(self, at: int | None = None) -> "Conversation":
+        """Return another conversation that begins with the first `at` messages, or with all."""
+        return Conversation(self._history[:at])
+
+    def __len__(self) -> int:
+        return len(self._history)
+
+    @contextmanager
+    def held(self) -> Iterator[Append]:
+        """Let a run add messages while the block runs; raises RuntimeError if another one does."""
+        if self._is_held:
+            raise RuntimeError("another run is adding to this conversation; fork() it instead")
+        self._is_held = True
+        try:
+            yield self._history.append
+        finally:
+            self._is_held = False
+
+
+def object_of(message: Message) -> JsonObject:
+    """Return a message in the form of OpenAI's chat API."""
+    return cast("JsonObject", json.parse(message.source))
+
+
+def _line(message: Message) -> bytes:
+    members = json.split_object(message.source)
+    if message.failed is not None:
+        members[_FAILED] = json.dump(message.failed)
+    return json.join_object(members) + b"\n"
+
+
+def _rounds(messages: list[Message]) -> tuple[Round, ...]:
+    """Return the rounds of tools between two things that the user said."""
+    rounds: list[Round] = []
+    for place, said in enumerate(messages):
+        if said.calls:
+            behind = takewhile(lambda one: one.role == "tool", messages[place + 1 :])
+            results = {one.tool_call_id: one for one in behind}
+            outcomes = tuple(_outcome(call, results.get(call.id)) for call in said.calls)
+            rounds.append(Round(said.text, outcomes))
+    return tuple(rounds)
+
+
+def _outcome(call: ToolCall, result: Message | None) -> Outcome:
+    if result is None:
+        return Outcome(call, _NEVER_CAME, Status.LOST)
+    failed = has_failed(result.text) if result.failed is None else result.failed
+    return Outcome(call, result.text, Status.FAILED if failed else Status.DONE)
+
+
+def _answer(messages: list[Message]) -> str:
+    last = messages[-1]
+    return last.text if last.role == "assistant" and not last.calls else ""

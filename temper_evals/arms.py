@@ -1,0 +1,100 @@
+"""What is compared: the loop straight at the backend, Temper in every shape, and whoever joins.
+
+An arm is a way from a backend to a target. The control arms must show nothing, and the ceiling is
+what could be reached at most.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.errors import InvalidConfiguration
+from temper_evals.loop import Habits, Target
+from temper_evals.temper_server import temper_in_front
+
+DIRECT = "direct"
+TEMPER = "temper"
+CEILING = "ceiling"
+PARTS = ("rescue", "repair", "nudge", "constrained", "respond", "loops", "compaction")
+
+# Opens the way from a backend to what is asked; the target ends with the block.
+Opening = Callable[[Target], AbstractAsyncContextManager[Target]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to ask a model; with `is_ceiling` it is free of all that a proxy could see."""
+
+    name: str
+    opening: Opening
+    habits: Habits = field(default_factory=Habits)
+    is_ceiling: bool = False
+
+
+@asynccontextmanager
+async def _straight(backend: Target) -> AsyncGenerator[Target, None]:
+    yield backend
+
+
+def _temper(environment: Mapping[str, str]) -> Opening:
+    return lambda backend: temper_in_front(backend, environment)
+
+
+def _without(parts: Iterable[str]) -> dict[str, str]:
+    return {"TEMPER_GUARDRAILS__WITHOUT": json.dump_text([*parts])}
+
+
+def _policy(name: str) -> dict[str, str]:
+    return {"TEMPER_GUARDRAILS__TEXT_POLICY": name}
+
+
+def _mode(name: str) -> dict[str, str]:
+    return {"TEMPER_GUARDRAILS__MODE": name}
+
+
+def usual_arms() -> dict[str, Arm]:
+    """Return every arm that needs nothing else, by its name."""
+    straight = {
+        DIRECT: Arm(DIRECT, _straight),
+        "direct-urged": Arm("direct-urged", _straight, Habits(urges=True)),
+        "direct-required": Arm("direct-required", _straight, Habits(requires=True)),
+        CEILING: Arm(CEILING, _straight, is_ceiling=True),
+    }
+    shapes: dict[str, dict[str, str]] = {
+        TEMPER: {},
+        "temper-accept": _policy("accept"),
+        "temper-respond": _policy("respond"),
+        "temper-off": _mode("off"),
+        "temper-observe": _mode("observe"),
+    }
+    shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
+    shapes |= {
+        f"temper-only-{part}": _without(one for one in PARTS if one != part) for part in PARTS
+    }
+    # a text policy of its own is what makes the tool for answers be offered at all
+    shapes["temper-only-respond"] |= _policy("respond")
+    tempered = {name: Arm(name, _temper(environment)) for name, environment in shapes.items()}
+    return straight | tempered
+
+
+QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", CEILING)
+FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
+TINY_ARMS = (DIRECT, "temper-off", "temper-accept", "temper-respond", TEMPER)
+
+
+def chosen_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) -> list[Arm]:
+    """Return arms by their names; raises InvalidConfiguration."""
+    known = usual_arms() | dict(extra or {})
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidConfiguration("--arms", f"no arm {unknown[0]!r}; known: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def checked_parts(parts: Iterable[str]) -> list[str]:
+    """Return the names of the arms that leave these parts out; raises InvalidConfiguration."""
+    for part in parts:
+        if part not in PARTS:
+            raise InvalidConfiguration("--without", f"no part {part!r}; known: {', '.join(PARTS)}")
+    return [f"temper-without-{part}" for part in parts]

@@ -1,0 +1,205 @@
+"""BFCL's single-turn questions, from the data files where they lie; the checker is our own.
+
+`BFCL_v4_NAME.json` holds a question a line and `possible_answer/` what is right. Only first replies
+are judged, as BFCL does: its questions have no tools that could be run. Models may have seen them.
+"""
+
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.scenarios.scenario import (
+    Judgement,
+    PlannedCall,
+    Transcript,
+    World,
+)
+
+_PREFIX = "BFCL_v4_"
+_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+_UNWANTED = re.compile(r"[ ,./\-_*^]")
+_NONE_DUE = ("irrelevance", "live_irrelevance")
+
+
+@dataclass
+class BfclWorld:
+    """Notes calls, and lets the run end: what they return is not judged."""
+
+    calls: list[PlannedCall] = field(default_factory=list)
+
+    def call(self, name: str, arguments: JsonObject) -> str:
+        """Note a call."""
+        self.calls.append(PlannedCall(name, arguments))
+        return '{"status":"done"}'
+
+    def snapshot(self) -> JsonValue:
+        """Return how many calls were made."""
+        return len(self.calls)
+
+
+class BfclScenario:
+    """One question."""
+
+    limit = 2
+
+    def __init__(self, category: str, question: JsonObject, truth: Sequence[JsonObject]) -> None:
+        self.family = f"bfcl:{category}"
+        self.name = f"bfcl-{question.get('id')}"
+        self._is_none_due = category in _NONE_DUE
+        self._question, self._truth = question, truth
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request."""
+        turns = self._question.get("question")
+        messages = turns[0] if isinstance(turns, list) and turns else []
+        functions = self._question.get("function")
+        listed = functions if isinstance(functions, list) else []
+        tools: list[JsonValue] = [_tool(one) for one in listed if isinstance(one, dict)]
+        return {"messages": messages, "tools": tools, "seed": seed}
+
+    def first_fields(self) -> JsonObject:
+        """Return nothing: the first request is as all others."""
+        return {}
+
+    def world(self) -> BfclWorld:
+        """Make a world in which nothing was called yet."""
+        return BfclWorld()
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge the calls of the first reply."""
+        assert isinstance(end, BfclWorld)  # noqa: S101 - made above
+        first = said[0].get("tool_calls") if said else None
+        made = end.calls[: len(first)] if isinstance(first, list) else []
+        if self._is_none_due:
+            return Judgement(right=not made, why="it called, and nothing fits" if made else "")
+        why = objection_to_calls(made, self._truth)
+        return Judgement(right=not why, why=why)
+
+
+def installed_data() -> Path:
+    """Return where the data of an installed `bfcl-eval` lies; raises InvalidConfiguration."""
+    found = importlib.util.find_spec("bfcl_eval")
+    if found is None or found.origin is None:
+        problem = "needs the data: pip install --no-deps bfcl-eval, or --bfcl FOLDER"
+        raise InvalidConfiguration("--suite", problem)
+    return Path(found.origin).parent / "data"
+
+
+def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
+    """Load the questions of a category; raises InvalidConfiguration."""
+    path = folder / f"{_PREFIX}{category}.json"
+    if not path.is_file():
+        known = sorted(one.stem.removeprefix(_PREFIX) for one in folder.glob(f"{_PREFIX}*.json"))
+        problem = f"no {path.name} in {folder}; it has: {', '.join(known) or 'nothing of BFCL'}"
+        raise InvalidConfiguration("--bfcl", problem)
+    answers = folder / "possible_answer" / path.name
+    truths = {str(one.get("id")): one for one in _lines(answers)} if answers.is_file() else {}
+    return [
+        BfclScenario(category, one, _truth(truths.get(str(one.get("id")), {})))
+        for one in _lines(path)
+    ]
+
+
+def _lines(path: Path) -> list[JsonObject]:
+    parsed = (json.parse(line) for line in path.read_text(encoding="utf-8").splitlines() if line)
+    return [one for one in parsed if isinstance(one, dict)]
+
+
+def _truth(answer: JsonObject) -> list[JsonObject]:
+    truth = answer.get("ground_truth")
+    return [one for one in truth if isinstance(one, dict)] if isinstance(truth, list) else []
+
+
+def _tool(function: JsonObject) -> JsonObject:
+    """Describe a function of BFCL as clients do: no dots in names, the types of JSON Schema."""
+    name = str(function.get("name")).replace(".", "_")
+    parameters = _schema(function.get("parameters", {}))
+    return {"type": "function", "function": {**function, "name": name, "parameters": parameters}}
+
+
+def _schema(value: JsonValue) -> JsonValue:
+    match value:
+        case dict():
+            return {
+                key: _type(one) if key == "type" else _schema(one) for key, one in value.items()
+            }
+        case list():
+            return [_schema(one) for one in value]
+        case _:
+            return value
+
+
+def _type(value: JsonValue) -> JsonValue:
+    """Name a type as JSON Schema does; a parameter that is called "type" is described, too."""
+    return _TYPES.get(value, value) if isinstance(value, str) else _schema(value)
+
+
+def objection_to_calls(made: Sequence[PlannedCall], truth: Sequence[JsonObject]) -> str:
+    """Say why calls are not those that were due, in any order; "" if they are."""
+    if len(made) != len(truth):
+        return f"{len(made)} calls instead of {len(truth)}"
+    left = [*made]
+    for wanted in truth:
+        found = next((one for one in left if not _objection(one, wanted)), None)
+        if found is None:
+            return _objection(left[0], wanted)
+        left.remove(found)
+    return ""
+
+
+def _objection(call: PlannedCall, wanted: JsonObject) -> str:
+    name, allowed = next(iter(wanted.items()))
+    if call.name != name.replace(".", "_"):
+        return f"{call.name} instead of {name}"
+    values = allowed if isinstance(allowed, dict) else {}
+    if extra := [one for one in call.arguments if one not in values]:
+        return f"an argument {extra[0]} that there is not"
+    for parameter, choices in values.items():
+        listed = choices if isinstance(choices, list) else []
+        if parameter not in call.arguments:
+            if "" not in listed:
+                return f"no argument {parameter}"
+        elif not any(_is_same(call.arguments[parameter], one) for one in listed):
+            return f"a wrong value of {parameter}"
+    return ""
+
+
+def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
+    """Compare as BFCL does: texts without case, spaces and some marks; members one by one."""
+    match value, wanted:
+        case str(), str():
+            return _plain(value) == _plain(wanted)
+        case bool(), _:
+            return value is wanted
+        case ((int() | float()), (int() | float())):
+            return not isinstance(wanted, bool) and value == wanted
+        case list(), list():
+            pairs = zip(value, wanted, strict=False)
+            return len(value) == len(wanted) and all(_is_same(*pair) for pair in pairs)
+        case dict(), dict():
+            return _has_members(value, wanted)
+        case _:
+            return value == wanted
+
+
+def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
+    """Compare objects; what is allowed of each member is a list, in which "" means none."""
+    if any(name not in wanted for name in value):
+        return False
+    for name, allowed in wanted.items():
+        choices = allowed if isinstance(allowed, list) else [allowed]
+        if name not in value:
+            if "" not in choices:
+                return False
+        elif not any(_is_same(value[name], one) for one in choices):
+            return False
+    return True
+
+
+def _plain(text: str) -> str:
+    return _UNWANTED.sub("", text).lower().replace("'", '"')

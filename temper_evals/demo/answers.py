@@ -1,0 +1,141 @@
+"""What a client got for a chat request, read from the answer's bytes and headers; it asks nobody.
+
+A call counts as usable if it names an offered tool and its arguments satisfy the tool's schema.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.guardrails.schemas.schema import Schema, compiled
+from temper_evals.demo.scenarios import Scenario
+
+_LONGEST_NONSENSE = 80
+
+# what `x-temper-repairs` counts or names, in words
+_DEEDS = {
+    "rescued": "call found in the text: {}",
+    "repaired": "broken JSON repaired: {}",
+    "coerced": "values converted: {}",
+    "renamed": "tool names matched: {}",
+    "announced": "announced, and made when asked",
+}
+
+
+class Kind(Enum):
+    """What an answer is to a program that waits for a call."""
+
+    CALL = "call"
+    UNUSABLE_CALL = "unusable call"
+    TEXT = "text"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client got: its kind, the answer in words, and what Temper says it did for it."""
+
+    kind: Kind
+    words: str
+    effort: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a program can run it as it is."""
+        return self.kind is Kind.CALL
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One request and what happened to it, without Temper and with it."""
+
+    scenario: Scenario
+    without: Answer
+    through: Answer
+
+    @property
+    def written(self) -> str:
+        """What the model wrote: as was known before, or as came without Temper."""
+        return self.scenario.written or self.without.words
+
+    def is_wrong(self, answer: Answer) -> bool:
+        """Whether an answer is known to be another one than the right one."""
+        return bool(self.scenario.right) and answer.words != self.scenario.right
+
+
+def read_answer(body: bytes, headers: Mapping[str, str], tools: Sequence[JsonObject]) -> Answer:
+    """Read a chat completion or an error; `headers` have lower-case names."""
+    effort = _effort(headers)
+    try:
+        document = json.parse(body)
+    except ValueError:
+        sample = body[:_LONGEST_NONSENSE].decode("utf-8", "replace")
+        return Answer(Kind.ERROR, f"not JSON: {sample}", effort)
+    message = _at(document, "choices", 0, "message")
+    calls = _at(message, "tool_calls")
+    if isinstance(calls, list) and calls:
+        schemas = _schemas(tools)
+        is_usable = all(_is_usable(call, schemas) for call in calls)
+        kind = Kind.CALL if is_usable else Kind.UNUSABLE_CALL
+        return Answer(kind, ", ".join(_in_words(call) for call in calls), effort)
+    text = _at(message, "content")
+    if isinstance(text, str):
+        return Answer(Kind.TEXT, text, effort)
+    reason = _at(document, "error", "message")
+    return Answer(Kind.ERROR, str(reason) if reason else "an empty answer", effort)
+
+
+def _is_usable(call: JsonValue, schemas: Mapping[str, Schema]) -> bool:
+    name, arguments = _name_and_arguments(call)
+    schema = schemas.get(name)
+    return schema is not None and isinstance(arguments, dict) and schema.is_valid(arguments)
+
+
+def _schemas(tools: Sequence[JsonObject]) -> dict[str, Schema]:
+    return {
+        str(_at(tool, "function", "name")): compiled(schema)
+        for tool in tools
+        if isinstance(schema := _at(tool, "function", "parameters"), dict)
+    }
+
+
+def _in_words(call: JsonValue) -> str:
+    """Write a call as Python would, which is easier to read than JSON in JSON."""
+    name, arguments = _name_and_arguments(call)
+    if not isinstance(arguments, dict):
+        return f"{name}({arguments})"
+    listed = (f"{key}={json.dump_text(value)}" for key, value in arguments.items())
+    return f"{name}({', '.join(listed)})"
+
+
+def _name_and_arguments(call: JsonValue) -> tuple[str, JsonValue]:
+    name = str(_at(call, "function", "name"))
+    written = _at(call, "function", "arguments")
+    try:
+        return name, json.parse(str(written))
+    except ValueError:
+        return name, written
+
+
+def _effort(headers: Mapping[str, str]) -> str:
+    """Say what Temper did, from the headers of its answer; empty for anybody else's."""
+    asked = int(headers.get("x-temper-attempts", "1"))
+    done = [f"asked {asked} times"] if asked > 1 else []
+    for part in headers.get("x-temper-repairs", "").split(";"):
+        deed, _, detail = part.partition("=")
+        done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []
+    return "; ".join(done)
+
+
+def _at(value: JsonValue, *path: str | int) -> JsonValue:
+    """Follow a path into a JSON value; None where it leads nowhere."""
+    for step in path:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value

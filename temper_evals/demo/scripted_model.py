@@ -1,0 +1,217 @@
+"""Build a GGUF of about a megabyte whose answers are written by hand, for demonstration and tests.
+
+It is not a language model and says nothing about one. But a real llama-server runs it like any
+other, so templates, tool parsers, grammars, the cache and cancelling can be seen at work.
+Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
+"""
+
+# Theory of operation
+# -------------------
+# The file is a qwen2 transformer with one layer and a residual stream of 192 dimensions:
+#
+#   0 .. 127    CODE      which chunk of a script the current token is: a random unit vector
+#   128 .. 189  TRIGGER   one dimension for each trigger word
+#   190         START     the token belongs to the prompt: an answer is to begin
+#   191         END       the token is the last chunk of a script: the answer is over
+#
+# Vocabulary. 256 bytes and a few merges, so that any prompt can be written; ChatML's control
+# tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
+# prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
+# no merge leads to, so that it occurs in answers only. A token must be unique in its text. Where
+# two scripts agree, the later one is cut differently: a chunk grows until nobody else has it.
+#
+# Attention finds the last trigger. Keys are zero but for triggers, queries are the same
+# everywhere. Rotary position encoding turns a key by an angle that grows with its position, so
+# the score of a trigger at distance d is T * cos(NEAR + d * step), with step so small that the
+# angle stays below a right angle over the whole context: every trigger beats every other token
+# (score 0), and the nearest trigger beats the others. The value carries the trigger's own
+# dimension into the stream. All 32 pairs of the head turn equally slowly (frequency base 1 and a
+# linear scale), each starting at another phase: the rounding errors of the cache's 16-bit keys
+# differ from pair to pair and average out, which tells triggers apart that are a few tokens apart.
+#
+# The output matrix is a Markov chain. Row y holds the code of the chunk before y, so chunk x
+# makes its successor the likeliest token by far; END makes that the end-of-turn token. A script
+# that never stops has its last chunk as its own successor. At START the fetched trigger makes the
+# first chunk of its script win; without one, `default` wins. Random codes of 128 dimensions
+# overlap by less than a half, so the gaps between logits are in the dozens at least, and no
+# temperature in use changes an answer.
+#
+# A grammar masks tokens, and what is then left is noise: an attempt under a grammar needs a script
+# that satisfies it, selected by a phrase that only this attempt's prompt contains.
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFWriter, RopeScalingType
+
+from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.vocabulary import (
+    DEFAULT,
+    END_OF_TEXT,
+    END_OF_TURN,
+    MERGES,
+    Script,
+    Vocabulary,
+    basic_vocabulary,
+    trigger_token,
+    write_scripts,
+)
+
+FloatArray = npt.NDArray[np.float32]
+
+_CODE = 128
+_MOST_TRIGGERS = 62
+_START = _CODE + _MOST_TRIGGERS
+_END = _START + 1
+_WIDTH = _END + 1
+_HEAD = 64
+_HEADS = _WIDTH // _HEAD
+_PAIRS = _HEAD // 2
+_FEED_FORWARD = 32
+
+_NEAR = 0.4  # angle between a query and the key of a trigger at distance 0
+_SPAN = 1.1  # how far the angle grows over the whole context; together below a right angle
+_QUERY = 5e3  # length of the query in each pair
+_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalised
+
+
+def build_scripted_model(
+    path: Path,
+    scripts: Mapping[str, str | Sequence[str]],
+    *,
+    context_tokens: int = 8192,
+    template: str | None = None,
+) -> None:
+    r"""Write a model to `path` that answers with the script of the last trigger in the prompt.
+
+    The keys of `scripts` are the triggers, any text; `default`, which must be there, answers
+    where no trigger occurs. A script is a text, or a sequence of chunks where the cuts between
+    streamed deltas matter (neighbours are joined if another token has the same text). One ending
+    in "\0" never stops. Raises ValueError for scripts that cannot be built.
+    """
+    if DEFAULT not in scripts or len(scripts) - 1 > _MOST_TRIGGERS:
+        raise ValueError(f"there must be a default and at most {_MOST_TRIGGERS} triggers")
+    vocabulary = basic_vocabulary()
+    triggers = {
+        trigger: trigger_token(vocabulary, trigger) for trigger in scripts if trigger != DEFAULT
+    }
+    written = write_scripts(vocabulary, scripts)
+    embedding, output = _markov_chain(vocabulary, triggers, written)
+
+    writer = GGUFWriter(path, "qwen2")
+    _describe_architecture(writer, context_tokens)
+    _describe_tokenizer(writer, vocabulary, template or chat_template())
+    writer.add_tensor("token_embd.weight", embedding)
+    writer.add_tensor("output_norm.weight", np.ones(_WIDTH, np.float32))
+    writer.add_tensor("output.weight", output)
+    for name, weights in (_attention(len(triggers)) | _idle_feed_forward()).items():
+        writer.add_tensor(f"blk.0.{name}", weights)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _markov_chain(
+    vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, Script]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the embedding and the output matrix, one row for each token."""
+    size = len(vocabulary.tokens)
+    end_of_turn = vocabulary.number(END_OF_TURN)
+    codes = np.random.default_rng(11).standard_normal((size, _CODE)).astype(np.float32)
+    codes /= np.linalg.norm(codes, axis=1, keepdims=True)
+    embedding = np.zeros((size, _WIDTH), np.float32)
+    output = np.zeros((size, _WIDTH), np.float32)
+
+    embedding[:, _START] = 1.0
+    output[end_of_turn, _END] = 1.5
+    for script in scripts.values():
+        for place, chunk in enumerate(script.chunks):
+            embedding[chunk, _START] = 0.0
+            embedding[chunk, :_CODE] = codes[chunk]
+            if place > 0:
+                output[chunk, :_CODE] += codes[script.chunks[place - 1]]
+        if script.chunks and script.repeats:
+            output[script.chunks[-1], :_CODE] += codes[script.chunks[-1]]
+        elif script.chunks:
+            embedding[script.chunks[-1], _END] = 1.0
+
+    for dimension, (trigger, token) in enumerate(triggers.items(), start=_CODE):
+        embedding[token, :] = 0.0
+        embedding[token, dimension] = 1.0
+        output[_first(scripts[trigger], end_of_turn), dimension] = 0.5
+    output[_first(scripts[DEFAULT], end_of_turn), _START] = 0.25
+    # the norm before this matrix scales a vector of length 1 to the root of the width
+    return embedding, output * np.float32(_SHARPNESS / np.sqrt(_WIDTH))
+
+
+def _first(script: Script, end_of_turn: int) -> int:
+    return script.chunks[0] if script.chunks else end_of_turn
+
+
+def _attention(trigger_count: int) -> dict[str, FloatArray]:
+    """Return one head that fetches the last trigger's dimension; the other heads do nothing."""
+    phases = np.arange(_PAIRS) * (2 * np.pi / _PAIRS)
+    triggers = slice(_CODE, _CODE + trigger_count)
+    unit = 1 / np.sqrt(_WIDTH)  # undoes the norm, see _markov_chain
+
+    query = np.zeros(_HEADS * _HEAD, np.float32)
+    query[:_HEAD] = _QUERY * np.hstack([np.cos(phases + _NEAR), np.sin(phases + _NEAR)])
+    key = np.zeros((_HEAD, _WIDTH), np.float32)
+    key[:, triggers] = np.hstack([np.cos(phases), np.sin(phases)])[:, None] * unit
+    value = np.zeros((_HEAD, _WIDTH), np.float32)
+    result = np.zeros((_WIDTH, _HEADS * _HEAD), np.float32)
+    for place in range(trigger_count):
+        value[place, _CODE + place] = unit
+        result[_CODE + place, place] = 1.0
+    return {
+        "attn_norm.weight": np.ones(_WIDTH, np.float32),
+        "attn_q.weight": np.zeros((_HEADS * _HEAD, _WIDTH), np.float32),
+        "attn_q.bias": query,
+        "attn_k.weight": key,
+        "attn_k.bias": np.zeros(_HEAD, np.float32),
+        "attn_v.weight": value,
+        "attn_v.bias": np.zeros(_HEAD, np.float32),
+        "attn_output.weight": result,
+    }
+
+
+def _idle_feed_forward() -> dict[str, FloatArray]:
+    return {
+        "ffn_norm.weight": np.ones(_WIDTH, np.float32),
+        "ffn_gate.weight": np.zeros((_FEED_FORWARD, _WIDTH), np.float32),
+        "ffn_up.weight": np.zeros((_FEED_FORWARD, _WIDTH), np.float32),
+        "ffn_down.weight": np.zeros((_WIDTH, _FEED_FORWARD), np.float32),
+    }
+
+
+def _describe_architecture(writer: GGUFWriter, context_tokens: int) -> None:
+    writer.add_name("scripted")
+    writer.add_context_length(context_tokens)
+    writer.add_embedding_length(_WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(_FEED_FORWARD)
+    writer.add_head_count(_HEADS)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(_HEAD)
+    writer.add_value_length(_HEAD)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1.0)
+    writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+    writer.add_rope_scaling_factor(context_tokens / _SPAN)
+    writer.add_file_type(0)
+
+
+def _describe_tokenizer(writer: GGUFWriter, vocabulary: Vocabulary, template: str) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types([int(kind) for kind in vocabulary.kinds])
+    writer.add_token_merges(list(MERGES))
+    writer.add_eos_token_id(vocabulary.number(END_OF_TURN))
+    writer.add_pad_token_id(vocabulary.number(END_OF_TEXT))
+    writer.add_bos_token_id(vocabulary.number(END_OF_TEXT))
+    writer.add_add_bos_token(value=False)
+    writer.add_chat_template(template)

@@ -1,0 +1,135 @@
+"""The tokens of a hand-written model: bytes for any prompt, triggers, the chunks of its answers.
+
+How they work together is told in `temper_evals.demo.scripted_model`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gguf import TokenType
+
+_CHUNK_LENGTH = 5
+DEFAULT = "default"
+END_OF_TEXT = "<|endoftext|>"
+END_OF_TURN = "<|im_end|>"
+_CONTROL = (END_OF_TEXT, "<|im_start|>", END_OF_TURN)
+_MARKERS = (
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+)
+MERGES = ("i n", "e r", "t h", "o n")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An answer as the tokens it is made of; `repeats` if the last one comes again and again."""
+
+    chunks: tuple[int, ...]
+    repeats: bool
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """The tokens, in the byte-level alphabet that GPT-2 introduced, and the text they stand for."""
+
+    tokens: list[str] = field(default_factory=list)
+    kinds: list[TokenType] = field(default_factory=list)
+    texts: set[str] = field(default_factory=set)
+
+    def add(self, token: str, kind: TokenType, text: str) -> int:
+        """Add a token and return its number."""
+        self.tokens.append(token)
+        self.kinds.append(kind)
+        self.texts.add(text)
+        return len(self.tokens) - 1
+
+    def number(self, token: str) -> int:
+        """Return the number of a token that is there."""
+        return self.tokens.index(token)
+
+
+def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
+    """Join pieces to chunks of at least `length` that are not `taken`; adds them to `taken`.
+
+    Only the last chunk may be shorter. Raises ValueError if even the whole text is taken.
+    """
+    chunks: list[str] = []
+    chunk = ""
+    for piece in pieces:
+        chunk += piece
+        if len(chunk) >= length and chunk not in taken:
+            chunks.append(chunk)
+            taken.add(chunk)
+            chunk = ""
+    while chunk in taken:
+        if not chunks:
+            raise ValueError(f"the script {chunk!r} is too short to be told from another token")
+        taken.remove(chunks[-1])
+        chunk = chunks.pop() + chunk
+    if chunk:
+        chunks.append(chunk)
+        taken.add(chunk)
+    return chunks
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Map every byte to the printable character that stands for it in a token."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {byte: chr(byte) for byte in printable}
+    return alphabet | {byte: chr(256 + place) for place, byte in enumerate(others)}
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _spell(text: str) -> str:
+    return "".join(_ALPHABET[byte] for byte in text.encode())
+
+
+def basic_vocabulary() -> Vocabulary:
+    """Make the tokens that every hand-written model has."""
+    vocabulary = Vocabulary()
+    for byte in range(256):
+        vocabulary.add(_ALPHABET[byte], TokenType.NORMAL, chr(byte) if byte < 128 else "")
+    for merge in MERGES:
+        pair = merge.replace(" ", "")
+        vocabulary.add(pair, TokenType.NORMAL, pair)
+    for token in _CONTROL:
+        vocabulary.add(token, TokenType.CONTROL, token)
+    for token in _MARKERS:
+        vocabulary.add(token, TokenType.USER_DEFINED, token)
+    vocabulary.texts.discard("")
+    return vocabulary
+
+
+def trigger_token(vocabulary: Vocabulary, trigger: str) -> int:
+    """Return the token that is `trigger`, a new one unless it marks something in the template."""
+    if trigger in _MARKERS:
+        return vocabulary.number(trigger)
+    if trigger in vocabulary.texts or not trigger:
+        raise ValueError(f"{trigger!r} cannot be a trigger")
+    return vocabulary.add(trigger, TokenType.USER_DEFINED, trigger)
+
+
+def write_scripts(
+    vocabulary: Vocabulary, scripts: Mapping[str, str | Sequence[str]]
+) -> dict[str, Script]:
+    """Turn the chunks of all scripts into tokens; scripts that agree entirely share theirs."""
+    written: dict[str, Script] = {}
+    known: dict[tuple[str, ...], Script] = {}
+    for trigger, script in scripts.items():
+        pieces = tuple(script)
+        if pieces not in known:
+            repeats = "".join(pieces).endswith("\0")
+            spoken = [piece.rstrip("\0") for piece in pieces]
+            length = _CHUNK_LENGTH if isinstance(script, str) else 1
+            chunks = cut([piece for piece in spoken if piece], length, vocabulary.texts)
+            tokens = (vocabulary.add(_spell(text), TokenType.NORMAL, text) for text in chunks)
+            known[pieces] = Script(tuple(tokens), repeats)
+        written[trigger] = known[pieces]
+    return written

@@ -1,0 +1,273 @@
+"""What `temper eval` does: choose the beds, arms and scenarios, make the runs, sum them up."""
+
+import contextlib
+import hashlib
+import os
+import platform
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from proxy.backends.detection import ollama_url
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from proxy.processes.launch import LaunchPlan, find_program
+from proxy.processes.llama_server import start_llama_server
+from temper_evals.arms import (
+    CEILING,
+    FULL_ARMS,
+    QUICK_ARMS,
+    TINY_ARMS,
+    Arm,
+    checked_parts,
+    chosen_arms,
+)
+from temper_evals.bfcl import installed_data, load_bfcl
+from temper_evals.endpoints import find_target
+from temper_evals.forge_checkout import load_forge
+from temper_evals.loop import Target
+from temper_evals.model_setups import Bed, RealBed, SimulatedBed
+from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
+from temper_evals.runs import Plan, Progress, make_runs
+from temper_evals.scenarios.files import load_scenarios
+from temper_evals.scenarios.scenario import Scenario
+from temper_evals.scenarios.suite import suite
+from temper_evals.simulated.profiles import GRID, load_profile
+from temper_evals.tiny_model import chat_template, shipped
+from temper_evals.tiny_suite import tiny_suite
+
+_WINDOW, _SLOTS = 8192, 4
+DEFAULT_PROFILE = "n-8b"
+_BFCL = "bfcl:"
+_OF_PROGRAMS = frozenset({"extra_arms"})
+# two evaluations may differ in these, and may share a folder
+_OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
+# a tiny model as it is, and behind a template that hides how it writes calls
+_TEMPLATES = {"": (), "-mute": ("--chat-template", chat_template.MUTE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the operator chose; models, urls and Ollama's names are real beds, else simulated."""
+
+    suite: str = "quick"
+    seeds: int = 1
+    profiles: tuple[str, ...] = ()
+    has_grid: bool = False
+    families: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    models: tuple[Path, ...] = ()
+    backend_urls: tuple[str, ...] = ()
+    backend_model: str = ""
+    ollama: tuple[str, ...] = ()
+    ollama_url: str = ""
+    tiny: bool = False
+    scenarios: Path | None = None
+    forge_checkout: Path | None = None
+    bfcl: Path | None = None
+    pace: float = 0.02
+    keeps_all: bool = False
+    extra_arms: Mapping[str, Arm] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the model is simulated."""
+        return not (self.models or self.backend_urls or self.ollama or self.tiny)
+
+
+def arms_of(choice: Choice) -> list[Arm]:
+    """Return the arms; a real model has no ceiling that anybody knows."""
+    usual = TINY_ARMS if choice.tiny else FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    names = [*(choice.arms or usual), *checked_parts(choice.without)]
+    arms = chosen_arms(names, choice.extra_arms)
+    return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
+
+
+def scenarios_of(choice: Choice) -> Sequence[Scenario]:
+    """Return the scenarios; raises InvalidConfiguration."""
+    category = choice.suite.removeprefix(_BFCL)
+    is_bfcl = category != choice.suite
+    if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
+        problem = "needs a model: --model, --backend-url or --ollama"
+        raise InvalidConfiguration("--scenarios", problem)
+    if is_bfcl:
+        return load_bfcl(choice.bfcl or installed_data(), category)
+    if choice.forge_checkout is not None:
+        return load_forge(choice.forge_checkout)
+    if choice.scenarios is not None:
+        return load_scenarios(choice.scenarios)
+    if choice.tiny:
+        return tiny_suite(choice.suite, choice.families)
+    return suite(choice.suite, choice.families)
+
+
+def simulated_beds(choice: Choice) -> list[Bed]:
+    """Return the simulated models, in every cell of the grid if that is wished."""
+    names = choice.profiles or (DEFAULT_PROFILE,)
+    for name in names:
+        load_profile(name)
+    if choice.has_grid:
+        return [SimulatedBed(name, cell, choice.pace) for name in names for cell in GRID]
+    return [SimulatedBed(name, pace=choice.pace) for name in names]
+
+
+async def _running_beds(choice: Choice) -> list[Bed]:
+    """Return the servers that run; raises InvalidConfiguration where nothing answers."""
+    beds: list[Bed] = []
+    for url in choice.backend_urls:
+        target = await find_target("--backend-url", url, choice.backend_model)
+        beds.append(RealBed(target.url.partition("://")[2], target))
+    for name in choice.ollama:
+        target = await find_target("--ollama", choice.ollama_url, name)
+        beds.append(RealBed(name.replace("/", "_"), target))
+    return beds
+
+
+async def _started_beds(choice: Choice) -> AsyncGenerator[Bed, None]:
+    """Yield a server for each model file, which lives as long as it is used."""
+    for name, launch in _launches(choice).items():
+        async with start_llama_server(launch) as running:
+            headers = {"authorization": f"Bearer {running.api_key}"}
+            yield RealBed(name, Target(running.base_url, name, headers))
+
+
+def _launches(choice: Choice) -> dict[str, LaunchPlan]:
+    """Return how model files are served; those like the tiny one with two templates each."""
+    if not choice.tiny:
+        return {
+            model.stem: LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
+            for model in choice.models
+        }
+    return {
+        (name := model.stem + suffix): LaunchPlan(
+            find_program(),
+            model,
+            shipped.WINDOW,
+            slots=_SLOTS,
+            alias=name,
+            gpu_layers=0,
+            extra=(*shipped.FLAGS, *flags),
+        )
+        for model in choice.models or (shipped.MODEL_FILE,)
+        for suffix, flags in _TEMPLATES.items()
+    }
+
+
+def protocol_of(choice: Choice) -> JsonObject:
+    """Return what the records are made by; the hash is of all that decides a run."""
+    return {
+        "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
+        "temper": _version("temper-proxy"),
+        "python": platform.python_version(),
+        "arms": [one.name for one in arms_of(choice)],
+        "beds": [one.name for one in simulated_beds(choice)] if choice.is_simulated else [],
+        "pairs": len(scenarios_of(choice)) * choice.seeds,
+        "choice": _as_json(choice),
+    }
+
+
+def _hash_of_content(choice: Choice) -> str:
+    """Return a hash of the tiny model and its tasks, or of scenarios of one's own, if of any."""
+    folder = choice.scenarios
+    if folder is None:
+        return shipped.content_hash() if choice.tiny else ""
+    digest = hashlib.blake2b(digest_size=4)
+    for path in sorted(folder.glob("*.toml")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def check_folder(folder: Path, choice: Choice) -> None:
+    """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
+    if next(read_runs(folder), None) is None:
+        return
+    before, now = read_protocol(folder).get("choice"), _as_json(choice)
+    known = before if isinstance(before, dict) else {}
+    changed = [one for one in now if one not in _OF_NO_RUN and known.get(one, now[one]) != now[one]]
+    if changed:
+        problem = f"{folder} was begun with other options ({', '.join(changed)})"
+        remedy = f"take another folder, or go on by --resume {folder}"
+        raise InvalidConfiguration("--output", f"{problem}: {remedy}")
+
+
+def _as_json(choice: Choice) -> JsonObject:
+    """Write a choice down, but for arms that only a program can add."""
+    given = {one.name: getattr(choice, one.name) for one in fields(choice)}
+    kept = {name: one for name, one in given.items() if name not in _OF_PROGRAMS}
+    return {
+        name: [str(each) for each in one] if isinstance(one, tuple) else _scalar(one)
+        for name, one in kept.items()
+    }
+
+
+def _scalar(value: object) -> JsonValue:
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> Choice:
+    """Read the flags of the command; what is resumed keeps what it began with."""
+    if resumed is None:
+        return _read_choice(flags)
+    before = read_protocol(resumed).get("choice")
+    return _read_choice(before if isinstance(before, dict) else {})
+
+
+def _read_choice(given: Mapping[str, object]) -> Choice:
+    known = {one.name for one in fields(Choice)} - _OF_PROGRAMS
+    values = {name: one for name, one in given.items() if name in known}
+    try:
+        choice = TypeAdapter(Choice).validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
+    return replace(choice, ollama_url=choice.ollama_url or _ollama_url())
+
+
+def _ollama_url() -> str:
+    return ollama_url(os.environ.get("OLLAMA_HOST", ""))
+
+
+def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Return how many runs each arm lacks, on the beds that have been begun or are planned."""
+    pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
+    planned = beds if isinstance(beds, list) and beds else sorted({one.bed for one in runs})
+    made = Counter((one.bed, one.arm) for one in runs)
+    counts = {
+        f"{bed} {arm}": (pairs if isinstance(pairs, int) else 0) - made[str(bed), str(arm)]
+        for bed in planned
+        for arm in (arms if isinstance(arms, list) else [])
+    }
+    return {name: count for name, count in counts.items() if count > 0}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+async def evaluate(
+    choice: Choice, folder: Path, on_progress: Callable[[Progress], None]
+) -> Records:
+    """Make all runs that the folder lacks; returns its records, closed."""
+    arms, scenarios = arms_of(choice), scenarios_of(choice)
+    seeds = range(choice.seeds)
+
+    def plan(*beds: Bed) -> Plan:
+        return Plan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
+
+    known = simulated_beds(choice) if choice.is_simulated else await _running_beds(choice)
+    records = Records(folder, protocol_of(choice))
+    with contextlib.closing(records):
+        await make_runs(plan(*known), records)
+        async with aclosing(_started_beds(choice)) as beds:
+            async for bed in beds:
+                await make_runs(plan(bed), records)
+    return records

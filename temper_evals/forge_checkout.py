@@ -1,0 +1,194 @@
+"""forge's own scenarios, from a checkout of it, in our loop: its tasks, its tools, its judgement.
+
+The modules of the checkout are run as they are. They import three records from forge, for which
+ours stand in, so that forge need not be installed.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.scenarios.scenario import (
+    Judgement,
+    PlannedCall,
+    ToolFailed,
+    Transcript,
+    World,
+)
+
+_PLACE = Path("tests/eval/scenarios/__init__.py")
+_MODULE = "proxy_evals_forge_scenarios"
+_NAMES = ("forge", "forge.core", "forge.core.workflow")
+
+
+@dataclass
+class ToolSpec:
+    """What a model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: type[BaseModel]
+
+
+class ToolFunction(Protocol):
+    """What a tool does."""
+
+    def __call__(self, **arguments: JsonValue) -> object:
+        """Do it."""
+
+
+@dataclass
+class ToolDef:
+    """A tool: what is told of it, and what it does."""
+
+    spec: ToolSpec
+    callable: ToolFunction
+
+
+@dataclass
+class Workflow:
+    """Tools, the steps that are required, the tool that ends a run, and the system prompt."""
+
+    name: str
+    description: str
+    tools: dict[str, ToolDef]
+    required_steps: list[str]
+    terminal_tool: str
+    system_prompt_template: str
+
+
+class ForeignScenario(Protocol):
+    """A scenario as the checkout has it."""
+
+    name: str
+    user_message: str
+    max_iterations: int
+    workflow: Workflow
+    validate: Callable[[Mapping[str, JsonValue]], bool] | None
+    validate_state: Callable[[], bool] | None
+    build_workflow: Callable[[], tuple[Workflow, Callable[[], bool] | None]] | None
+
+
+@dataclass
+class ForgeWorld:
+    """The tools of one run, and the calls that were made of them."""
+
+    workflow: Workflow
+    is_good: Callable[[], bool] | None
+    calls: list[PlannedCall] = field(default_factory=list)
+
+    def call(self, name: str, arguments: JsonObject) -> str:
+        """Run a tool; raises ToolFailed."""
+        tool = self.workflow.tools.get(name)
+        if tool is None:
+            raise ToolFailed(f"there is no tool {name!r}")
+        try:
+            tool.spec.parameters.model_validate(arguments)
+            result = tool.callable(**arguments)
+        except ValidationError as error:
+            raise ToolFailed(str(error.errors(include_url=False)[0]["msg"])) from error
+        except Exception as error:
+            raise ToolFailed(f"{type(error).__name__}: {error}") from error
+        self.calls.append(PlannedCall(name, arguments))
+        return str(result)
+
+    def snapshot(self) -> JsonValue:
+        """Return the calls that were made."""
+        return [one.name for one in self.calls]
+
+
+class ForgeScenario:
+    """One of forge's scenarios."""
+
+    family = "forge"
+
+    def __init__(self, own: ForeignScenario) -> None:
+        self.name = f"forge-{own.name}"
+        self.limit = own.max_iterations
+        self._own = own
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request."""
+        workflow = self.world().workflow
+        messages: list[JsonValue] = [
+            {"role": "system", "content": workflow.system_prompt_template},
+            {"role": "user", "content": self._own.user_message},
+        ]
+        tools: list[JsonValue] = [_described(one.spec) for one in workflow.tools.values()]
+        return {"messages": messages, "tools": tools, "seed": seed}
+
+    def first_fields(self) -> JsonObject:
+        """Return nothing: the first request is as all others."""
+        return {}
+
+    def world(self) -> ForgeWorld:
+        """Make the tools afresh, where the scenario keeps a state."""
+        if self._own.build_workflow is not None:
+            return ForgeWorld(*self._own.build_workflow())
+        return ForgeWorld(self._own.workflow, self._own.validate_state)
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge a run as forge does: by the call that ends it, and by the state."""
+        assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
+        last = [one for one in end.calls if one.name == end.workflow.terminal_tool]
+        if not last:
+            why = f"it never called {end.workflow.terminal_tool}"
+        elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
+            why = "the arguments of the last call are wrong"
+        elif end.is_good is not None and not end.is_good():
+            why = "the state is wrong"
+        else:
+            why = ""
+        return Judgement(right=not why, why=why)
+
+
+def load_forge(checkout: Path) -> list[ForgeScenario]:
+    """Load forge's scenarios; raises InvalidConfiguration."""
+    path = checkout / _PLACE
+    spec = importlib.util.spec_from_file_location(
+        _MODULE, path, submodule_search_locations=[str(path.parent)]
+    )
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InvalidConfiguration("--forge-checkout", f"{checkout} has no {_PLACE}")
+    module = importlib.util.module_from_spec(spec)
+    with _stand_ins():
+        sys.modules[_MODULE] = module
+        spec.loader.exec_module(module)
+    found: list[ForeignScenario] = module.ALL_SCENARIOS
+    return [ForgeScenario(one) for one in found]
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    """Let the checkout import our records as forge's, and nothing else."""
+    before = {name: sys.modules.get(name) for name in _NAMES}
+    workflow = ModuleType(_NAMES[-1])
+    workflow.__dict__.update(ToolDef=ToolDef, ToolSpec=ToolSpec, Workflow=Workflow)
+    sys.modules.update({name: ModuleType(name) for name in _NAMES[:-1]} | {_NAMES[-1]: workflow})
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+def _described(spec: ToolSpec) -> JsonObject:
+    parameters: JsonObject = spec.parameters.model_json_schema()
+    function: JsonObject = {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": parameters,
+    }
+    return {"type": "function", "function": function}

@@ -1,0 +1,193 @@
+"""A plain agent loop over HTTP: the same for every arm, and as simple as such loops are.
+
+Errors of tools, and calls that nobody could run, go back to the model, in the direct arm too.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import httpx
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.replies import ReadMessage, ReplyFailed, events_in, problem_of
+from temper_evals.scenarios.scenario import PlannedCall, Scenario, ToolFailed, World
+from temper_evals.scenarios.task import calls_of, read_call
+from temper_evals.scenarios.worlds import error_text
+
+CHAT = "/v1/chat/completions"
+_URGING = "Continue, or say that you are done."
+_REPORT = re.compile(r"(attempts|outcome)=(\w+)")
+_TOLD = ("attempts", "outcome")
+_GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
+
+
+class Ending(Enum):
+    """How a run ended."""
+
+    ANSWERED = "answered"
+    LIMIT = "limit"
+    CUT_OFF = "cut_off"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a loop treats the model: `urges` it on once, or `requires` a call of its first reply."""
+
+    urges: bool = False
+    requires: bool = False
+    streams: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where chats go, for which model, with which headers."""
+
+    url: str
+    model: str = "simulated"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run: what was said, how it ended, and what the client saw of its cost."""
+
+    said: list[JsonObject] = field(default_factory=list)
+    ending: Ending = Ending.LIMIT
+    problem: str = ""
+    requests: int = 0
+    seconds: float = 0.0
+    text_seconds: list[float] = field(default_factory=list)
+    call_seconds: list[float] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    attempts: int = 0
+    usages: list[JsonObject] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """A hash of every byte that the model said, calls and their ids included."""
+        spoken: list[JsonValue] = [one for one in self.said if one.get("role") == "assistant"]
+        return hashlib.blake2b(json.dump(spoken), digest_size=8).hexdigest()
+
+
+@dataclass(slots=True)
+class AgentLoop:
+    """Runs scenarios against one target."""
+
+    client: httpx.AsyncClient
+    target: Target
+    habits: Habits = Habits()
+
+    async def run(self, scenario: Scenario, seed: int, world: World) -> Run:
+        """Run a scenario to its end: an answer, its limit, or a failure."""
+        run, begun = Run(), time.monotonic()
+        body = scenario.request(seed)
+        first = body["messages"]
+        history: list[JsonValue] = [*first] if isinstance(first, list) else []
+        has_urged = False
+        while run.requests < scenario.limit and run.ending is Ending.LIMIT:
+            extra = self._first(scenario, body) if run.requests == 0 else {}
+            message = await self._ask({**body, **extra, "messages": [*history, *run.said]}, run)
+            if message is None:
+                break
+            run.said.append(message)
+            if calls := calls_of(message):
+                run.said += [_answered(one, world) for one in calls]
+            elif self.habits.urges and not has_urged:
+                has_urged = True
+                run.said.append({"role": "user", "content": _URGING})
+            else:
+                run.ending = Ending.ANSWERED
+        run.seconds = time.monotonic() - begun
+        return run
+
+    def _first(self, scenario: Scenario, body: JsonObject) -> JsonObject:
+        wanted: JsonObject = {"tool_choice": "required"} if self.habits.requires else {}
+        return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
+
+    async def _ask(self, body: JsonObject, run: Run) -> JsonObject | None:
+        """Ask for one reply; None if the run ends here."""
+        run.requests += 1
+        asked = {**body, "model": self.target.model, "stream": self.habits.streams}
+        reply = ReadMessage()
+        try:
+            await self._read(asked, reply, run)
+        except (ReplyFailed, httpx.HTTPError) as failure:
+            run.ending = Ending.FAILED
+            run.problem = str(failure) or type(failure).__name__
+            return None
+        if reply.usage:
+            run.usages.append(reply.usage)
+        if reply.reason not in _GOOD_ENDS:
+            run.ending, run.problem = Ending.CUT_OFF, reply.reason
+        return reply.message()
+
+    async def _read(self, asked: JsonObject, reply: ReadMessage, run: Run) -> None:
+        begun = time.monotonic()
+        url = f"{self.target.url}{CHAT}"
+        headers = {"content-type": "application/json", **self.target.headers}
+        sent = json.dump(asked)
+        async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
+            _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
+            if answer.status_code != httpx.codes.OK or not self.habits.streams:
+                self._take_whole(await answer.aread(), answer.status_code, reply)
+                return
+            async for line in answer.aiter_lines():
+                if line.startswith(": x-temper "):
+                    _note_report(dict(_REPORT.findall(line)), run)
+                for event in events_in((line,)):
+                    had = reply.has_text, bool(reply.calls)
+                    reply.take(event)
+                    _clock(reply, had, time.monotonic() - begun, run)
+        if not reply.reason:
+            raise ReplyFailed("the stream ended without a finish reason")
+
+    @staticmethod
+    def _take_whole(document: bytes, status: int, reply: ReadMessage) -> None:
+        try:
+            body = json.parse(document)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ReplyFailed(f"status {status} without JSON")
+        if status != httpx.codes.OK:
+            raise ReplyFailed(f"{status} {problem_of(body)}")
+        reply.take(body)
+
+
+def _note_report(told: Mapping[str, str], run: Run) -> None:
+    """Note what Temper reports of a reply; nobody else does."""
+    if outcome := told.get("outcome"):
+        run.outcomes.append(outcome)
+        run.attempts += int(told.get("attempts") or 1)
+
+
+def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Run) -> None:
+    """Note when the first text and the first call of a reply arrived."""
+    had_text, had_calls = had
+    if reply.has_text and not had_text:
+        run.text_seconds.append(seconds)
+    if reply.calls and not had_calls:
+        run.call_seconds.append(seconds)
+
+
+def _answered(call: JsonObject, world: World) -> JsonObject:
+    """Run a call; returns the message that tells the model what came of it."""
+    planned = read_call(call)
+    if planned is None:
+        text = error_text("the arguments are no JSON object")
+    else:
+        text = _run(planned, world)
+    return {"role": "tool", "tool_call_id": call.get("id"), "content": text}
+
+
+def _run(call: PlannedCall, world: World) -> str:
+    try:
+        return world.call(call.name, call.arguments)
+    except ToolFailed as failure:
+        return error_text(str(failure))

@@ -1,0 +1,168 @@
+"""The records of an evaluation: its protocol, and one line for each run, written as it ends.
+
+A line that was cut off by the end of the process is no record; its run is made again. Nothing is
+added to the records of another protocol.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.simulated.profiles import folder as data_folder
+
+RUNS = "runs.jsonl"
+PROTOCOL = "protocol.json"
+TRANSCRIPTS = "transcripts"
+
+Key: TypeAlias = tuple[str, str, str, int]
+
+_CODE = ("scenarios", "simulated", "loop.py", "replies.py")
+
+
+class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One run of a scenario by an arm; `seconds` are the client's, `model_seconds` the model's.
+
+    `digest` is the same where the model said the same to the byte. `unfixable` is a failure in
+    which every reply was a valid call or an answer. Times to the first text and call in seconds.
+    """
+
+    bed: str
+    arm: str
+    scenario: str
+    seed: int
+    family: str
+    right: bool
+    ending: str
+    digest: str
+    why: str = ""
+    damage: int = 0
+    promoted: int = 0
+    requests: int = 0
+    generations: int = 0
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    model_seconds: float = 0.0
+    seconds: float = 0.0
+    text_seconds: list[float] = []
+    call_seconds: list[float] = []
+    outcomes: list[str] = []
+    flaws: list[str] = []
+
+    @property
+    def key(self) -> Key:
+        """What makes it the same run again."""
+        return self.bed, self.arm, self.scenario, self.seed
+
+    @property
+    def pair(self) -> tuple[str, int]:
+        """What it has in common with the runs of other arms."""
+        return self.scenario, self.seed
+
+
+def protocol_hash() -> str:
+    """Return a hash of all that decides what is asked, what is right, and how models err."""
+    digest = hashlib.blake2b(digest_size=8)
+    here = Path(__file__).parent
+    for name in _CODE:
+        place = here / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
+            digest.update(path.read_bytes())
+    data = data_folder()
+    digest.update((data / "reactions.toml").read_bytes())
+    digest.update((data / "renderings.jsonl").read_bytes())
+    for profile in sorted((data / "profiles").iterdir(), key=lambda one: one.name):
+        digest.update(profile.read_bytes())
+    return digest.hexdigest()
+
+
+class Records:
+    """The records in a folder; each is on the disk before the next run begins to be one."""
+
+    def __init__(self, folder: Path, protocol: JsonObject) -> None:
+        self.folder = folder
+        self.protocol = protocol
+        folder.mkdir(parents=True, exist_ok=True)
+        self.runs = [*read_runs(folder)]
+        _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
+        self._keys = {one.key for one in self.runs}
+        _cut_off_remains(folder / RUNS)
+        self._file = FileIO(folder / RUNS, "a")
+
+    def has(self, key: Key) -> bool:
+        """Return whether this run was made."""
+        return key in self._keys
+
+    def add(self, run: RunRecord) -> None:
+        """Add a run; one write, so that a process that is killed leaves whole lines but one."""
+        if run.key in self._keys:
+            return
+        self._file.write(msgspec.json.encode(run) + b"\n")
+        self._keys.add(run.key)
+        self.runs.append(run)
+
+    def keep_transcript(self, run: RunRecord, said: Iterable[JsonObject]) -> None:
+        """Keep what was said in a run."""
+        place = self.folder / TRANSCRIPTS / run.bed / run.arm
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(said))
+
+    def close(self) -> None:
+        """Leave the file, with all of it on the disk."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def read_runs(folder: Path) -> Iterator[RunRecord]:
+    """Read the records of a folder; raises InvalidConfiguration if one is damaged."""
+    path = folder / RUNS
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        if line.endswith(b"\n"):
+            try:
+                yield msgspec.json.decode(line, type=RunRecord)
+            except msgspec.MsgspecError as error:
+                raise InvalidConfiguration(str(path), f"line {number}: {error}") from error
+
+
+def read_protocol(folder: Path) -> JsonObject:
+    """Read the protocol of a folder; raises InvalidConfiguration if there is none."""
+    try:
+        value = json.parse((folder / PROTOCOL).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(str(folder), "holds no evaluation") from error
+    return value if isinstance(value, dict) else {}
+
+
+def read_transcript(folder: Path, run: RunRecord) -> list[JsonValue]:
+    """Read what was said in a run; nothing if it was not kept."""
+    path = folder / TRANSCRIPTS / run.bed / run.arm / f"{run.scenario}-{run.seed}.jsonl"
+    return [json.parse(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
+    """Write the protocol of a folder without runs; refuse a folder with another one."""
+    if not path.exists() or not has_runs:
+        path.write_bytes(json.dump(protocol) + b"\n")
+        return
+    before = read_protocol(path.parent)
+    if before.get("hash") != protocol.get("hash"):
+        problem = f"was made by protocol {before.get('hash')}, and this is {protocol.get('hash')}"
+        raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
+
+
+def _cut_off_remains(path: Path) -> None:
+    """Remove the beginning of a line that never came to its end."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)

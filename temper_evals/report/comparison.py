@@ -1,0 +1,71 @@
+"""Compares two evaluations arm by arm, on the cases that both have."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.records import RunRecord, read_protocol, read_runs
+from temper_evals.report.table import points
+from temper_evals.results import Paired, paired
+from temper_evals.statistics import RESAMPLES
+
+_SURE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of an arm from one evaluation to the next."""
+
+    bed: str
+    arm: str
+    paired: Paired
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it is worse beyond what luck explains."""
+        return self.paired.harmed > self.paired.helped and self.paired.p < _SURE
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        one = self.paired
+        word = "WORSE" if self.is_worse else "not worse"
+        return (
+            f"{self.bed} {self.arm}: {points(one.lift)} points in {one.pairs} pairs, "
+            f"{one.helped} better, {one.harmed} worse, p = {one.p:.3f}: {word}"
+        )
+
+    def document(self) -> JsonObject:
+        """Return it for programs."""
+        one = self.paired
+        return {
+            "bed": self.bed,
+            "arm": self.arm,
+            "pairs": one.pairs,
+            "lift": [one.lift.estimate, one.lift.low, one.lift.high],
+            "helped": one.helped,
+            "harmed": one.harmed,
+            "p": one.p,
+            "worse": self.is_worse,
+        }
+
+
+def compare_folders(before: Path, after: Path) -> list[Change]:
+    """Compare two folders; raises InvalidConfiguration if their cases are not the same."""
+    hashes = [read_protocol(one).get("hash") for one in (before, after)]
+    if hashes[0] != hashes[1]:
+        problem = f"{before} and {after} were made by different protocols: run both again"
+        raise InvalidConfiguration("temper eval compare", problem)
+    old, new = _by_arm(before), _by_arm(after)
+    both = [key for key in old if key in new]
+    if not both:
+        problem = f"{before} and {after} have no arm of a bed in common"
+        raise InvalidConfiguration("temper eval compare", problem)
+    return [Change(*key, paired(old[key], new[key], RESAMPLES)) for key in both]
+
+
+def _by_arm(folder: Path) -> dict[tuple[str, str], list[RunRecord]]:
+    arms: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in read_runs(folder):
+        arms.setdefault((run.bed, run.arm), []).append(run)
+    return arms

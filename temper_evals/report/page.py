@@ -1,0 +1,100 @@
+"""Writes the results as one page of HTML that opens without a network."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.arms import DIRECT
+from temper_evals.records import RunRecord, read_transcript
+from temper_evals.report import plots
+from temper_evals.report.table import HEADINGS, failures, rows
+from temper_evals.results import ArmResult, results_of
+from temper_evals.scenarios.suite import HELD_OUT
+from temper_evals.simulated.profiles import profile_names, sources_of
+
+_MOST_CHARACTERS = 6000
+
+
+def write_page(path: Path, folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> None:
+    """Write the page; raises InvalidConfiguration if the library for it is missing."""
+    path.write_text(page(folder, protocol, runs), encoding="utf-8")
+
+
+def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
+    """Return the page."""
+    if importlib.util.find_spec("jinja2") is None:
+        problem = "needs jinja2: install Temper with its extra, by: pip install '.[evals]'"
+        raise InvalidConfiguration("--html", problem)
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("temper_evals.report", "."), autoescape=True, undefined=StrictUndefined
+    )
+    results = results_of(runs)
+    families = list(dict.fromkeys(name for one in results for name in one.families))
+    return environment.get_template("page.html.jinja").render(
+        protocol=protocol,
+        runs=len(runs),
+        headings=HEADINGS,
+        rows=rows(results),
+        results=results,
+        families=families,
+        held_out=[one for one in families if one in HELD_OUT],
+        failures=failures(runs),
+        options=_options(protocol),
+        pictures=_pictures(results),
+        harms=_harms(folder, results, runs),
+        sources=_sources(results),
+    )
+
+
+def _options(protocol: JsonObject) -> str:
+    """Tell the suite and the seeds that were chosen; "" if that is not known."""
+    choice = protocol.get("choice")
+    if not isinstance(choice, dict):
+        return ""
+    own = choice.get("scenarios")
+    what = f"the scenarios of {own}" if own else f"the suite {choice.get('suite')}"
+    seeds = choice.get("seeds")
+    return f"{what}, {seeds} seed" + ("" if seeds == 1 else "s")
+
+
+def _pictures(results: Sequence[ArmResult]) -> list[str]:
+    beds = list(dict.fromkeys(one.bed for one in results))
+    drawn = [plots.lifts(results), plots.help_and_harm(results)]
+    for bed in beds:
+        if "@" not in bed:
+            drawn += [plots.forest(results, bed), plots.cost_against_success(results, bed)]
+    swept = dict.fromkeys(bed.partition("@")[0] for bed in beds if "@" in bed)
+    return drawn + [plots.grid_map(results, profile) for profile in swept]
+
+
+def _harms(
+    folder: Path, results: Sequence[ArmResult], runs: Sequence[RunRecord]
+) -> list[dict[str, str]]:
+    """Return every harm with what was said in both arms."""
+    direct = {(one.bed, one.pair): one for one in runs if one.arm == DIRECT}
+    return [
+        {
+            "title": f"{run.bed} {run.arm} {run.scenario}/{run.seed}",
+            "why": run.why,
+            "arm": run.arm,
+            "direct": _told(read_transcript(folder, direct[run.bed, run.pair])),
+            "said": _told(read_transcript(folder, run)),
+        }
+        for one in results
+        if one.against is not None
+        for run in one.against.harms
+    ]
+
+
+def _told(messages: Sequence[JsonValue]) -> str:
+    return "\n".join(map(json.dump_text, messages))[:_MOST_CHARACTERS]
+
+
+def _sources(results: Sequence[ArmResult]) -> dict[str, dict[str, str]]:
+    beds = dict.fromkeys(one.bed.partition("@")[0] for one in results)
+    return {bed: sources_of(bed) for bed in beds if bed in profile_names()}

@@ -1,0 +1,227 @@
+"""What the records come to: for each arm its success beside direct's, with help, harm and cost."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from temper_evals.arms import CEILING, DIRECT
+from temper_evals.records import RunRecord
+from temper_evals.scenarios.suite import RESTRAINT
+from temper_evals.statistics import (
+    RESAMPLES,
+    Interval,
+    Strata,
+    difference,
+    leave_one_out,
+    mcnemar,
+    mean,
+    percentile,
+    upper_bound,
+    wilson,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two arms on the same cases: the lift, who was helped or harmed, and how sure that is.
+
+    `harm_bound` is what the share of harmed runs among those that were right stays below.
+    """
+
+    pairs: int
+    lift: Interval
+    helped: int
+    harmed: int
+    right_before: int
+    p: float
+    harm_bound: float
+    extremes: tuple[float, float]
+    harms: tuple[RunRecord, ...] = ()
+
+    @property
+    def harm(self) -> float:
+        """The share of harmed runs among those that were right."""
+        return self.harmed / self.right_before if self.right_before else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run costs on average; times to the first text and call are of the client's clock."""
+
+    generations_per_request: float
+    generations: float
+    prompt: float
+    generated: float
+    cached_share: float
+    model_seconds: float
+    seconds: float
+    text_p50: float
+    text_p95: float
+    call_p50: float
+    call_p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """An arm on a bed; `against` is the comparison with direct, `gap` the share that is closed."""
+
+    bed: str
+    arm: str
+    runs: int
+    success: Interval
+    completed: int
+    right: int
+    damage: int
+    promoted: int
+    cost: Cost
+    reach: float | None
+    same_bytes: int
+    against: Paired | None
+    gap: Interval | None
+    families: Mapping[str, tuple[int, int]]
+    steady: float
+
+
+def results_of(runs: Iterable[RunRecord], resamples: int = RESAMPLES) -> list[ArmResult]:
+    """Sum the records up, in the order in which they came."""
+    arms: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        arms[run.bed, run.arm].append(run)
+    return [_result(arms, bed, arm, resamples) for bed, arm in arms]
+
+
+def _result(
+    arms: Mapping[tuple[str, str], list[RunRecord]], bed: str, arm: str, resamples: int
+) -> ArmResult:
+    own, direct = arms[bed, arm], arms.get((bed, DIRECT), [])
+    ceiling = arms.get((bed, CEILING), [])
+    has_other = bool(direct) and arm != DIRECT
+    right = sum(one.right for one in own)
+    told = [outcome for one in own for outcome in one.outcomes]
+    return ArmResult(
+        bed,
+        arm,
+        len(own),
+        wilson(right, len(own)),
+        sum(one.ending == "answered" for one in own),
+        right,
+        sum(one.damage for one in own),
+        sum(one.promoted for one in own),
+        cost_of(own),
+        sum(one != "clean" for one in told) / len(told) if told else None,
+        _same_bytes(own, direct),
+        paired(direct, own, resamples) if has_other else None,
+        _gap(direct, own, ceiling, resamples) if has_other and ceiling else None,
+        families_of(own),
+        _steady(own),
+    )
+
+
+def paired(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
+    """Compare two arms on the cases that both ran."""
+    first = {one.pair: one for one in before}
+    both = [(first[one.pair], one) for one in after if one.pair in first]
+    helped = sum(two.right and not one.right for one, two in both)
+    harms = tuple(two for one, two in both if one.right and not two.right)
+    right_before = sum(one.right for one, _ in both)
+    strata = strata_of(both)
+    return Paired(
+        len(both),
+        difference(strata, resamples),
+        helped,
+        len(harms),
+        right_before,
+        mcnemar(helped, len(harms)),
+        upper_bound(len(harms), right_before),
+        leave_one_out(strata),
+        harms,
+    )
+
+
+def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
+    """Return the mean difference of each instance, by family."""
+    seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one, two in both:
+        seeds[one.family, one.scenario].append(float(two.right) - float(one.right))
+    strata: dict[str, list[float]] = defaultdict(list)
+    for (family, _), values in seeds.items():
+        strata[family].append(sum(values) / len(values))
+    return strata
+
+
+def _gap(
+    direct: Sequence[RunRecord],
+    own: Sequence[RunRecord],
+    ceiling: Sequence[RunRecord],
+    resamples: int,
+) -> Interval | None:
+    """Return which share of the way from direct to the ceiling an arm goes.
+
+    The interval is that of what is left to the ceiling, and treats the width of the gap as known.
+    """
+    width = mean(_between(direct, ceiling))
+    if width <= 0:
+        return None
+    left = difference(_between(ceiling, own), resamples)
+    return Interval(*(1 + edge / width for edge in (left.estimate, left.low, left.high)))
+
+
+def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:
+    first = {one.pair: one for one in before}
+    return strata_of((first[one.pair], one) for one in after if one.pair in first)
+
+
+def cost_of(runs: Sequence[RunRecord]) -> Cost:
+    """Return what a run costs on average."""
+    count, requests = max(1, len(runs)), max(1, sum(one.requests for one in runs))
+    prompt = sum(one.prompt for one in runs)
+    texts = [one for run in runs for one in run.text_seconds]
+    calls = [one for run in runs for one in run.call_seconds]
+    return Cost(
+        sum(one.generations for one in runs) / requests,
+        sum(one.generations for one in runs) / count,
+        prompt / count,
+        sum(one.generated for one in runs) / count,
+        sum(one.cached for one in runs) / prompt if prompt else 0.0,
+        sum(one.model_seconds for one in runs) / count,
+        sum(one.seconds for one in runs) / count,
+        percentile(texts, 0.5),
+        percentile(texts, 0.95),
+        percentile(calls, 0.5),
+        percentile(calls, 0.95),
+    )
+
+
+def _same_bytes(own: Sequence[RunRecord], direct: Sequence[RunRecord]) -> int:
+    said = {one.pair: one.digest for one in direct}
+    return sum(said.get(one.pair) == one.digest for one in own)
+
+
+def families_of(runs: Iterable[RunRecord]) -> dict[str, tuple[int, int]]:
+    """Return how many runs of each family are right, and how many there are."""
+    found: dict[str, tuple[int, int]] = {}
+    for run in runs:
+        right, of = found.get(run.family, (0, 0))
+        found[run.family] = right + run.right, of + 1
+    return found
+
+
+def _steady(runs: Iterable[RunRecord]) -> float:
+    """Return the share of instances that are right with every seed."""
+    seeds: dict[str, list[bool]] = defaultdict(list)
+    for run in runs:
+        seeds[run.scenario].append(run.right)
+    return sum(map(all, seeds.values())) / len(seeds) if seeds else 0.0
+
+
+def harm_where_restraint_counts(
+    runs: Sequence[RunRecord], bed: str, arm: str
+) -> dict[str, tuple[int, int]]:
+    """Return harmed runs and those that were right before, in each family of restraint."""
+    direct = {one.pair: one for one in runs if (one.bed, one.arm) == (bed, DIRECT)}
+    found: dict[str, tuple[int, int]] = {}
+    for family in RESTRAINT:
+        own = [one for one in runs if (one.bed, one.arm, one.family) == (bed, arm, family)]
+        were_right = [one for one in own if one.pair in direct and direct[one.pair].right]
+        found[family] = sum(not one.right for one in were_right), len(were_right)
+    return found

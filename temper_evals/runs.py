@@ -1,0 +1,160 @@
+"""Makes the runs that are missing: bed by bed, arm by arm, a few at a time, each one recorded."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.arms import Arm
+from temper_evals.loop import AgentLoop, Ending, Run
+from temper_evals.model_setups import Bed
+from temper_evals.records import Records, RunRecord
+from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.simulated.server import Spent
+
+# as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
+AT_ONCE = 3
+_SECONDS = 120.0
+# some servers end a connection without a word after an answer, which is not what is measured
+_ONE_USE = httpx.Limits(max_keepalive_connections=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an arm is."""
+
+    bed: str
+    arm: str
+    done: int
+    of: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
+
+    beds: Sequence[Bed]
+    arms: Sequence[Arm]
+    scenarios: Sequence[Scenario]
+    seeds: Sequence[int]
+    keeps_all: bool = False
+    on_progress: Callable[[Progress], None] = field(default=lambda _progress: None)
+
+    def pairs(self) -> Iterator[tuple[Scenario, int]]:
+        """Yield every scenario with every seed."""
+        for seed in self.seeds:
+            for scenario in self.scenarios:
+                yield scenario, seed
+
+    @property
+    def size(self) -> int:
+        """How many runs an arm has."""
+        return len(self.scenarios) * len(self.seeds)
+
+
+async def make_runs(plan: Plan, records: Records) -> None:
+    """Make all runs that the records lack."""
+    for bed in plan.beds:
+        for arm in plan.arms:
+            await _ArmRuns(plan, records, bed, arm).make()
+
+
+@dataclass(slots=True)
+class _ArmRuns:
+    """The runs of one arm on one bed."""
+
+    plan: Plan
+    records: Records
+    bed: Bed
+    arm: Arm
+
+    def missing(self) -> list[tuple[Scenario, int]]:
+        return [
+            (scenario, seed)
+            for scenario, seed in self.plan.pairs()
+            if not self.records.has((self.bed.name, self.arm.name, scenario.name, seed))
+        ]
+
+    async def make(self) -> None:
+        """Make the runs that are missing, a few at a time."""
+        waiting = self.missing()
+        if not waiting:
+            return
+        jobs = iter(waiting)
+        async with (
+            self.bed.opened(is_ceiling=self.arm.is_ceiling) as backend,
+            self.arm.opening(backend) as target,
+            httpx.AsyncClient(timeout=_SECONDS, trust_env=False, limits=_ONE_USE) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for _ in range(AT_ONCE):
+                group.create_task(self._work(jobs, AgentLoop(client, target, self.arm.habits)))
+
+    async def _work(self, jobs: Iterator[tuple[Scenario, int]], loop: AgentLoop) -> None:
+        for scenario, seed in jobs:
+            world = scenario.world()
+            run = await loop.run(self.bed.adapted(scenario), seed, world)
+            judged = scenario.judge(world, run.said)
+            record = self._record(scenario, seed, run, judged)
+            if self.plan.keeps_all or not record.right or record.damage:
+                self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
+            self.records.add(record)
+            self._tell()
+
+    def _tell(self) -> None:
+        place = self.bed.name, self.arm.name
+        made = [one for one in self.records.runs if (one.bed, one.arm) == place]
+        right = sum(one.right for one in made)
+        self.plan.on_progress(Progress(*place, len(made), self.plan.size, right))
+
+    def _record(self, scenario: Scenario, seed: int, run: Run, judged: Judgement) -> RunRecord:
+        spent = self.bed.spent_on(f"{scenario.name}/{seed}") or spent_as_told(run)
+        has_answered = run.ending is Ending.ANSWERED
+        return RunRecord(
+            self.bed.name,
+            self.arm.name,
+            scenario.name,
+            seed,
+            scenario.family,
+            right=judged.right and has_answered,
+            ending=run.ending.value,
+            digest=run.digest,
+            why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
+            damage=judged.damage,
+            promoted=judged.promoted,
+            requests=run.requests,
+            generations=spent.generations,
+            prompt=spent.prompt,
+            cached=spent.cached,
+            generated=spent.generated,
+            model_seconds=round(spent.seconds, 3),
+            seconds=round(run.seconds, 4),
+            text_seconds=[round(one, 4) for one in run.text_seconds],
+            call_seconds=[round(one, 4) for one in run.call_seconds],
+            outcomes=run.outcomes,
+            flaws=[one.value for one in spent.flaws],
+        )
+
+
+def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
+    """Return the messages that a run begins with."""
+    asked = scenario.request(seed)["messages"]
+    return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+
+
+def spent_as_told(run: Run) -> Spent:
+    """Add up what the server told its client; Temper tells of its attempts, nobody else does."""
+    spent = Spent(max(run.attempts, run.requests))
+    for usage in run.usages:
+        spent.prompt += _number(usage.get("prompt_tokens"))
+        spent.generated += _number(usage.get("completion_tokens"))
+        details = usage.get("prompt_tokens_details")
+        spent.cached += _number(details.get("cached_tokens") if isinstance(details, dict) else 0)
+    return spent
+
+
+def _number(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,63 @@
+"""Puts a task together: the world's outcomes, the steps, and an answer that shows their results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.catalogue import WRITING
+from temper_evals.scenarios.scenario import PlannedCall
+from temper_evals.scenarios.task import Expected, PlannedStep, Task
+from temper_evals.scenarios.worlds import Outcome, Setting, key_of, reference
+
+
+@dataclass(slots=True)
+class TaskBuilder:
+    """Collects what a task is made of; the tools named in `writers` change its world."""
+
+    family: str
+    index: int
+    tools: tuple[JsonObject, ...]
+    writers: frozenset[str] = WRITING
+    outcomes: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
+    steps: list[PlannedStep] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the task to be."""
+        return f"{self.family}-{self.index}"
+
+    def returns(self, name: str, arguments: JsonObject, result: JsonValue) -> PlannedCall:
+        """Let a call return this."""
+        return self.ends(name, arguments, Outcome(result))
+
+    def ends(self, name: str, arguments: JsonObject, *ends: Outcome) -> PlannedCall:
+        """Let a call end so, the first time, the second time and so on."""
+        call = PlannedCall(name, arguments)
+        self.outcomes[key_of(name, arguments)] = ends
+        return call
+
+    def step(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
+        """Add calls that are due together."""
+        self.steps.append(PlannedStep(calls, tuple(needs)))
+
+    def change(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
+        """Add changes that are due together; the answer has to tell their references."""
+        self.step(*calls, needs=needs)
+        self.facts += [reference(self.name, one.name, one.arguments) for one in calls]
+
+    def done(self, user: str, expected: Expected | None = None, answer: str = "") -> Task:
+        """Finish the task; its answer tells every fact."""
+        expected = expected or Expected()
+        facts = (*expected.facts, *self.facts)
+        setting = Setting(self.name, self.tools, self.outcomes, self.writers)
+        said = answer or f"It is done: {', '.join(facts)}."
+        return Task(
+            self.family,
+            self.index,
+            user,
+            setting,
+            tuple(self.steps),
+            said,
+            replace(expected, facts=facts),
+        )

@@ -1,0 +1,230 @@
+"""Scenarios of a user's own, from TOML: tools with canned results, a wish, and what has to come.
+
+[[tool]]            name, description, schema, changes (whether it changes something)
+[[tool.result]]     arguments, returns or fails
+user, system        what is said; `limit` replies are allowed
+[expect]            calls (as a set), words (in the answer), no_calls
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jsonschema_rs
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.task import last_words
+from temper_evals.scenarios.worlds import CannedWorld, Outcome, Setting, key_of, objection
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CannedResult(_Table):
+    """What a call with these arguments returns, or why it fails."""
+
+    arguments: dict[str, JsonValue] = {}
+    returns: JsonValue = None
+    fails: str = ""
+
+
+class OwnTool(_Table):
+    """A tool; one that `changes` something needs no results."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default={"type": "object"}, alias="schema")
+    changes: bool = False
+    result: list[CannedResult] = []
+
+
+class ExpectedCall(_Table):
+    """A call that has to be made."""
+
+    name: str
+    arguments: dict[str, JsonValue] = {}
+
+
+class Expect(_Table):
+    """What has to come of it: these calls and no others that change something, these words."""
+
+    calls: list[ExpectedCall] = []
+    words: list[str] = []
+    no_calls: bool = False
+
+
+class OwnScenario(_Table):
+    """A scenario as its file has it."""
+
+    user: str
+    system: str = ""
+    limit: int = Field(default=20, ge=1)
+    tool: list[OwnTool] = []
+    expect: Expect = Expect()
+
+
+_TABLES: Mapping[str, type[_Table]] = {
+    "": OwnScenario,
+    "tool": OwnTool,
+    "result": CannedResult,
+    "expect": Expect,
+    "calls": ExpectedCall,
+}
+
+
+class FileScenario:
+    """A scenario from a file."""
+
+    def __init__(self, name: str, own: OwnScenario) -> None:
+        self.family = "own"
+        self.name = name
+        self.limit = own.limit
+        self.setting = Setting(name, _tools(own), _outcomes(own), _writers(own))
+        self._own = own
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request."""
+        system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
+        said: JsonValue = {"role": "user", "content": self._own.user}
+        messages = [*(system if self._own.system else []), said]
+        tools: JsonObject = {"tools": [*self.setting.tools]} if self.setting.tools else {}
+        return {"messages": messages, "seed": seed, **tools}
+
+    def first_fields(self) -> JsonObject:
+        """Return nothing: the first request is as all others."""
+        return {}
+
+    def world(self) -> CannedWorld:
+        """Make the world as it is before the run."""
+        return CannedWorld(self.setting)
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge a run by the calls it made, and by its last words."""
+        assert isinstance(end, CannedWorld)  # noqa: S101 - made above
+        made = {key_of(one.name, one.arguments) for one in end.calls}
+        due = {key_of(one.name, one.arguments) for one in self._due}
+        changes = [key_of(one.name, one.arguments) for one in end.changes]
+        extra = [one for one in changes if one not in due]
+        why = self._objection(made, due, extra) or self._objection_to_words(said)
+        return Judgement(right=not why, why=why, damage=len(extra))
+
+    @property
+    def _due(self) -> list[PlannedCall]:
+        return [PlannedCall(one.name, one.arguments) for one in self._own.expect.calls]
+
+    def _objection(self, made: set[str], due: set[str], extra: Sequence[str]) -> str:
+        if self._own.expect.no_calls and made:
+            return "it called a tool, and nothing was to be called"
+        if lacking := sorted(due - made):
+            return f"it never came to {lacking[0]}"
+        return f"nobody asked for {extra[0]}" if extra else ""
+
+    def _objection_to_words(self, said: Transcript) -> str:
+        answer = last_words(said)
+        if answer is None:
+            return "it gave no answer"
+        lacking = [one for one in self._own.expect.words if one.casefold() not in answer.casefold()]
+        return f"its answer lacks {lacking[0]!r}" if lacking else ""
+
+
+def load_scenarios(folder: Path) -> list[FileScenario]:
+    """Load every `*.toml` of a folder; raises InvalidConfiguration."""
+    found = [load_scenario(path) for path in sorted(folder.glob("*.toml"))]
+    if not found:
+        raise InvalidConfiguration("--scenarios", f"{folder} holds no *.toml")
+    return found
+
+
+def load_scenario(path: Path) -> FileScenario:
+    """Load a scenario; raises InvalidConfiguration, also if it could never end right."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        own = OwnScenario.model_validate(document)
+    except ValidationError as error:
+        problem = _problem_of_form(error.errors(include_input=False)[0])
+        raise InvalidConfiguration(str(path), problem) from error
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(str(path), str(error)) from error
+    found = FileScenario(path.stem, own)
+    if problem := next(_problems(own, found.setting), ""):
+        raise InvalidConfiguration(str(path), problem)
+    return found
+
+
+def _problem_of_form(error: ErrorDetails) -> str:
+    """Say where a table is wrong, counted from one; of a key that there is not, which there are."""
+    place = " ".join(str(one + 1) if isinstance(one, int) else one for one in error["loc"])
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {error['msg']}"
+    tables = [one for one in error["loc"][:-1] if isinstance(one, str)]
+    table = _TABLES[tables[-1] if tables else ""]
+    known = ", ".join(one.alias or name for name, one in table.model_fields.items())
+    return f"{place}: there is no such key; known: {known}"
+
+
+def _problems(own: OwnScenario, setting: Setting) -> Iterator[str]:
+    """Tell what is at odds: tools, their results, and what is expected of them."""
+    names = [one.name for one in own.tool]
+    yield from (f"two tools are called {one!r}" for one in {*names} if names.count(one) > 1)
+    for tool in own.tool:
+        yield from (f"tool {tool.name!r}: {problem}" for problem in _problems_of_tool(tool))
+    if own.expect.no_calls and own.expect.calls:
+        yield "expect: it has calls, and no_calls as well"
+    for number, call in enumerate(own.expect.calls, 1):
+        problem = objection(setting.tools, call.name, call.arguments)
+        if problem is None and call.name not in setting.writers:
+            has_result = key_of(call.name, call.arguments) in setting.outcomes
+            problem = None if has_result else "the tool has no result for these arguments"
+        if problem is not None:
+            yield f"expect calls {number}, {call.name!r}: {problem}"
+
+
+def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
+    try:
+        validator = jsonschema_rs.validator_for(tool.parameters)
+    except ValueError as error:
+        yield f"its schema is none: {str(error).partition(chr(10))[0]}"
+        return
+    keys = [key_of(tool.name, one.arguments) for one in tool.result]
+    for number, one in enumerate(tool.result, 1):
+        if (misfit := next(iter(validator.iter_errors(one.arguments)), None)) is not None:
+            yield f"result {number}: its arguments do not fit the schema: {misfit.message}"
+        if one.fails and one.returns is not None:
+            yield f"result {number}: it returns something, and fails as well"
+        if tool.changes and one.returns is not None:
+            yield f"result {number}: a tool with `changes` returns a reference, and nothing else"
+        if keys[: number - 1].count(keys[number - 1]):
+            yield f"result {number}: there is one for these arguments already"
+
+
+def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:
+    return tuple(
+        {
+            "type": "function",
+            "function": {
+                "name": one.name,
+                "description": one.description,
+                "parameters": one.parameters,
+            },
+        }
+        for one in own.tool
+    )
+
+
+def _outcomes(own: OwnScenario) -> dict[str, tuple[Outcome, ...]]:
+    return {
+        key_of(tool.name, one.arguments): (
+            Outcome(one.fails, fails=True) if one.fails else Outcome(one.returns),
+        )
+        for tool in own.tool
+        for one in tool.result
+    }
+
+
+def _writers(own: OwnScenario) -> frozenset[str]:
+    return frozenset(one.name for one in own.tool if one.changes)

@@ -1,0 +1,288 @@
+"""A scenario as a plan: steps whose values have to be visible, and what the end must be.
+
+The oracle looks at the messages of a request only. A step that needs a text which is no longer in
+them has no right continuation, for a model that forgot or a proxy that cut.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.scenario import (
+    Action,
+    CallTools,
+    GiveAnswer,
+    Judgement,
+    NotKnown,
+    PlannedCall,
+    Position,
+    ToolFailed,
+    Transcript,
+    World,
+)
+from temper_evals.scenarios.worlds import (
+    CannedWorld,
+    Setting,
+    error_text,
+    key_of,
+    objection,
+    possible_results,
+)
+
+_EXTRA_REPLIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """Calls that are due together, and the texts without which nobody could make them."""
+
+    calls: tuple[PlannedCall, ...]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """How a run has to end.
+
+    The answer has all of `facts`; with `no_calls` nothing may be called at all. A `quoted` call
+    stands in something the model read, and is never to be made. Replies are `single` where the
+    request forbids several calls at once, and the answer has to be JSON with the members `form`.
+    """
+
+    facts: tuple[str, ...] = ()
+    no_calls: bool = False
+    quoted: PlannedCall | None = None
+    single: bool = False
+    form: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A scenario of one of the families."""
+
+    family: str
+    index: int
+    user: str
+    setting: Setting
+    steps: tuple[PlannedStep, ...]
+    answer: str
+    expected: Expected
+    fields: JsonObject = field(default_factory=dict)
+    first: JsonObject = field(default_factory=dict)
+    system: str = ""
+
+    @property
+    def name(self) -> str:
+        """The family and the number of the instance."""
+        return f"{self.family}-{self.index}"
+
+    @property
+    def limit(self) -> int:
+        """How many replies a run may take: three times the oracle's, and five."""
+        return 3 * (len(self.steps) + 1) + _EXTRA_REPLIES
+
+    @property
+    def calls(self) -> tuple[PlannedCall, ...]:
+        """Every call that is due, in order."""
+        return tuple(call for step in self.steps for call in step.calls)
+
+    def request(self, seed: int) -> JsonObject:
+        """Return the members of every request; the case number leads back to this task."""
+        asked = f"[case {self.name}/{seed}] {self.user}"
+        system: list[JsonValue] = [{"role": "system", "content": self.system}]
+        user: JsonValue = {"role": "user", "content": asked}
+        messages = [*(system if self.system else []), user]
+        return {"messages": messages, "tools": [*self.setting.tools], **self.fields}
+
+    def first_fields(self) -> JsonObject:
+        """Return the members that only the first request has."""
+        return self.first
+
+    def world(self) -> CannedWorld:
+        """Make the world as it is before the run."""
+        return CannedWorld(self.setting)
+
+    def position(self, seen: Transcript) -> Position:
+        """Tell where a conversation stands, from what is visible of it."""
+        results = _new(_results(self.setting, seen))
+        last = max((one.place for one in results), default=-1)
+        tries = sum(1 for one in seen[last + 1 :] if one.get("role") == "assistant")
+        made = Counter(one.key for one in results)
+        progress = max(len(results), self._furthest(made))
+        action = self._next_action(seen, progress, made)
+        fails = bool(results) and results[-1].fails
+        return Position(progress, tries, action, after_failure=fails)
+
+    def _next_action(self, seen: Transcript, progress: int, made: Counter[str]) -> Action:
+        """Return the right next step after so many calls, of which these were made."""
+        passed = 0
+        for step in self.steps:
+            passed += len(step.calls)
+            if progress < passed:
+                missing = _missing(step.needs, seen)
+                left = tuple(one for one in step.calls if not made[_key(one)])
+                # a call with a wrong value was made for one of them
+                left = left[: passed - progress] or step.calls[progress - passed :]
+                return NotKnown(missing) if missing else CallTools(left)
+        missing = _missing(self.expected.facts, seen) if self.steps else ""
+        return NotKnown(missing) if missing else GiveAnswer(self.answer)
+
+    def _furthest(self, made: Counter[str]) -> int:
+        """Count the calls up to the last step of which all were made: those before it were, too."""
+        furthest, passed, due = 0, 0, Counter[str]()
+        for step in self.steps:
+            passed += len(step.calls)
+            due.update(map(_key, step.calls))
+            if all(made[_key(one)] >= due[_key(one)] for one in step.calls):
+                furthest = passed
+        return furthest
+
+    def judge(self, end: World, said: Transcript) -> Judgement:
+        """Judge a run by the changes it made, and by its last words."""
+        if not isinstance(end, CannedWorld):
+            return Judgement(right=False, why="it ran in another world")
+        made = Counter(map(_key, end.changes))
+        due = Counter(map(_key, self._changes()))
+        quoted = self.expected.quoted
+        promoted = sum(1 for one in end.calls if one == quoted)
+        why = self._objection(end, made, due) or self._objection_to_words(said)
+        damage = sum((made - due).values())
+        return Judgement(right=not why, why=why, damage=damage, promoted=promoted)
+
+    def _changes(self) -> tuple[PlannedCall, ...]:
+        """Return the changes that the plan comes to, made in a fresh world."""
+        world = self.world()
+        for call in self.calls:
+            try_call(world, call)
+        return tuple(world.changes)
+
+    def _objection(self, end: CannedWorld, made: Counter[str], due: Counter[str]) -> str:
+        if self.expected.no_calls and end.calls:
+            return f"it called {end.calls[0].name}, and nothing was to be called"
+        if extra := made - due:
+            return f"nobody asked for {next(iter(extra))}"
+        if lacking := due - made:
+            return f"it never came to {next(iter(lacking))}"
+        return ""
+
+    def _objection_to_words(self, said: Transcript) -> str:
+        answer = last_words(said)
+        if answer is None:
+            return "it gave no answer"
+        if lacking := [fact for fact in self.expected.facts if fact not in answer]:
+            return f"its answer lacks {lacking[0]!r}"
+        if self.expected.single and any(len(calls_of(one)) > 1 for one in said):
+            return "it made several calls at once"
+        return _objection_to_form(answer, self.expected.form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result that a step brought: of which call, where, and whether it is a planned failure."""
+
+    key: str
+    text: str
+    place: int
+    fails: bool
+
+
+def _results(setting: Setting, seen: Transcript) -> list[_Result]:
+    """Find the results of steps; what else answers a call says that it was never made."""
+    asked = {str(call.get("id")): call for message in seen for call in calls_of(message)}
+    latest = max((place for place, one in enumerate(seen) if calls_of(one)), default=0)
+    found: list[_Result] = []
+    for place, message in enumerate(seen):
+        call = read_call(asked.get(str(message.get("tool_call_id")), {}))
+        if message.get("role") != "tool" or call is None:
+            continue
+        if objection(setting.tools, call.name, call.arguments) is not None:
+            continue
+        text, possible = str(message.get("content")), possible_results(setting, call)
+        # an old result may have been shortened; a new one is as the tool returned it
+        if text in possible or (possible and place < latest and not text.startswith(_ERROR)):
+            fails = possible.get(text, False)
+            found.append(_Result(key_of(call.name, call.arguments), text, place, fails))
+    return found
+
+
+def _key(call: PlannedCall) -> str:
+    return key_of(call.name, call.arguments)
+
+
+def _new(results: Sequence[_Result]) -> list[_Result]:
+    """Leave out what only repeats an earlier result: it brought nobody further."""
+    first: dict[tuple[str, str], _Result] = {}
+    for one in results:
+        first.setdefault((one.key, one.text), one)
+    return [*first.values()]
+
+
+_ERROR = '{"error":'
+
+
+def read_call(call: JsonObject) -> PlannedCall | None:
+    """Read a tool call of a message; None if its arguments are no object."""
+    function = call.get("function")
+    if not isinstance(function, dict):
+        return None
+    text = function.get("arguments")
+    try:
+        arguments = json.parse(text) if isinstance(text, str) else text
+    except ValueError:
+        return None
+    return (
+        PlannedCall(str(function.get("name")), arguments) if isinstance(arguments, dict) else None
+    )
+
+
+def calls_of(message: JsonObject) -> list[JsonObject]:
+    """Return the tool calls of a message."""
+    calls = message.get("tool_calls")
+    return [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+
+
+def last_words(said: Transcript) -> str | None:
+    """Return what the model said when it called nothing more; None if it never came to that."""
+    if not said or said[-1].get("role") != "assistant" or calls_of(said[-1]):
+        return None
+    texts: list[str] = []
+    for message in reversed(said):
+        if message.get("role") == "tool" or calls_of(message):
+            break
+        if message.get("role") == "assistant":
+            texts.append(str(message.get("content") or ""))
+    return "\n".join(reversed(texts))
+
+
+def try_call(world: World, call: PlannedCall) -> str:
+    """Run a call that may fail; returns what the model is told."""
+    try:
+        return world.call(call.name, call.arguments)
+    except ToolFailed as failure:
+        return error_text(str(failure))
+
+
+def _missing(needs: Sequence[str], seen: Transcript) -> str:
+    """Return the first text that no message shows."""
+    whole = "\n".join(_visible(message) for message in seen)
+    return next((need for need in needs if need not in whole), "")
+
+
+def _visible(message: JsonObject) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else json.dump_text(content)
+    calls = message.get("tool_calls")
+    return f"{text}\n{json.dump_text(calls)}" if calls else text
+
+
+def _objection_to_form(answer: str, form: tuple[str, ...]) -> str:
+    if not form:
+        return ""
+    try:
+        value = json.parse(answer)
+    except ValueError:
+        return "its answer is no JSON"
+    lacks = not isinstance(value, dict) or {*value} != {*form}
+    return "its answer has the wrong members" if lacks else ""

@@ -1,0 +1,164 @@
+"""A world of canned results and recorded changes: what the tools of a scenario act on.
+
+A tool that reads has a result for each set of arguments it knows; a tool that writes leaves a
+mark and returns a reference, which nobody can guess. Arguments are held to the tool's own schema.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import jsonschema_rs
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.scenario import PlannedCall, ToolFailed
+
+_NOTHING_FOUND = "nothing was found for these arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tool returns, or why it fails."""
+
+    result: JsonValue
+    fails: bool = False
+
+
+def key_of(name: str, arguments: JsonObject) -> str:
+    """Return the same text for the same call, however its arguments are ordered."""
+    return f"{name} {json.dump_text(_sorted(arguments))}"
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    match value:
+        case dict():
+            return {name: _sorted(value[name]) for name in sorted(value)}
+        case list():
+            return [_sorted(one) for one in value]
+        case _:
+            return value
+
+
+def reference(case: str, name: str, arguments: JsonObject) -> str:
+    """Return the reference of a change: the same for the same change, and not to be guessed."""
+    digest = hashlib.blake2b(f"{case} {key_of(name, arguments)}".encode(), digest_size=4)
+    return f"REF-{int.from_bytes(digest.digest()) % 1_000_000:06}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a world is before a run: its tools, what they return, and which of them change it.
+
+    The n-th of several outcomes of a call is what its n-th repetition meets; the last one stays.
+    """
+
+    case: str
+    tools: tuple[JsonObject, ...]
+    outcomes: Mapping[str, tuple[Outcome, ...]]
+    writers: frozenset[str]
+
+
+@dataclass(slots=True)
+class CannedWorld:
+    """A world in the course of a run."""
+
+    setting: Setting
+    changes: list[PlannedCall] = field(default_factory=list)
+    calls: list[PlannedCall] = field(default_factory=list)
+    _times: Counter[str] = field(default_factory=Counter)
+
+    def call(self, name: str, arguments: JsonObject) -> str:
+        """Run a tool; raises ToolFailed."""
+        self._check(name, arguments)
+        self.calls.append(PlannedCall(name, arguments))
+        key = key_of(name, arguments)
+        is_change = name in self.setting.writers
+        usual = Outcome(None if is_change else _NOTHING_FOUND, fails=not is_change)
+        outcomes = self.setting.outcomes.get(key, (usual,))
+        outcome = outcomes[min(self._times[key], len(outcomes) - 1)]
+        self._times[key] += 1
+        if outcome.fails:
+            raise ToolFailed(str(outcome.result))
+        if is_change:
+            self.changes.append(self.calls[-1])
+        return _returned(self.setting, self.calls[-1], outcome)
+
+    def snapshot(self) -> JsonValue:
+        """Return all changes, in an order of their own."""
+        return [*sorted(key_of(one.name, one.arguments) for one in self.changes)]
+
+    def _check(self, name: str, arguments: JsonObject) -> None:
+        if (problem := objection(self.setting.tools, name, arguments)) is not None:
+            raise ToolFailed(problem)
+
+
+def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -> str | None:
+    """Say what is wrong with a call; None if there is such a tool and the arguments fit it."""
+    schema = schema_of(tools, name)
+    if schema is None:
+        known = ", ".join(map(tool_name, tools))
+        return f"there is no tool {name!r}; there are: {known}"
+    error = next(iter(_validator(json.dump_text(schema)).iter_errors(arguments)), None)
+    if error is None:
+        return None
+    place = "/".join(map(str, error.instance_path))
+    return f"invalid arguments at /{place}: {error.message}"
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(schema)
+
+
+def error_text(problem: str) -> str:
+    """Return what the model is told of a tool that failed."""
+    return json.dump_text({"error": problem})
+
+
+def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
+    """Return all that a valid call may return here, and whether that is a planned failure."""
+    outcomes = setting.outcomes.get(key_of(call.name, call.arguments))
+    if outcomes is None:
+        is_change = call.name in setting.writers
+        return {_marked(setting, call): False} if is_change else {}
+    return {
+        error_text(str(one.result)) if one.fails else _returned(setting, call, one): one.fails
+        for one in outcomes
+    }
+
+
+def _returned(setting: Setting, call: PlannedCall, outcome: Outcome) -> str:
+    is_change = call.name in setting.writers
+    return _marked(setting, call) if is_change else outcome_text(outcome.result)
+
+
+def _marked(setting: Setting, call: PlannedCall) -> str:
+    return json.dump_text({"reference": reference(setting.case, call.name, call.arguments)})
+
+
+def outcome_text(result: JsonValue) -> str:
+    """Return what the model reads of a result."""
+    return result if isinstance(result, str) else json.dump_text(result)
+
+
+def function_of(tool: JsonObject) -> JsonObject:
+    """Return the function that a tool of a request describes."""
+    function = tool.get("function")
+    return function if isinstance(function, dict) else {}
+
+
+def tool_name(tool: JsonObject) -> str:
+    """Return the name of a tool of a request."""
+    return str(function_of(tool).get("name", ""))
+
+
+def schema_of(tools: tuple[JsonObject, ...], name: str) -> JsonObject | None:
+    """Return the schema of a tool's arguments; None where there is no such tool."""
+    for tool in tools:
+        if tool_name(tool) == name:
+            schema = function_of(tool).get("parameters")
+            return schema if isinstance(schema, dict) else {}
+    return None

@@ -1,0 +1,313 @@
+"""The simulated model: for each prompt the right reply, or a flawed one by luck of its own.
+
+Luck depends on the case, the step and how often the model has tried it, and on nothing else; what
+a model is told changes its chance by the structure of the messages, never by their wording.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jsonschema_rs
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.invention import invented_arguments
+from temper_evals.scenarios.scenario import CallTools, GiveAnswer, PlannedCall, Position
+from temper_evals.scenarios.suite import HELD_OUT
+from temper_evals.scenarios.worlds import schema_of, tool_name
+from temper_evals.simulated import renderings
+from temper_evals.simulated.draws import draws_of, uniform
+from temper_evals.simulated.profiles import OF_FORM, OF_PROSE, Flaw, ModelProfile, Reaction
+from temper_evals.simulated.request import SeenRequest, text_parameter
+
+_OTHER = "I do not know how to go on: a part of the conversation is missing."
+_UNCALLED = ("none", "ask")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReply:
+    """A reply: text, and calls as names and JSON texts; `flaw` is for the ledger only."""
+
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    flaw: Flaw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A request, where its conversation stands, and the luck of this reply."""
+
+    seen: SeenRequest
+    at: Position
+    profile: ModelProfile
+    is_constrained: bool
+
+    def luck(self, what: str, tries: int | None = None) -> float:
+        tries = self.at.tries if tries is None else tries
+        return uniform(self.seen.seed, self.seen.task.name, self.at.progress, tries, what)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether a flawed reply is worded as the second author words it."""
+        return self.seen.task.family in HELD_OUT
+
+    def chance(self, reaction: Reaction) -> float:
+        return self.profile.reactions[reaction]
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        return (self.seen.seed, self.seen.task.name, self.at.progress, self.at.tries)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedModel:
+    """A model with a profile; it remembers nothing."""
+
+    profile: ModelProfile
+
+    def reply(self, seen: SeenRequest) -> WrittenReply:
+        """Write the reply to a request."""
+        at = seen.task.position(seen.messages)
+        moment = _Moment(seen, at, self.profile, _is_constrained(seen, at))
+        match at.action:
+            case CallTools(calls):
+                reply = _calling(moment, calls)
+            case GiveAnswer(text):
+                reply = _answering(moment, text)
+            case _:
+                reply = WrittenReply(_OTHER)
+        return _in_form(reply, moment)
+
+
+def _calling(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
+    """Write a reply in which calls are due."""
+    if moment.seen.task.expected.single:
+        calls = calls[:1]
+    flaw = _flaw(moment, _possible(moment, calls))
+    if flaw is not None and moment.is_constrained and flaw is not Flaw.WRONG_VALUE:
+        flaw = _constrained_flaw(moment, flaw)
+    return _right(calls) if flaw is None else _flawed(moment, calls, flaw)
+
+
+def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
+    return WrittenReply(calls=tuple((one.name, json.dump_text(one.arguments)) for one in calls))
+
+
+def _possible(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
+    """List the flaws that a reply can have here, in the order in which luck goes through them."""
+    is_first = moment.at.progress == 0
+    flaws = [Flaw.PROSE_FIRST if is_first else Flaw.PROSE_LATER]
+    flaws += [Flaw.FOREIGN, Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE]
+    flaws += [Flaw.WRONG_VALUE]
+    flaws += [] if is_first else [Flaw.REPEATED, Flaw.EARLY_STOP]
+    return flaws + ([Flaw.WRONG_COUNT] if len(calls) > 1 else [])
+
+
+def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
+    """Decide what is wrong with a reply: by the luck of the first, and of each correction."""
+    first = _drawn(moment, possible, 0)
+    if moment.at.after_failure and first is None:
+        first = _given_up(moment)
+    if moment.at.tries == 0 or first is None:
+        return first if moment.at.tries == 0 else _drawn(moment, possible, moment.at.tries)
+    if first is Flaw.WRONG_VALUE and moment.is_constrained:
+        return first
+    chance = moment.chance(_reaction(moment.seen))
+    return None if moment.luck("correction") < chance else first
+
+
+def _drawn(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
+    luck = moment.luck("flaw", tries)
+    for flaw in possible:
+        luck -= moment.profile.rates.get(flaw, 0.0)
+        if luck < 0:
+            return None if _is_prevented(flaw, moment) else flaw
+    return None
+
+
+def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
+    """Return whether the engine lets no reply be wrong in this way; others stay as likely."""
+    is_held = flaw in OF_FORM and moment.profile.holds_form
+    return is_held or (flaw in OF_PROSE and moment.seen.forces_call)
+
+
+def _given_up(moment: _Moment) -> Flaw | None:
+    """Decide whether the failure of a tool is the end of it; a model without flaws goes on."""
+    if not moment.profile.rates.get(Flaw.EARLY_STOP):
+        return None
+    has_recovered = moment.luck("failed tool", 0) < moment.chance(Reaction.FAILED_TOOL)
+    return None if has_recovered or moment.seen.forces_call else Flaw.EARLY_STOP
+
+
+def _reaction(seen: SeenRequest) -> Reaction:
+    """Tell what a model was told since its last reply."""
+    places = [place for place, one in enumerate(seen.messages) if one.get("role") == "assistant"]
+    told = seen.messages[places[-1] + 1 :] if places else ()
+    if not told:
+        return Reaction.UNCHANGED
+    text = "\n".join(str(one.get("content")) for one in told)
+    names = [tool_name(one) for one in seen.tools]
+    calls = (call for step in seen.task.steps for call in step.calls)
+    parameters = [name for call in calls for name in call.arguments]
+    is_specific = any(_says(text, name) for name in (*names, *parameters))
+    return Reaction.SPECIFIC if is_specific else Reaction.GENERIC
+
+
+def _says(text: str, name: str) -> bool:
+    """Return whether a text names something: as a word of its own, however it is quoted."""
+    before, found, behind = text.partition(name)
+    is_word = bool(found) and not (before[-1:].isalnum() or behind[:1].isalnum())
+    return is_word or (bool(found) and _says(behind, name))
+
+
+def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
+    """Decide what is left of a flaw where only a valid call can come out."""
+    if moment.luck("constrained") < moment.chance(Reaction.CONSTRAINED_ERROR):
+        return Flaw.WRONG_VALUE
+    tool = moment.seen.answer_tool
+    may_answer = tool is not None and _form_of([_answer_call(tool, "")], moment) is not None
+    return flaw if flaw in OF_PROSE and may_answer else None
+
+
+def _flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
+    """Write a reply with a flaw."""
+    draw = draws_of(*moment.key, "rendering")
+    call = calls[0]
+    if flaw in OF_PROSE:
+        kind = "early" if flaw is Flaw.EARLY_STOP else "prose"
+        return _said(moment, renderings.prose(kind, call, draw, held_out=moment.is_held_out), flaw)
+    if flaw is Flaw.FOREIGN:
+        text = renderings.foreign(calls, draw, held_out=moment.is_held_out)
+        return WrittenReply(text, flaw=flaw)
+    if flaw is Flaw.REPEATED:
+        return _repeated(moment, calls)
+    if flaw is Flaw.WRONG_COUNT:
+        changed = calls[:1] if moment.luck("count") < 0.5 else (*calls, calls[0])
+        return WrittenReply(calls=_right(changed).calls, flaw=flaw)
+    name, text = _spoiled(moment, call, flaw)
+    rest = _right(calls[1:]).calls
+    return WrittenReply(calls=((name, text), *rest), flaw=flaw)
+
+
+def _spoiled(moment: _Moment, call: PlannedCall, flaw: Flaw) -> tuple[str, str]:
+    """Write the first of the calls with a flaw in its name or its arguments."""
+    draw, held_out = draws_of(*moment.key, "rendering"), moment.is_held_out
+    schema = schema_of(moment.seen.task.setting.tools, call.name) or {}
+    match flaw:
+        case Flaw.BROKEN_JSON:
+            return call.name, renderings.broken_json(call, draw, held_out=held_out)
+        case Flaw.WRONG_NAME:
+            name = renderings.wrong_name(call, draw, held_out=held_out)
+            return name, json.dump_text(call.arguments)
+        case Flaw.MISSING:
+            return call.name, json.dump_text(renderings.missing(call, draw)[0])
+        case Flaw.WRONG_TYPE:
+            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=held_out)
+            return call.name, json.dump_text(spoiled)
+        case _:
+            return call.name, json.dump_text(renderings.wrong_value(call, schema, draw))
+
+
+def _repeated(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
+    """Make the last step's call again."""
+    done = moment.seen.task.calls[: moment.at.progress]
+    again = done[-1:] or calls
+    return WrittenReply(calls=_right(again).calls, flaw=Flaw.REPEATED)
+
+
+def _answering(moment: _Moment, text: str) -> WrittenReply:
+    """Write a reply in which an answer is due."""
+    task, at = moment.seen.task, moment.at
+    if moment.seen.forces_call:
+        return _needless(moment)
+    rate = moment.profile.rates.get(Flaw.NEEDLESS_CALL, 0.0)
+    if task.family in _UNCALLED and at.progress == 0 and moment.luck("needless", 0) < rate:
+        helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
+        if moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps:
+            return _needless(moment)
+    quoted = task.expected.quoted
+    if quoted is not None and moment.luck("quoted") < moment.profile.rates.get(Flaw.QUOTED, 0.0):
+        draw = draws_of(*moment.key, "rendering")
+        form = renderings.foreign((quoted,), draw, held_out=moment.is_held_out)
+        return _said(moment, f"{text}\n\n{form}", Flaw.QUOTED)
+    return _said(moment, text, None)
+
+
+def _needless(moment: _Moment) -> WrittenReply:
+    """Call a tool though none is due."""
+    draw = draws_of(*moment.key, "needless")
+    known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
+    names = [tool_name(one) for one in known if moment.seen.named in ("", tool_name(one))]
+    if not names:
+        return WrittenReply(_OTHER)
+    name = draw.choice(names)
+    schema = schema_of(moment.seen.tools, name) or {}
+    arguments = json.dump_text(invented_arguments(schema, draw))
+    return WrittenReply(calls=((name, arguments),), flaw=Flaw.NEEDLESS_CALL)
+
+
+def _said(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
+    """Say something, by the tool for answering where there is one."""
+    tool = moment.seen.answer_tool
+    uses_it = moment.luck("answer tool") < moment.chance(Reaction.ANSWER_TOOL)
+    if tool is None or not (uses_it or moment.is_constrained):
+        return WrittenReply(text, flaw=flaw)
+    return WrittenReply(calls=(_answer_call(tool, text),), flaw=flaw)
+
+
+def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
+    return tool_name(tool), json.dump_text({text_parameter(tool): text})
+
+
+def _is_constrained(seen: SeenRequest, at: Position) -> bool:
+    """Return whether only a call can come out: a schema that is none of the task's own."""
+    form = seen.task.fields.get("response_format")
+    own = json.dump_text(form) if form else ""
+    return seen.schema is not None and json.dump_text(seen.schema) not in own
+
+
+def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
+    """Write a reply as the request wants it: in a schema, or as text that nobody parses."""
+    if moment.is_constrained and moment.seen.schema is not None:
+        return WrittenReply(_fitting(reply, moment), flaw=reply.flaw)
+    if moment.seen.choice != "none" or not reply.calls:
+        return reply
+    parsed = [(name, _parsed(text)) for name, text in reply.calls]
+    lines = [
+        f"<tool_call>\n{json.dump_text({'name': name, 'arguments': one})}\n</tool_call>"
+        for name, one in parsed
+    ]
+    return WrittenReply("\n".join((reply.text, *lines)).strip(), flaw=reply.flaw)
+
+
+def _parsed(text: str) -> JsonValue:
+    try:
+        return json.parse(text)
+    except ValueError:
+        return text
+
+
+def _fitting(reply: WrittenReply, moment: _Moment) -> str:
+    """Write the first call in the form that a schema allows; a needless one if none fits."""
+    for calls in (reply.calls, _needless(moment).calls):
+        if (form := _form_of(calls, moment)) is not None:
+            return json.dump_text(form)
+    return json.dump_text(invented_arguments(moment.seen.schema or {}, draws_of(*moment.key)))
+
+
+def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
+    """Return calls in the first usual form that the schema of a request allows, if any does."""
+    validator = jsonschema_rs.validator_for(moment.seen.schema or {})
+    return next((form for form in _forms(calls) if validator.is_valid(form)), None)
+
+
+def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
+    """List the usual ways in which calls are written as JSON."""
+    parsed = [(name, _parsed(text)) for name, text in calls]
+    forms: list[JsonValue] = []
+    for member in ("arguments", "parameters"):
+        each: list[JsonValue] = [{"name": name, member: one} for name, one in parsed]
+        forms += [*each[:1], each, {"tool_calls": each}]
+    forms += [{"tool": name, "arguments": one} for name, one in parsed[:1]]
+    forms += [{name: one} for name, one in parsed[:1]]
+    return forms

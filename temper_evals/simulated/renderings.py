@@ -1,0 +1,265 @@
+"""How a flawed reply looks: texts and edits from `renderings.jsonl`, each with its source.
+
+An edit takes a right call and returns what a model that errs so would have written. Rows that are
+`held_out` are by a second author; they are for the families that are held out, and for those alone.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.invention import invented
+from temper_evals.scenarios.scenario import PlannedCall
+from temper_evals.scenarios.worlds import outcome_text
+from temper_evals.simulated import held_out_edits
+from temper_evals.simulated.profiles import folder
+
+
+@cache
+def renderings(*, held_out: bool = False) -> Mapping[str, tuple[str, ...]]:
+    """Return the texts, or the names of the edits, by kind: those held out, or all others."""
+    found: dict[str, list[str]] = {}
+    for line in (folder() / "renderings.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.parse(line)
+        if isinstance(row, dict) and bool(row.get("held_out")) is held_out:
+            text = row.get("text", row.get("edit"))
+            found.setdefault(str(row["class"]), []).append(str(text))
+    return {kind: tuple(texts) for kind, texts in found.items()}
+
+
+def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
+    """Write prose instead of a call."""
+    return draw.choice(renderings(held_out=held_out)[kind]).replace("{name}", call.name)
+
+
+def as_text(call: PlannedCall, form: str) -> str:
+    """Write a call as text in a syntax.
+
+    What stands between {each_argument} and {end_argument} is written for each argument, with its
+    {key}, its {value}, its {type}, and by {text} whether it is a text.
+    """
+    before, is_loop, rest = form.partition("{each_argument}")
+    if is_loop:
+        inner, _, behind = rest.partition("{end_argument}")
+        return as_text(call, before) + _each_argument(call, inner) + as_text(call, behind)
+    return _filled(call, form)
+
+
+def _filled(call: PlannedCall, form: str) -> str:
+    """Put the parts of a call in the places that a form has for them."""
+    arguments = json.dump_text(call.arguments)
+    whole = json.dump_text({"name": call.name, "arguments": call.arguments})
+    keywords = ", ".join(f"{name}={_python(one)}" for name, one in call.arguments.items())
+    tags = _each_argument(call, "<parameter={key}>\n{value}\n</parameter>\n")
+    tag_call = f"<tool_call>\n<function={call.name}>\n{tags}</function>\n</tool_call>"
+    parts = {
+        "{call}": whole,
+        "{arguments}": arguments,
+        "{keywords}": keywords,
+        "{tag_call}": tag_call,
+        "{parameters}": tags,
+        "{named_parameters}": _each_argument(call, '<parameter name="{key}">{value}</parameter>\n'),
+        "{pairs}": _each_argument(
+            call, "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"
+        ),
+        "{dsml}": _each_argument(
+            call,
+            '<\uff5cDSML\uff5cparameter name="{key}" string="{text}">{value}'
+            "</\uff5cDSML\uff5cparameter>\n",
+        ),
+        "{braces}": _braces(call.arguments),
+        "{name}": call.name,
+    }
+    for mark, text in parts.items():
+        if mark in form:
+            before, _, behind = form.partition(mark)
+            return _filled(call, before) + text + _filled(call, behind)
+    return form
+
+
+def _each_argument(call: PlannedCall, form: str) -> str:
+    """Write each argument in a form that has its key, its value, its type, and if it is a text."""
+    return "".join(
+        form.format(
+            key=name,
+            value=outcome_text(one),
+            type=_TYPE_NAMES[type(one)],
+            text="true" if isinstance(one, str) else "false",
+        )
+        for name, one in call.arguments.items()
+    )
+
+
+_TYPE_NAMES: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def _braces(value: JsonValue) -> str:
+    """Write a value as Gemma 4 does: keys without quotes, and a mark of its own around texts."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_braces(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_braces, value)) + "]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else json.dump_text(value)
+
+
+def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
+    """Write right calls in one syntax that the engine does not read.
+
+    What stands between {each} and {end} is written for each call, what is behind {between} amid
+    them; a form without these is written for each call, on a line of its own.
+    """
+    form = draw.choice(renderings(held_out=held_out)["foreign"])
+    before, is_one_block, rest = form.partition("{each}")
+    if not is_one_block:
+        return "\n".join(as_text(one, form) for one in calls)
+    inner, _, behind = rest.partition("{end}")
+    each, _, between = inner.partition("{between}")
+    body = between.join(as_text(one, each) for one in calls)
+    return "".join((as_text(calls[0], before), body, as_text(calls[0], behind)))
+
+
+def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
+    """Write the arguments of a right call as JSON that is broken."""
+    text = json.dump_text(call.arguments)
+    names = [*renderings(held_out=held_out)["broken_json"]]
+    draw.shuffle(names)
+    return next((one for name in names if _is_broken(one := _BREAKS[name](text, call))), text[:-1])
+
+
+def _is_broken(text: str) -> bool:
+    """Return whether a text is no JSON: an edit may have changed nothing but a value."""
+    try:
+        json.parse(text)
+    except ValueError:
+        return True
+    return False
+
+
+def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
+    """Write a name that is nearly right, or of no tool."""
+    names = [*renderings(held_out=held_out)["wrong_name"]]
+    draw.shuffle(names)
+    return next(one for name in names if (one := _NAMES[name](call.name)) != call.name)
+
+
+def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
+    """Leave out an argument; returns what is left, and its name."""
+    name = draw.choice([*call.arguments]) if call.arguments else ""
+    return {key: one for key, one in call.arguments.items() if key != name}, name
+
+
+def wrong_type(
+    call: PlannedCall, schema: JsonObject, draw: random.Random, *, held_out: bool = False
+) -> tuple[JsonObject, str]:
+    """Give an argument a wrong type or value, or invent one; returns all, and its name."""
+    names = [*renderings(held_out=held_out)["wrong_type"]]
+    draw.shuffle(names)
+    for name in names:
+        found = _TYPES[name](call.arguments, schema)
+        if found is not None:
+            return found
+    return {**call.arguments, "note": ""}, "note"
+
+
+def wrong_value(call: PlannedCall, schema: JsonObject, draw: random.Random) -> JsonObject:
+    """Give an argument another value that is as valid."""
+    names = [*call.arguments]
+    draw.shuffle(names)
+    properties = schema.get("properties")
+    for name in names:
+        kind = properties.get(name) if isinstance(properties, dict) else None
+        value = invented(kind if isinstance(kind, dict) else {}, draw)
+        if value != call.arguments[name]:
+            return {**call.arguments, name: value}
+    return call.arguments
+
+
+def _python(value: JsonValue) -> str:
+    return repr(value)
+
+
+_BREAKS: Mapping[str, Callable[[str, PlannedCall], str]] = {
+    **held_out_edits.BREAKS,
+    "missing_brace": lambda text, _call: text[:-1],
+    "trailing_comma": lambda text, _call: text[:-1] + ",}",
+    "single_quotes": lambda _text, call: _python(call.arguments),
+    "python_literals": lambda text, _call: text.replace("null", "None").replace("true", "True"),
+    "bare_keys": lambda text, call: _bare(text, [*call.arguments]),
+    "cut_off": lambda text, _call: text[: len(text) * 2 // 3],
+    "raw_line_end": lambda text, _call: text.replace("\\n", "\n"),
+    "doubled_brace": lambda text, _call: text + "}",
+}
+
+
+def _bare(text: str, names: list[str]) -> str:
+    for name in names:
+        text = text.replace(f'"{name}":', f"{name}:", 1)
+    return text
+
+
+_NAMES: Mapping[str, Callable[[str], str]] = {
+    **held_out_edits.NAMES,
+    "camel": lambda name: name.split("_")[0] + "".join(x.title() for x in name.split("_")[1:]),
+    "prefix": lambda name: f"functions.{name}",
+    "dots": lambda name: name.replace("_", "."),
+    "suffix": lambda name: f"{name}_tool",
+    "other_word": lambda name: f"do_{name.partition('_')[2] or name}",
+    "capitals": lambda name: name.title().replace("_", ""),
+}
+
+
+def _changed(
+    arguments: JsonObject, change: Callable[[str, JsonValue], JsonValue]
+) -> tuple[JsonObject, str] | None:
+    """Change the first argument that a change applies to."""
+    for name, value in arguments.items():
+        if (changed := change(name, value)) != value or type(changed) is not type(value):
+            return {**arguments, name: changed}, name
+    return None
+
+
+def _number_as_text(_name: str, value: JsonValue) -> JsonValue:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _text_as_number(name: str, value: JsonValue) -> JsonValue:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _list_as_text(_name: str, value: JsonValue) -> JsonValue:
+    return json.dump_text(value) if isinstance(value, list) else value
+
+
+def _object_as_text(_name: str, value: JsonValue) -> JsonValue:
+    return json.dump_text(value) if isinstance(value, dict) else value
+
+
+def _enum_in_capitals(arguments: JsonObject, schema: JsonObject) -> tuple[JsonObject, str] | None:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return None
+    enums = [name for name, one in properties.items() if isinstance(one, dict) and "enum" in one]
+    return _changed(arguments, lambda name, one: str(one).upper() if name in enums and one else one)
+
+
+_TYPES: Mapping[str, held_out_edits.TypeEdit] = {
+    **held_out_edits.TYPES,
+    "number_as_text": lambda arguments, _: _changed(arguments, _number_as_text),
+    "text_as_number": lambda arguments, _: _changed(arguments, _text_as_number),
+    "list_as_text": lambda arguments, _: _changed(arguments, _list_as_text),
+    "object_as_text": lambda arguments, _: _changed(arguments, _object_as_text),
+    "enum_in_capitals": _enum_in_capitals,
+    "extra_member": lambda arguments, _: ({**arguments, "reason": "as asked"}, "reason"),
+    "wrapped": lambda arguments, _: ({"arguments": arguments}, "arguments"),
+}

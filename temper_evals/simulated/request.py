@@ -1,0 +1,101 @@
+"""What a request shows a simulated model: its case, its tools, and what constrains the reply."""
+
+import re
+from dataclasses import dataclass
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from temper_evals.scenarios.suite import task_named
+from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.worlds import function_of, tool_name
+
+_CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRequest:
+    """A request as a model sees it; `key` is the name of its case and the seed."""
+
+    task: Task
+    seed: int
+    messages: tuple[JsonObject, ...]
+    tools: tuple[JsonObject, ...]
+    choice: str
+    named: str
+    schema: JsonObject | None
+
+    @property
+    def key(self) -> str:
+        """The case and the seed, as the messages have it."""
+        return f"{self.task.name}/{self.seed}"
+
+    @property
+    def answer_tool(self) -> JsonObject | None:
+        """A tool that is no part of the task and takes one text: it must be for answering."""
+        known = {tool_name(one) for one in self.task.setting.tools}
+        for tool in self.tools:
+            if tool_name(tool) not in known and text_parameter(tool):
+                return tool
+        return None
+
+    @property
+    def forces_call(self) -> bool:
+        """Whether a reply has to be a call."""
+        return self.choice in ("required", "named")
+
+
+def text_parameter(tool: JsonObject) -> str:
+    """Return the name of a tool's first parameter that is a text; "" if it has none."""
+    parameters = function_of(tool).get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    for name, kind in (properties if isinstance(properties, dict) else {}).items():
+        if isinstance(kind, dict) and kind.get("type") == "string":
+            return name
+    return ""
+
+
+def see(body: JsonObject) -> SeenRequest | None:
+    """Read a request; None if it is of no known case."""
+    messages = _objects(body.get("messages"))
+    found = next((hit for one in messages if (hit := _CASE.search(_text(one)))), None)
+    task = task_named(found[1]) if found else None
+    if found is None or task is None:
+        return None
+    choice, named = _choice(body.get("tool_choice"))
+    return SeenRequest(
+        task, int(found[2]), messages, _objects(body.get("tools")), choice, named, _schema(body)
+    )
+
+
+def rendered_prompt(body: JsonObject) -> str:
+    """Write a request as a prompt, tools first."""
+    tools = json.dump_text(body.get("tools", []))
+    return tools + "".join(
+        f"<|{one.get('role')}|>{_text(one)}{json.dump_text(one.get('tool_calls', ''))}\n"
+        for one in _objects(body.get("messages"))
+    )
+
+
+def _text(message: JsonObject) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "" if content is None else json.dump_text(content)
+
+
+def _objects(value: object) -> tuple[JsonObject, ...]:
+    return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()
+
+
+def _choice(value: object) -> tuple[str, str]:
+    if isinstance(value, dict):
+        function = value.get("function")
+        return "named", str(function.get("name")) if isinstance(function, dict) else ""
+    return (value if isinstance(value, str) else "auto"), ""
+
+
+def _schema(body: JsonObject) -> JsonObject | None:
+    form = body.get("response_format")
+    inner = form.get("json_schema") if isinstance(form, dict) else None
+    schema = inner.get("schema") if isinstance(inner, dict) else None
+    return schema if isinstance(schema, dict) else None

@@ -1,0 +1,273 @@
+"""A simulated model behind HTTP that answers as a llama-server does: chats and counts."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.simulated.clock import Cost, Slots, tokens_in
+from temper_evals.simulated.draws import draws_of
+from temper_evals.simulated.model import SimulatedModel, WrittenReply
+from temper_evals.simulated.profiles import Flaw, ModelProfile
+from temper_evals.simulated.request import SeenRequest, rendered_prompt, see
+
+WINDOW = 8192
+SLOTS = 4
+_HOST = "127.0.0.1"
+_LONGEST_PIECE = 6
+_STRANGER = WrittenReply("I know nothing of this case.")
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a case cost so far, and what went wrong in its replies."""
+
+    generations: int = 0
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    seconds: float = 0.0
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def add(self, cost: Cost, flaw: Flaw | None) -> None:
+        """Add a request."""
+        self.generations += 1
+        self.prompt += cost.prompt
+        self.cached += cost.cached
+        self.generated += cost.generated
+        self.seconds += cost.seconds
+        self.flaws += [] if flaw is None else [flaw]
+
+
+class SimulatedServer:
+    """Answers requests for one profile; a second on the model's clock lasts `pace` seconds."""
+
+    def __init__(self, profile: ModelProfile, pace: float = 0.05, *, window: int = WINDOW) -> None:
+        self._model = SimulatedModel(profile)
+        self._window = window
+        self._pace = pace
+        self._slots = Slots(SLOTS)
+        self._ledger: dict[str, Spent] = {}
+        self.url = ""
+
+    def spent_on(self, case: str) -> Spent:
+        """Tell what a case has cost so far."""
+        return self._ledger.setdefault(case, Spent())
+
+    def app(self) -> Starlette:
+        """Make the application."""
+        routes = [
+            Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            Route("/v1/chat/completions/input_tokens", self._count, methods=["POST"]),
+            Route("/apply-template", self._render, methods=["POST"]),
+            Route("/tokenize", self._tokenize, methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/props", self._properties),
+            Route("/health", self._health),
+        ]
+        return Starlette(routes=routes)
+
+    async def _chat(self, request: Request) -> Response:
+        body = _object(await request.body())
+        prompt = rendered_prompt(body)
+        if tokens_in(prompt) >= self._window:
+            return JSONResponse(_overflow(tokens_in(prompt), self._window), status_code=400)
+        seen = see(body)
+        reply = _STRANGER if seen is None else self._model.reply(seen)
+        pieces = _pieces(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
+        cost = Cost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
+        if seen is not None:
+            self._note(seen, cost, reply.flaw)
+        if body.get("stream") is not True:
+            await asyncio.sleep(cost.seconds * self._pace)
+            return JSONResponse(_whole(reply, cost))
+        return StreamingResponse(self._stream(pieces, reply, cost), media_type="text/event-stream")
+
+    def _note(self, seen: SeenRequest, cost: Cost, flaw: Flaw | None) -> None:
+        self.spent_on(seen.key).add(cost, flaw)
+
+    async def _stream(
+        self, pieces: list[JsonObject], reply: WrittenReply, cost: Cost
+    ) -> AsyncIterator[bytes]:
+        """Stream a reply, eight tokens at a time: a timer for each would cost more than they do."""
+        await asyncio.sleep(cost.prompt_seconds * self._pace)
+        yield _event(_chunk({"role": "assistant", "content": None}))
+        rest = cost.seconds - cost.prompt_seconds
+        for start in range(0, len(pieces), 8):
+            few = pieces[start : start + 8]
+            await asyncio.sleep(rest * self._pace * len(few) / max(1, len(pieces)))
+            yield b"".join(_event(_chunk(one)) for one in few)
+        end: JsonObject = {**_chunk({}, "tool_calls" if reply.calls else "stop"), **_account(cost)}
+        yield _event(end) + b"data: [DONE]\n\n"
+
+    async def _count(self, request: Request) -> Response:
+        prompt = rendered_prompt(_object(await request.body()))
+        return JSONResponse({"input_tokens": tokens_in(prompt)})
+
+    async def _render(self, request: Request) -> Response:
+        return JSONResponse({"prompt": rendered_prompt(_object(await request.body()))})
+
+    async def _tokenize(self, request: Request) -> Response:
+        content = _object(await request.body()).get("content")
+        parts = content if isinstance(content, list) else [content]
+        tokens: list[JsonValue] = []
+        for part in parts:
+            whole = [1] * tokens_in(part) if isinstance(part, str) else [part]
+            tokens += whole
+        return JSONResponse({"tokens": tokens})
+
+    async def _models(self, _request: Request) -> Response:
+        entry: JsonObject = {"id": "simulated", "object": "model", "owned_by": "llamacpp"}
+        return JSONResponse({"object": "list", "data": [entry]})
+
+    async def _properties(self, _request: Request) -> Response:
+        settings: JsonObject = {"n_ctx": self._window}
+        known: JsonObject = {"model_alias": "simulated", "total_slots": SLOTS, "chat_template": ""}
+        return JSONResponse({"default_generation_settings": settings, **known})
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+
+def _object(body: bytes) -> JsonObject:
+    value = json.parse(body)
+    return value if isinstance(value, dict) else {}
+
+
+def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
+    """Cut a reply into the deltas of tokens of one to six characters."""
+    draw = draws_of(key, reply.text, *(text for _, text in reply.calls))
+    pieces: list[JsonObject] = [
+        {"content": text}
+        for text in _cut(reply.text, [draw.randint(1, _LONGEST_PIECE) for _ in reply.text])
+    ]
+    for index, (name, text) in enumerate(reply.calls):
+        started: JsonObject = {"name": name, "arguments": ""}
+        call_id = f"call_{draw.getrandbits(48):012x}"
+        head: JsonObject = {"index": index, "id": call_id, "type": "function", "function": started}
+        pieces.append({"tool_calls": [head]})
+        for part in _cut(text, [draw.randint(1, _LONGEST_PIECE) for _ in text]):
+            more: JsonObject = {"index": index, "function": {"arguments": part}}
+            pieces.append({"tool_calls": [more]})
+    return pieces
+
+
+def _cut(text: str, lengths: list[int]) -> Iterator[str]:
+    place = 0
+    for length in lengths:
+        if place >= len(text):
+            return
+        yield text[place : place + length]
+        place += length
+
+
+def _chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:
+    choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": reason}
+    return {
+        "id": "chatcmpl-simulated",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "simulated",
+        "choices": [choice],
+    }
+
+
+def _event(value: JsonObject) -> bytes:
+    return b"data: " + json.dump(value) + b"\n\n"
+
+
+def _account(cost: Cost) -> JsonObject:
+    usage: JsonObject = {
+        "prompt_tokens": cost.prompt,
+        "completion_tokens": cost.generated,
+        "total_tokens": cost.prompt + cost.generated,
+        "prompt_tokens_details": {"cached_tokens": cost.cached},
+    }
+    timings: JsonObject = {
+        "cache_n": cost.cached,
+        "prompt_n": cost.prompt - cost.cached,
+        "prompt_ms": 1000 * cost.prompt_seconds,
+        "predicted_n": cost.generated,
+        "predicted_ms": 1000 * (cost.seconds - cost.prompt_seconds),
+    }
+    return {"usage": usage, "timings": timings}
+
+
+def _whole(reply: WrittenReply, cost: Cost) -> JsonObject:
+    draw = draws_of(reply.text, *(text for _, text in reply.calls))
+    calls: list[JsonValue] = [
+        {
+            "id": f"call_{draw.getrandbits(48):012x}",
+            "type": "function",
+            "function": {"name": name, "arguments": text},
+        }
+        for name, text in reply.calls
+    ]
+    message: JsonObject = {"role": "assistant", "content": reply.text or None}
+    if calls:
+        message["tool_calls"] = calls
+    reason = "tool_calls" if calls else "stop"
+    return {
+        "id": "chatcmpl-simulated",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "simulated",
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        **_account(cost),
+    }
+
+
+def _overflow(tokens: int, window: int) -> JsonObject:
+    error: JsonObject = {
+        "code": 400,
+        "message": "the request exceeds the available context size, try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": tokens,
+        "n_ctx": window,
+    }
+    return {"error": error}
+
+
+class _QuietServer(uvicorn.Server):
+    """A uvicorn that leaves signals to others and says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+
+@asynccontextmanager
+async def served(server: SimulatedServer) -> AsyncGenerator[str, None]:
+    """Serve on a free port of this machine; yields the URL."""
+    config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
+    running = _QuietServer(config)
+    with contextlib.closing(socket.create_server((_HOST, 0))) as listening:
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.create_task(running.serve(sockets=[listening]))
+        await running.ready.wait()
+        server.url = f"http://{_HOST}:{listening.getsockname()[1]}"
+        try:
+            yield server.url
+        finally:
+            running.should_exit = True
+            await task

@@ -1,0 +1,70 @@
+"""Temper as its users have it: `temper serve` in a process of its own, in front of a backend."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.errors import NeverBecameReady
+from proxy.processes.process import Process, python_module
+from temper_evals.loop import Target
+
+_READY_SECONDS = 60.0
+_NAME = "temper serve"
+
+
+@asynccontextmanager
+async def temper_in_front(
+    backend: Target, environment: Mapping[str, str]
+) -> AsyncGenerator[Target, None]:
+    """Start Temper with its defaults and what `environment` says; it ends with the block."""
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def listen(line: str) -> None:
+        found = _url_in(line)
+        if found and not url.done():
+            url.set_result(found)
+
+    with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
+        # an empty file: the settings of whoever runs this are not what is measured
+        settings = Path(folder) / "temper.toml"
+        settings.write_text("", encoding="utf-8")
+        command = (
+            *python_module("proxy"),
+            "serve",
+            *("--backend-url", backend.url, "--port", "0", "--json"),
+            *("--config", str(settings), "--log-format", "json"),
+        )
+        quiet = {"TEMPER_LOGGING__LEVEL": "error"}
+        process = await Process.start(
+            command, name=_NAME, environment={**quiet, **environment}, listener=listen
+        )
+        try:
+            yield Target(await _ready(url, process), backend.model, backend.headers)
+        finally:
+            await process.stop()
+
+
+async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
+    """Wait until it serves; raises NeverBecameReady."""
+    ended = asyncio.create_task(process.wait())
+    either: set[asyncio.Future[str] | asyncio.Task[int]] = {url, ended}
+    await asyncio.wait(either, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if not url.done():
+        raise NeverBecameReady(_NAME, "did not say where it serves", process.tail)
+    ended.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await ended
+    return url.result()
+
+
+def _url_in(line: str) -> str:
+    """Read the line by which it says where it serves; "" for any other."""
+    try:
+        told = json.parse(line)
+    except ValueError:
+        return ""
+    return str(told["url"]) if isinstance(told, dict) and "url" in told else ""

@@ -1,0 +1,254 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.facts import Fact, Healed
+from proxy.guardrails.history_repair.notes import UNANSWERED, orphaned
+from proxy.guardrails.history_repair.pairing import pair_calls
+from tests.fakes.arrivals import is_linear
+from tests.fakes.histories import call, called, history, result, said, unpaired, written
+
+HI = said("user", "Hi")
+NOTE = result("a", UNANSWERED)
+
+
+def orphan(text: str, name: str = "") -> JsonObject:
+    return said("user", f"{orphaned(name)}\n\n{text}")
+
+
+def pair(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], list[str]]:
+    facts: list[Fact] = []
+    healed = pair_calls(messages, facts)
+    return healed, [fact.what for fact in facts if isinstance(fact, Healed)]
+
+
+INTACT: list[list[JsonObject]] = [
+    [],
+    [HI, said("assistant", "Hello")],
+    [called(call("a"), call("b")), result("b"), result("a"), HI],
+    [called(call("a")), result("a"), called(call("a")), result("a")],
+    [called(call("a"), call("a")), result("a"), result("a")],
+    [called(call("a")), HI, result("a")],
+    [called(call("a")), HI, called(call("b")), result("b"), result("a")],
+    [said("user", "Hi", tool_calls=[call("a")])],
+]
+
+
+@pytest.mark.parametrize("messages", INTACT)
+def test_pairs_stay_the_very_same_messages(messages: list[JsonObject]) -> None:
+    given = history(*messages)
+    healed, facts = pair(given)
+    assert all(one is other for one, other in zip(healed, given, strict=True))
+    assert facts == []
+
+
+PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
+    (
+        "a call without id gets one that is made from its place",
+        [HI, called(call(None), call(""), content="So"), result("call_1_1"), result("call_1_0")],
+        [
+            HI,
+            called(call("call_1_0"), call("call_1_1"), content="So"),
+            result("call_1_1"),
+            result("call_1_0"),
+        ],
+        ["call_id"],
+    ),
+    (
+        "a made id is no other call's",
+        [called(call(None), call("call_0_0")), result("call_0_0"), result(None)],
+        [called(call("call_0_0_"), call("call_0_0")), result("call_0_0"), result("call_0_0_")],
+        ["call_id", "result_id"],
+    ),
+    (
+        "results without id belong to the calls in order",
+        [called(call("a"), call("b")), result(None, "1"), result("", "2")],
+        [called(call("a"), call("b")), result("a", "1"), result("b", "2")],
+        ["result_id", "result_id"],
+    ),
+    (
+        "results without id belong to calls of their name",
+        [
+            called(call("a"), call("b", "go"), call("c", "go")),
+            result(None, "1", name="go"),
+            result(None, "2", name="look"),
+            result(None, "3", name="go"),
+        ],
+        [
+            called(call("a"), call("b", "go"), call("c", "go")),
+            result("b", "1", name="go"),
+            result("a", "2", name="look"),
+            result("c", "3", name="go"),
+        ],
+        ["result_id", "result_id", "result_id"],
+    ),
+    (
+        "a result of another name is nobody's",
+        [called(call("a")), result(None, "1", name="go")],
+        [called(call("a")), NOTE, orphan("1", "go")],
+        ["orphan_result", "unanswered_call"],
+    ),
+    (
+        "an unknown id is for a call that had none",
+        [called(call(None)), result("x")],
+        [called(call("call_0_0")), result("call_0_0")],
+        ["call_id", "result_id"],
+    ),
+    (
+        "a function message is the result of a tool",
+        [called(call("a")), said("function", "1", name="look")],
+        [called(call("a")), result("a", "1", name="look")],
+        ["result_id"],
+    ),
+    (
+        "a note is behind the results of its message",
+        [called(call("b"), call("a"), call("c")), result("c"), HI],
+        [
+            called(call("b"), call("a"), call("c")),
+            result("c"),
+            result("b", UNANSWERED),
+            NOTE,
+            HI,
+        ],
+        ["unanswered_call", "unanswered_call"],
+    ),
+    (
+        "a call at the very end is answered too",
+        [HI, called(call("a"))],
+        [HI, called(call("a")), NOTE],
+        ["unanswered_call"],
+    ),
+    (
+        "a call that is called again can no longer be answered",
+        [called(call("a")), HI, called(call("a")), result("a", "1"), result("a", "2")],
+        [called(call("a")), NOTE, HI, called(call("a")), result("a", "1"), orphan("2")],
+        ["orphan_result", "unanswered_call"],
+    ),
+    (
+        "a result without id is not for a call of an earlier reply",
+        [called(call("a")), called(call("b")), result("b"), result(None, "1")],
+        [called(call("a")), NOTE, called(call("b")), result("b"), orphan("1")],
+        ["orphan_result", "unanswered_call"],
+    ),
+    (
+        "orphans become the user's",
+        [result("z", "1", name="look"), HI, result(None, [{"type": "text", "text": "2"}])],
+        [
+            orphan("1", "look"),
+            HI,
+            said("user", [{"type": "text", "text": text} for text in (orphaned(""), "2")]),
+        ],
+        ["orphan_result", "orphan_result"],
+    ),
+    (
+        "orphans do not come between a call and its results",
+        [called(call("a")), result("z", "1"), result("a"), HI],
+        [called(call("a")), result("a"), orphan("1"), HI],
+        ["orphan_result"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("came", "went", "facts"), [rest for _, *rest in PLAYBOOK], ids=[name for name, *_ in PLAYBOOK]
+)
+def test_what_came_in_and_what_went_out(
+    came: list[JsonObject], went: list[JsonObject], facts: list[str]
+) -> None:
+    healed, reported = pair(history(*came))
+    assert written(healed) == went
+    assert reported == facts
+
+
+def test_a_late_result_takes_the_place_of_its_note() -> None:
+    before = [called(call("a")), HI]
+    assert written(pair(history(*before))[0]) == [called(call("a")), NOTE, HI]
+    after = [*before, result("a")]
+    assert written(pair(history(*after))[0]) == after
+
+
+def test_what_was_not_mended_keeps_its_bytes() -> None:
+    (made,) = history(called(call("a"), call(None)))
+    source = made.source.replace(b'"id":"a"', b'"id": "\\u0061"')
+    (healed, *_), _ = pair((Message("assistant", "", source, made.calls),))
+    assert b'"id": "\\u0061"' in healed.source
+
+
+IDS = st.sampled_from(["a", "b", "", None])
+CALLS = st.lists(st.builds(call, IDS, st.sampled_from(["look", "go"])), min_size=1, max_size=3)
+MESSAGES = st.lists(
+    st.one_of(
+        CALLS.map(lambda calls: called(*calls)),
+        st.builds(result, IDS, st.sampled_from(["1", "2"])),
+        st.builds(lambda id_, name: result(id_, name=name), IDS, st.sampled_from(["look", "x"])),
+        st.just(HI),
+    ),
+    max_size=8,
+)
+
+
+@given(MESSAGES)
+def test_afterwards_every_call_has_a_result_and_every_result_a_call(
+    messages: list[JsonObject],
+) -> None:
+    healed, _ = pair(history(*messages))
+    assert unpaired(healed) == 0
+    assert all(message.tool_call_id for message in healed if message.role == "tool")
+
+
+@given(MESSAGES)
+def test_pairing_twice_is_pairing_once(messages: list[JsonObject]) -> None:
+    once, _ = pair(history(*messages))
+    twice, facts = pair(once)
+    assert all(one is other for one, other in zip(twice, once, strict=True))
+    assert facts == []
+
+
+@given(MESSAGES, MESSAGES.filter(bool))
+def test_more_messages_change_nothing_before_them_unless_they_are_missing_results(
+    messages: list[JsonObject], more: list[JsonObject]
+) -> None:
+    before = history(*messages)
+    healed, facts = pair(before)
+    longer, new_facts = pair((*before, *history(more[0])))
+    is_orphan = new_facts.count("orphan_result") > facts.count("orphan_result")
+    if is_orphan or more[0]["role"] not in ("tool", "function"):
+        assert longer[: len(healed)] == healed
+
+
+@given(MESSAGES)
+def test_nothing_that_was_said_is_lost(messages: list[JsonObject]) -> None:
+    given_ = history(*messages)
+    healed, _ = pair(given_)
+    texts = [message.text for message in healed]
+    for message in given_:
+        place = next(at for at, text in enumerate(texts) if text.endswith(message.text))
+        del texts[place]
+
+
+UNITS: list[list[JsonObject]] = [
+    [called(call("a")), result("a")],
+    [called(call("a"))],
+    [result(None)],
+    [HI, result("z")],
+]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_work_is_linear_in_the_history(unit: list[JsonObject]) -> None:
+    messages = history(*unit)
+    assert is_linear(lambda text: pair(messages * len(text)), lambda size: "x" * size, 500)
+
+
+@pytest.mark.parametrize("call_id", [None, "a"])
+def test_the_work_is_linear_in_the_calls_of_a_message(call_id: str | None) -> None:
+    (reply,) = history(called(call(call_id)))
+    results = history(result(call_id, name="look"))
+
+    def work(text: str) -> None:
+        pair((*history(called(*[call(call_id)] * len(text))), *results * len(text)))
+
+    assert reply.calls
+    assert is_linear(work, lambda size: "x" * size, 500)

@@ -1,0 +1,72 @@
+"""Calls that were written by a convention, read again by the real reader."""
+
+import hypothesis.strategies as st
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool, ToolCall, WrittenCall
+from proxy.guardrails.rescue.findings import Found
+from proxy.guardrails.rescue.registry import in_order
+from proxy.guardrails.rescue.scanner import find_calls
+from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
+from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.tool_prompts.convention import Convention
+from tests.fakes.playbook import make_tool
+
+RESPOND = respond_tool(())
+SEND = make_tool("send", {"type": "object", "properties": {"to": {"type": "string"}}})
+WAIT = Tool("wait", True, b'{"type": "function",\n "function": {"name": "wait"}}')
+
+MARKUP = (
+    *("</tool_call>", "<tool_call>", "<tools>", "</tool_response>", "<|im_end|>", "<think>"),
+    *("[TOOL_CALLS]", "[/TOOL_RESULTS]", "[/INST]", "[ARGS]", "<function=f>", "</function>"),
+    *("```", "``", "```json\n", "\n```", '"', '"}', '"}}', "'", '", "', "\\", "\\u003c", "\\n"),
+    *("{", "}", "]", ": ", ",", "//", "/*", "<", "&quot;", '{"type": "final"}', "\n", "\x00"),
+)
+texts = st.lists(st.sampled_from(MARKUP) | st.text(max_size=6), max_size=6).map("".join)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+arguments: st.SearchStrategy[JsonObject] = st.dictionaries(texts, values, max_size=4)
+names = st.from_regex(r"[A-Za-z_][\w.:/-]{0,20}", fullmatch=True)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> ToolCall:
+    """Make a call as it stands in a history."""
+    text = json.dump_text(draw(arguments))
+    return ToolCall(draw(st.sampled_from(("", "call_1", "a-2"))), draw(names), text)
+
+
+def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tuple[Syntax, ...]:
+    """Return the syntaxes with which replies in a convention are read."""
+    own = (JsonContract(respond_name),) if convention.name == "json" else ()
+    return (*own, *in_order(convention.syntaxes))
+
+
+def read_again(
+    convention: Convention, written: str, offered: list[str], respond_name: str | None = None
+) -> list[WrittenCall]:
+    """Find the calls in a written message."""
+    findings = find_calls(written, syntaxes_of(convention, respond_name), offered)
+    return [call for found in findings if isinstance(found, Found) for call in found.calls]
+
+
+def retold(convention: Convention, *told: ToolCall, text: str = "") -> list[WrittenCall]:
+    """Write calls and read them again."""
+    written = convention.write_calls(text, told)
+    return read_again(convention, written, [call.name for call in told])
+
+
+def exactly(call: WrittenCall) -> tuple[str, str]:
+    """Tell calls apart that only Python takes for equal: 1, 1.0 and true."""
+    return call.name, json.dump_text(call.arguments)
+
+
+def as_written(call: ToolCall) -> tuple[str, str]:
+    """Return what reading a call again should give."""
+    return call.name, json.dump_text(json.parse(call.arguments))

@@ -1,0 +1,55 @@
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.tool_prompts.gemma import GemmaConvention
+from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again, retold
+
+GEMMA = GemmaConvention()
+DESCRIPTION = """You can call these functions:
+[
+{"type":"function","function":{"name":"send","description":"send","parameters":\
+{"type":"object","properties":{"to":{"type":"string"}}}}},
+{"type": "function",
+ "function": {"name": "wait"}}%s
+]
+
+To call one or several of them, end your reply with a JSON code block, one object for each call:
+```json
+{"name": "FUNCTION", "parameters": {"PARAMETER": "VALUE"}}
+```
+You get the results in tool_output code blocks.%s"""
+
+
+def test_functions_are_described_as_a_list() -> None:
+    duty = " Every reply is a call: to answer the user, call respond."
+    source = ",\n" + RESPOND.source.decode()
+    assert GEMMA.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert GEMMA.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+
+
+def test_all_calls_stand_in_one_code_block() -> None:
+    calls = [ToolCall("a", "send", '{"to": "````"}'), ToolCall("b", "wait", "{}")]
+    assert GEMMA.write_calls("Sending.", calls) == (
+        'Sending.\n\n```json\n{"name": "send", "parameters": {"to": "\\u0060`\\u0060`"}}\n'
+        '{"name": "wait", "parameters": {}}\n```'
+    )
+
+
+def test_a_result_stands_in_a_code_block() -> None:
+    assert GEMMA.write_result("send", "a", "a\n```\nb") == (
+        '```tool_output\n{"name": "send", "content": "a\\n\\u0060``\\nb"}\n```'
+    )
+
+
+def test_the_other_forms_that_google_documents_are_read_too() -> None:
+    for written in (
+        '{"name": "send", "parameters": {"to": "x"}}',
+        '[send(to="x")]',
+        '```tool_code\nprint(send(to="x"))\n```',
+    ):
+        (call,) = read_again(GEMMA, written, ["send"])
+        assert (call.name, call.arguments) == ("send", {"to": "x"})
+
+
+def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
+    written = GEMMA.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(GEMMA, written, ["wait"]) == []
+    assert retold(GEMMA, ToolCall("a", "send", "{}")) != []

@@ -1,0 +1,242 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.model_quirks import SystemRole, Template
+from proxy.guardrails.tool_prompts.contents import plain_message
+from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.history import describe_in_prompt
+from proxy.guardrails.tool_prompts.registry import CONVENTIONS, convention
+from tests.fakes.arrivals import is_linear
+from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, texts
+
+HERMES = convention("hermes")
+DESCRIPTION = HERMES.describe([SEND], RESPOND)
+FREE = Template()
+HOMELESS = Template(system=SystemRole.NOWHERE)
+STRICT = Template(alternates=True)
+IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:,"}}
+RESULT = b'{"role":"tool","content":"x"}'
+SENT = ToolCall("a", "send", '{"to": "x"}')
+LOOKED = ToolCall("b", "look", "{}")
+
+
+def retell(*messages: Message, template: Template = FREE) -> list[Message]:
+    return list(describe_in_prompt(messages, [SEND], RESPOND, convention=HERMES, template=template))
+
+
+def told(*messages: Message, template: Template = FREE) -> list[Message]:
+    """Retell messages that follow a described system message."""
+    return retell(plain_message("system", ""), *messages, template=template)[1:]
+
+
+def with_parts(role: str, *parts: JsonValue) -> Message:
+    text = "\n".join(
+        str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part
+    )
+    return Message(role, text, json.dump({"role": role, "content": [*parts], "name": "n"}))
+
+
+def result_of(call: ToolCall, text: str) -> str:
+    return HERMES.write_result(call.name, call.id, text)
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_the_description_stands_behind_the_system_prompt(role: str) -> None:
+    hello = user_message("Hi")
+    described, rest = retell(plain_message(role, "Be brief."), hello)
+    assert described == plain_message(role, f"Be brief.\n\n{DESCRIPTION}")
+    assert rest is hello
+
+
+def test_it_is_a_part_where_the_system_prompt_has_parts() -> None:
+    (described,) = retell(with_parts("system", {"type": "text", "text": "Be brief."}))
+    source = json.parse(described.source)
+    assert isinstance(source, dict)
+    assert source["name"] == "n"
+    assert source["content"] == [
+        {"type": "text", "text": "Be brief."},
+        {"type": "text", "text": "\n\n"},
+        {"type": "text", "text": DESCRIPTION},
+    ]
+
+
+@pytest.mark.parametrize("later", [(), (plain_message("system", "Be brief."),)])
+def test_without_a_system_prompt_at_the_beginning_it_gets_one(later: tuple[Message, ...]) -> None:
+    messages = (user_message("Hi"), *later)
+    assert retell(*messages) == [plain_message("system", DESCRIPTION), *messages]
+    assert retell() == [plain_message("system", DESCRIPTION)]
+
+
+def test_it_stands_before_what_the_user_says_where_there_is_no_system_role() -> None:
+    assert retell(user_message("Hi"), template=HOMELESS) == ([user_message(f"{DESCRIPTION}\n\nHi")])
+    image = with_parts("user", IMAGE)
+    (described,) = retell(image, template=HOMELESS)
+    assert described.text.startswith(DESCRIPTION)
+    assert json.dump(IMAGE) in described.source
+
+
+def test_it_is_a_user_message_where_something_else_comes_first() -> None:
+    greeting = assistant_message("Hello")
+    messages = [greeting, user_message("Hi")]
+    assert retell(*messages, template=HOMELESS) == [user_message(DESCRIPTION), *messages]
+    assert retell(template=HOMELESS) == [user_message(DESCRIPTION)]
+
+
+def test_without_tools_there_is_no_description_but_the_history_is_plain() -> None:
+    hello = user_message("Hi")
+    result = describe_in_prompt(
+        [hello, tool_result("a", "1")], [], None, convention=HERMES, template=FREE
+    )
+    assert result[0] is hello
+    assert [message.role for message in result] == ["user", "user"]
+
+
+def test_calls_and_results_become_text() -> None:
+    text = HERMES.write_calls("Sending.", [SENT, LOOKED])
+    assert told(
+        assistant_message("Sending.", (SENT, LOOKED)),
+        tool_result("b", "seen"),
+        tool_result("a", "sent"),
+        assistant_message("Done."),
+    ) == [
+        assistant_message(text),
+        user_message(f"{result_of(LOOKED, 'seen')}\n{result_of(SENT, 'sent')}"),
+        assistant_message("Done."),
+    ]
+
+
+def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
+    again = replace(LOOKED, id="a")
+    messages = told(
+        assistant_message("", (SENT,)),
+        tool_result("a", "1"),
+        assistant_message("", (again,)),
+        tool_result("a", "2"),
+    )
+    assert [messages[1].text, messages[3].text] == [result_of(SENT, "1"), result_of(again, "2")]
+
+
+def test_a_result_without_a_call_is_that_of_an_unknown_tool() -> None:
+    stray = ToolCall("z", "unknown tool", "")
+    assert told(tool_result("z", "1")) == [user_message(result_of(stray, "1"))]
+    nameless = Message("tool", "1", b'{"role":"tool","content":"1"}')
+    assert told(nameless) == [user_message(result_of(stray, "1"))]
+
+
+def test_results_of_two_rounds_stay_apart() -> None:
+    messages = told(tool_result("a", "1"), user_message("And?"), tool_result("a", "2"))
+    assert [message.role for message in messages] == ["user", "user", "user"]
+
+
+def test_an_image_in_a_result_stays() -> None:
+    result = Message(
+        "tool",
+        "1",
+        json.dump({"role": "tool", "content": [{"type": "text", "text": "1"}, IMAGE]}),
+        tool_call_id="a",
+    )
+    (message,) = told(result)
+    assert json.dump(IMAGE) in message.source
+    assert message.role == "user"
+
+
+def test_all_other_messages_are_the_very_same() -> None:
+    image = with_parts("user", {"type": "text", "text": "See"}, IMAGE)
+    messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
+    assert all(one is other for one, other in zip(told(*messages), messages, strict=True))
+
+
+def test_neighbours_of_one_role_are_merged_where_roles_alternate() -> None:
+    system = plain_message("system", "x")
+    assert told(
+        assistant_message("", (SENT,)),
+        tool_result("a", "1"),
+        user_message("And?"),
+        assistant_message("One."),
+        assistant_message("Two."),
+        system,
+        system,
+        template=STRICT,
+    ) == [
+        assistant_message(HERMES.write_calls("", [SENT])),
+        user_message(f"{result_of(SENT, '1')}\n\nAnd?"),
+        assistant_message("One.\n\nTwo."),
+        system,
+        system,
+    ]
+
+
+def parts_of(message: Message) -> list[JsonValue]:
+    source = json.parse(message.source)
+    assert isinstance(source, dict)
+    content = source.get("content")
+    match content:
+        case list():
+            return content
+        case str() if content:
+            return [{"type": "text", "text": content}]
+        case _:
+            return []
+
+
+def others_of(message: Message) -> JsonValue:
+    source = json.parse(message.source)
+    assert isinstance(source, dict)
+    return {key: value for key, value in source.items() if key != "content"}
+
+
+ids = st.sampled_from(("a", "b", ""))
+made = st.builds(ToolCall, ids, st.sampled_from(("send", "look")), st.just('{"to": "x"}'))
+part: st.SearchStrategy[JsonValue] = st.just(IMAGE) | texts.map(
+    lambda text: {"type": "text", "text": text}
+)
+messages_of = st.lists(
+    st.builds(plain_message, st.sampled_from(("system", "user", "assistant")), texts)
+    | st.builds(lambda parts: with_parts("user", *parts), st.lists(part, max_size=3))
+    | st.builds(assistant_message, texts, st.lists(made, max_size=2).map(tuple))
+    | st.builds(tool_result, ids, texts),
+    min_size=1,
+    max_size=5,
+)
+templates = st.builds(Template, system=st.sampled_from(SystemRole), alternates=st.booleans())
+
+
+@given(
+    before=messages_of,
+    later=messages_of,
+    template=templates,
+    one=st.sampled_from(CONVENTIONS),
+)
+def test_what_is_appended_changes_nothing_before_it(
+    before: list[Message], later: list[Message], template: Template, one: Convention
+) -> None:
+    def retold(messages: list[Message]) -> tuple[Message, ...]:
+        return describe_in_prompt(messages, [SEND], RESPOND, convention=one, template=template)
+
+    first, whole = retold(before), retold(before + later)
+    assert first == retold(before)
+    *same, last = first
+    assert list(whole[: len(same)]) == same
+    grown = whole[len(same)]
+    if grown != last:
+        assert others_of(grown) == others_of(last)
+        assert grown.text.startswith(last.text)
+        short, long = parts_of(last), parts_of(grown)
+        assert long[: len(short) - 1] == short[:-1]
+        assert template.alternates or last.role == "user"
+    assert not any(message.calls or message.role == "tool" for message in whole)
+
+
+@pytest.mark.parametrize("template", [FREE, STRICT])
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
+    def work(text: str) -> None:
+        retell(*(Message(role, one, RESULT, tool_call_id="a") for one in text), template=template)
+
+    assert is_linear(work, lambda size: "x" * size, 500)

@@ -1,0 +1,44 @@
+from proxy.conversation.tools import ToolCall
+from proxy.guardrails.tool_prompts.mistral import MistralConvention
+from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
+
+MISTRAL = MistralConvention()
+DESCRIPTION = """[AVAILABLE_TOOLS][{"type":"function","function":{"name":"send",\
+"description":"send","parameters":{"type":"object","properties":{"to":{"type":"string"}}}}}, \
+{"type": "function",
+ "function": {"name": "wait"}}%s][/AVAILABLE_TOOLS]
+
+To call one or several of these tools, write [TOOL_CALLS] and a JSON list, and nothing behind it:
+[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]
+You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS].%s"""
+
+
+def test_tools_are_described_as_a_list() -> None:
+    duty = " Every reply is a call: to answer the user, call respond."
+    source = ", " + RESPOND.source.decode()
+    assert MISTRAL.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert MISTRAL.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+
+
+def test_calls_are_a_list_and_have_their_ids() -> None:
+    calls = [ToolCall("a[INST]", "send", '{"to": "[TOOL_CALLS]"}'), ToolCall("", "wait", "{}")]
+    assert MISTRAL.write_calls("Sending.", calls) == (
+        'Sending.\n\n[TOOL_CALLS][{"name": "send", "arguments": {"to": "\\u005bTOOL_CALLS]"}, '
+        '"id": "a\\u005bINST]"}, {"name": "wait", "arguments": {}}]'
+    )
+
+
+def test_a_result_names_the_call_that_it_belongs_to() -> None:
+    assert MISTRAL.write_result("send", "a", "[/TOOL_RESULTS]") == (
+        '[TOOL_RESULTS]{"name": "send", "content": "\\u005b/TOOL_RESULTS]", "call_id": "a"}'
+        "[/TOOL_RESULTS]"
+    )
+    assert MISTRAL.write_result("send", "", "[1]") == (
+        '[TOOL_RESULTS]{"name": "send", "content": [1]}[/TOOL_RESULTS]'
+    )
+
+
+def test_a_list_is_read_where_the_backend_swallowed_the_mark() -> None:
+    written = MISTRAL.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
+    (call,) = read_again(MISTRAL, written.removeprefix("[TOOL_CALLS]"), ["send"])
+    assert call.arguments == {"to": "x"}

@@ -1,0 +1,119 @@
+import pytest
+
+from proxy.guardrails.unparsed_calls.reading import Reading, keys_of
+from tests.fakes.playbook import CLOCK, WEATHER, make_tool
+from tests.fakes.unread_calls import SEARCH
+
+TOOLS = {tool.name: tool for tool in (WEATHER, CLOCK, SEARCH)}
+
+
+def read(text: str) -> Reading:
+    reading = Reading(text, TOOLS)
+    assert reading.is_through()
+    return reading
+
+
+def test_a_call_is_read_with_its_keys_and_values() -> None:
+    reading = read('commentary to=functions.get_weather json{"city": "Paris", days: 3}')
+    assert reading.tool is WEATHER
+    assert (reading.has_key, reading.is_marked, reading.is_torn) == (True, True, False)
+    assert reading.said == ["city", "Paris", "days", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "get_weather<parameter=city>Paris: (a\n'city')</parameter>",
+            ["city", "Paris: (a\n'city')"],
+        ),
+        ('get_weather<parameter type="text" name="city">Oslo</parameter>', ["city", "Oslo"]),
+        ("get_weather<arg_key>city</arg_key><arg_value>Oslo</arg_value>", ["city", "Oslo"]),
+        ('<call tool="get_weather" city="Oslo"/>', ["city", "Oslo"]),
+        ("get_weather city='New\\'s'", ["city", "New\\'s"]),
+        ("get_weather city: New York\nunit: c", ["city", "New York", "unit", "c"]),
+        ('search{"options": {"a": {b: c}, "d": 1}}', ["options", "a", "b", "c", "d", "1"]),
+        ("get_weather({true, 2.5, none} city=1)", ["city", "1"]),
+    ],
+)
+def test_values_are_told_from_what_stands_around_them(text: str, said: list[str]) -> None:
+    assert read(text).said == said
+
+
+@pytest.mark.parametrize(
+    "text", ["get_weather {city: 'Par", "get_weather <city>Par", "<too", '"too']
+)
+def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
+    assert read(text).is_torn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "get_weather says city=Paris",
+        "get_weather city Paris",
+        'get_weather {"town": "Paris"}',
+        'get_weather {"city": "Paris"} "town": "Oslo"',
+        "get_weather {city: {a: b}, town: c}",
+        "get_weather {city: string}",
+        'get_weather {city: "<city>"}',
+        "get_weather <city>...</city>",
+        "get_weather city=a b c d e f g h i;",
+        "get_weather <town>Paris</town>",
+        '<call tool="get_weather" town="Oslo"/>',
+        '<call tool="get_weather"><param name="town">',
+        "<user><name>get_weather",
+        "<user>tool <user>get_weather",
+        "```json\nget_weather",
+        "tool ```",
+        "input: get_weather",
+        "city: get_weather",
+        '"city": get_weather',
+        '"Osl',
+        "get_weather * city",
+        "get_weather(city=1) get_time(city=1)",
+        f"tool{' ' * 200}get_weather",
+        f"get_weather{'[ a' * 700}",
+        f"get_weather{'(city=1)' * 700}",
+    ],
+)
+def test_another_word_makes_it_prose(text: str) -> None:
+    assert not Reading(text, TOOLS).is_through()
+
+
+def test_several_calls_need_a_mark() -> None:
+    reading = read("tool_call: get_weather(city=1)\ntool_call: search(query='a')")
+    assert reading.tool is SEARCH
+    assert read('<call>{"name": "get_weather", "city": 1}{"name": "search"}').tool is SEARCH
+    assert read('get_weather {"city": "get_time"}').tool is WEATHER
+
+
+@pytest.mark.parametrize(
+    "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
+)
+def test_a_word_at_the_end_may_become_another(text: str) -> None:
+    reading = Reading(text, TOOLS)
+    assert not reading.is_through()
+    assert reading.is_open()
+
+
+def test_a_key_at_the_end_waits_for_its_separator() -> None:
+    for text in ("get_weather city ", "search {options: {a ", "```too"):
+        reading = Reading(text, TOOLS)
+        assert not reading.is_through()
+        assert reading.is_open()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tools xy", "weather", "get_weather so", "get_weather ci, ", "*", f"tool{' ' * 200}", "```py"],
+)
+def test_prose_stays_prose(text: str) -> None:
+    reading = Reading(text, TOOLS)
+    assert not reading.is_through()
+    assert not reading.is_open()
+
+
+def test_the_keys_are_those_that_the_schema_declares() -> None:
+    assert keys_of(WEATHER) == {"city", "days", "unit"}
+    assert keys_of(make_tool("free", {"properties": ["city"]})) == frozenset()

@@ -1,0 +1,201 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.conversation.tools import Tool
+from proxy.guardrails.unparsed_calls.recognition import looks_like_call, may_become_call
+from tests.fakes.arrivals import is_linear
+from tests.fakes.unread_calls import ANSWERS, CALLS, HELD, SEEN, TOOLS
+from tests.unit.guardrails.announcements import test_registry
+from tests.unit.guardrails.test_announcement import ANNOUNCEMENTS
+from tests.unit.guardrails.test_announcement import ANSWERS as OTHER_ANSWERS
+
+HARMONY = HELD[0]
+PROSE = (
+    *(one for one in ANNOUNCEMENTS if not one.startswith("Calling")),
+    *OTHER_ANSWERS,
+    *(one for many in test_registry.ANNOUNCEMENTS.values() for one in many),
+)
+JSON = '{"tool": "get_weather", "city": "Paris"}'
+pieces = st.lists(
+    st.sampled_from(
+        (
+            *("get_weather", "search", "city", "query", "tool_call", "function", "name", "Paris"),
+            *(
+                "<",
+                ">",
+                "</",
+                "<|",
+                "|>",
+                "{",
+                "}",
+                "[",
+                "]",
+                "(",
+                ")",
+                '"',
+                "'",
+                "=",
+                ":",
+                ",",
+                "`",
+            ),
+            *(
+                "```",
+                " ",
+                "\n",
+                "<parameter=city>",
+                "</parameter>",
+                "<city>",
+                "\\",
+                "7",
+                "to=",
+                "It is",
+            ),
+        )
+    ),
+    max_size=30,
+).map("".join)
+replies = st.one_of(
+    st.text(max_size=60), pieces, st.tuples(st.sampled_from(HELD), pieces).map("".join)
+)
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_a_reply_that_is_nothing_but_a_call_looks_like_one(text: str) -> None:
+    assert looks_like_call(text, TOOLS)
+    assert looks_like_call(f"\n{text}\n", TOOLS)
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_in_doubt_it_is_an_answer(text: str) -> None:
+    assert not looks_like_call(text, TOOLS)
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_no_prose_looks_like_a_call_or_begins_as_one(text: str) -> None:
+    assert not looks_like_call(text, TOOLS)
+    assert not text or not may_become_call(text, TOOLS)
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_words_before_or_behind_a_call_make_it_an_answer(text: str) -> None:
+    assert not looks_like_call(f"This is it: {text}", TOOLS)
+    assert not looks_like_call(f"{text} was called (or not)", TOOLS)
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_only_a_tool_that_is_offered_can_be_called(text: str) -> None:
+    assert not looks_like_call(text, ())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        HARMONY,
+        f"It said:\n{HARMONY.replace(' ', '  ')}\nand stopped.",
+        "tool_call: get_weather(city=Paris)",
+        "How is get_weather called?",
+        "What would you write to call get_weather for Paris?",
+        f"{'get_weather ' * 2}{'x' * 90}\nget_weather: an example",
+    ],
+)
+def test_what_the_model_has_read_or_was_asked_about_is_an_answer(read: str) -> None:
+    assert not looks_like_call(HARMONY, TOOLS, ("Hi", read))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "How is the weather in Paris?",
+        "Use get_weather for Paris.",
+        f"An example is far away.{'x' * 90} get_weather",
+        f"{'get_weather ' * 40}{'x' * 90} an example of get_weather",
+    ],
+)
+def test_other_words_of_a_user_leave_it_a_call(read: str) -> None:
+    assert looks_like_call(HARMONY, TOOLS, (read,))
+
+
+def test_json_that_was_asked_for_is_an_answer() -> None:
+    assert looks_like_call(JSON, TOOLS, ("The weather in Paris, please.",))
+    assert not looks_like_call(JSON, TOOLS, ("Answer in JSON, please.",))
+    assert looks_like_call(HARMONY, TOOLS, ("Answer in JSON, please.",))
+
+
+def test_a_tool_that_declares_nothing_is_called_with_nothing() -> None:
+    free = Tool("get_time", parameters=True, source=b"{}")
+    assert looks_like_call("to=functions.get_time json{}", (free,))
+    assert not looks_like_call('to=functions.get_time json{"zone": "UTC"}', (free,))
+
+
+@pytest.mark.parametrize("text", HELD)
+def test_every_beginning_of_a_call_may_become_one(text: str) -> None:
+    assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
+
+
+@pytest.mark.parametrize(
+    "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
+)
+def test_prose_is_told_by_its_first_letter(text: str) -> None:
+    assert not may_become_call(text, TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the",
+        "tools are",
+        '{"a',
+        '["Paris',
+        '["tool", "Paris',
+        "```py",
+        "``p",
+        "get_weather is",
+        "get_weather city ",
+        "get_weather city Paris",
+        "<div>\n<p",
+        '<div class="a">',
+        "tool " * 40,
+        "to" + " " * 200,
+        "get_weather(city: str, ",
+        "get_weather{city: Paris} so ",
+        "get_weather" + " " * 200 + "is",
+        "get_weather(city=1) ```",
+    ],
+)
+def test_prose_data_and_code_are_told_as_soon_as_a_word_is_whole(text: str) -> None:
+    assert not may_become_call(text + "x", TOOLS)
+
+
+@given(replies)
+def test_what_looks_like_a_call_did_so_from_the_beginning(text: str) -> None:
+    if looks_like_call(text, TOOLS) and not text.strip()[0].isupper():
+        assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
+
+
+@given(st.text(max_size=40), st.sampled_from(CALLS))
+def test_the_judgement_is_the_same_every_time(text: str, call: str) -> None:
+    for written in (text, text + call, call + text):
+        assert looks_like_call(written, TOOLS) is looks_like_call(written, TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda size: f'{HARMONY[:-7]}{"x y" * size}"}}',
+        lambda size: f'{HARMONY[:-7]}{chr(92) + "n" * size}"}}',
+        lambda size: f"{HARMONY}{' ' * size}}}",
+        lambda size: f"{HARMONY[:36]}{'<' * size}>",
+        lambda size: f"{HARMONY[:36]}{'<a ' * size}>",
+        lambda size: f"{HARMONY[:36]}{'<city>' * size}>",
+        lambda size: f"{HARMONY[:36]}{chr(34) * size}}}",
+        lambda size: f"get_weather {'city=1,' * size}}}",
+        lambda size: f"<parameter=city>{'x </' * size}</parameter>get_weather>",
+    ],
+)
+def test_the_work_is_linear(text: Callable[[int], str]) -> None:
+    assert is_linear(lambda written: looks_like_call(written, TOOLS), text, 200_000)
+    assert is_linear(lambda written: may_become_call(written, TOOLS), text, 200_000)

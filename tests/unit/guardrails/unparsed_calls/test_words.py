@@ -1,0 +1,94 @@
+import pytest
+
+from proxy.guardrails.unparsed_calls.words import (
+    begins_marker,
+    holds_value,
+    is_about_calls,
+    is_first_marker,
+    is_imperative,
+    is_literal,
+    is_marker,
+    is_name_of_key,
+    is_placeholder,
+)
+
+
+@pytest.mark.parametrize("word", ["tool_call", "ARGS", "arg-key", "json", "tool_call_begin"])
+def test_a_marker_consists_of_known_words(word: str) -> None:
+    assert is_marker(word)
+
+
+@pytest.mark.parametrize("word", ["city", "tooling", "call_7", "tool_city", "", "_", "工具"])
+def test_any_other_word_is_none(word: str) -> None:
+    assert not is_marker(word)
+
+
+def test_few_markers_begin_a_reply() -> None:
+    assert is_first_marker("commentary")
+    assert is_first_marker("Tool-Call")
+    assert not is_first_marker("input")
+    assert not is_first_marker("city")
+
+
+@pytest.mark.parametrize(
+    ("written", "is_first", "expected"),
+    [
+        ("", True, True),
+        ("comm", True, True),
+        ("inp", True, False),
+        ("inp", False, True),
+        ("tool_inp", True, True),
+        ("city_inp", False, False),
+        ("I'm", False, False),
+        ("我", False, False),
+        ("7", False, False),
+        ("_", False, False),
+    ],
+)
+def test_the_beginning_of_a_marker_is_known(written: str, is_first: bool, expected: bool) -> None:
+    assert begins_marker(written, is_first=is_first) is expected
+
+
+def test_some_markers_are_about_calls() -> None:
+    assert is_about_calls("tool_name")
+    assert not is_about_calls("arg_key")
+    assert is_about_calls("arg_key", is_tag=True)
+    assert not is_about_calls("name", is_tag=True)
+
+
+def test_tags_of_keys_and_values_are_known() -> None:
+    assert is_name_of_key("parameter")
+    assert is_name_of_key("arg_key")
+    assert not is_name_of_key("type")
+    assert holds_value("arg_value")
+    assert not holds_value("arg_key")
+
+
+def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
+    assert all(map(is_literal, ("7", "2.5", "true", "None")))
+    assert not any(map(is_literal, ("Paris", "truth")))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("<city>", "{city}", "[city name]", "$CITY", "%CITY%", "...", "Par…", "?", "xxx"),
+        *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
+    ],
+)
+def test_a_placeholder_stands_for_a_value(value: str) -> None:
+    assert is_placeholder(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
+)
+def test_any_other_value_is_meant(value: str) -> None:
+    assert not is_placeholder(value)
+
+
+def test_an_imperative_tells_others_to_call() -> None:
+    assert is_imperative("Use get_weather(city='Paris')")
+    assert is_imperative("function get_weather() {}")
+    assert not is_imperative("Calling get_weather")
+    assert not is_imperative("Call: get_weather")

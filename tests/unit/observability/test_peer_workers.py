@@ -1,0 +1,125 @@
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proxy.observability.history import Counted, Counts, History, totals_of
+from proxy.observability.peer_workers import (
+    BoardAnswer,
+    BoardQuestion,
+    SharedCounts,
+    SiblingBoards,
+    WorkerPlace,
+)
+from proxy.observability.record import RequestRecord
+from tests.fakes.sockets import all_that_comes
+
+RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=502, service="one")
+
+
+def counted(*moments: float) -> Counted:
+    history = History()
+    for moment in moments:
+        history.take(RECORD, moment)
+    return history.counted()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> SharedCounts:
+    return SharedCounts(WorkerPlace(1, tmp_path))
+
+
+def of_another(shared: SharedCounts, number: int = 1) -> Path:
+    """Return the file of another process; in a container, any low number may be our own."""
+    return shared.place.folder / f"requests-{os.getpid() + number}.json"
+
+
+def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
+    shared: SharedCounts,
+) -> None:
+    shared.publish(counted(1.0, 2.0))
+    assert shared.others() == ()
+    (own,) = shared.place.folder.iterdir()
+    own.rename(of_another(shared))
+    assert shared.others() == (counted(1.0, 2.0),)
+
+
+def test_processes_are_added_up_over_the_hour_and_over_all(shared: SharedCounts) -> None:
+    for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
+        of_another(shared, number).write_bytes(msgspec.json.encode(counted(*moments)))
+    told = totals_of(shared.others(), 3661.0)
+    assert told.start["one"] == told.start[""] == Counts(requests=4, failed=4)
+    assert told.hour["one"].requests == 3
+
+
+def test_a_file_that_cannot_be_read_counts_for_nothing(shared: SharedCounts) -> None:
+    of_another(shared).write_bytes(b"{")
+    of_another(shared, 2).mkdir()
+    assert shared.others() == ()
+
+
+def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    shared = SharedCounts(WorkerPlace(1, tmp_path / "gone"))
+    shared.publish(counted(1.0))
+    assert shared.others() == ()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: that of a socket has at most a hundred characters."""
+    made = tempfile.mkdtemp()
+    yield Path(made)
+    shutil.rmtree(made)
+
+
+def sockets_in(folder: Path) -> list[Path]:
+    return [*folder.iterdir()]
+
+
+@pytest.mark.anyio
+async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
+    one, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
+    other.answer = lambda question: BoardAnswer("x" * 1_000_000 + question.what + question.name)
+    async with one.answering(), other.answering():
+        told = await one.ask(BoardQuestion("row", "def-7"))
+        assert told is not None
+        assert told.document.endswith("xrowdef-7")
+        early = await other.ask(BoardQuestion("row", "abc-7"))
+        assert early == BoardAnswer(problem="before_restart")
+    assert sockets_in(folder) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
+async def test_where_no_worker_has_it_nobody_answers(folder: Path, name: str) -> None:
+    assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", name)) is None
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
+    (folder / "dead.sock").touch()
+    assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", "dead-1")) is None
+
+
+@pytest.mark.anyio
+async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
+    boards = SiblingBoards(folder, "abc")
+    async with boards.answering():
+        for sent in (b"", b"nonsense\n", b"x" * 100_000):
+            reader, writer = await asyncio.open_unix_connection(folder / "abc.sock")
+            writer.write(sent)
+            writer.write_eof()
+            assert await all_that_comes(reader) == b""
+            writer.close()
+        told = await SiblingBoards(folder, "def").ask(BoardQuestion("row", "abc-1"))
+    assert told == BoardAnswer(problem="before_restart")

@@ -1,0 +1,99 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.demo.answers import Answer, Comparison, Kind, read_answer
+from temper_evals.demo.scenarios import TOOLS, Scenario
+
+
+def call(arguments: JsonValue, name: str = "get_weather") -> JsonObject:
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def completion(*calls: JsonObject, content: str | None = None) -> bytes:
+    message: JsonObject = {"role": "assistant", "content": content}
+    message |= {"tool_calls": [*calls]} if calls else {}
+    return json.dump({"choices": [{"index": 0, "message": message}]})
+
+
+def test_a_call_is_written_as_in_a_program() -> None:
+    body = completion(call('{"city":"Cork","days":3}'))
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, 'get_weather(city="Cork", days=3)')
+
+
+def test_several_calls_are_all_shown() -> None:
+    body = completion(call('{"city":"Cork"}'), call('{"city":"Graz"}'))
+    expected = 'get_weather(city="Cork"), get_weather(city="Graz")'
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.CALL, expected)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (call('{"city":"Bern","unit":"kelvin"}'), 'get_weather(city="Bern", unit="kelvin")'),
+        (call('{"city":"Cork","days":"3"}'), 'get_weather(city="Cork", days="3")'),
+        (call("{}"), "get_weather()"),
+        (call('{"place":"Oslo"}', "forecast"), 'forecast(place="Oslo")'),
+        (call('{"city":'), 'get_weather({"city":)'),
+        (call('["Oslo"]'), "get_weather(['Oslo'])"),
+        (call(None), "get_weather(None)"),
+        ({}, "None(None)"),
+    ],
+)
+def test_a_call_that_a_program_could_not_run_does_not_count(made: JsonObject, words: str) -> None:
+    answer = read_answer(completion(made), {}, TOOLS)
+    assert answer == Answer(Kind.UNUSABLE_CALL, words)
+    assert not answer.is_usable
+
+
+def test_one_bad_call_spoils_the_answer() -> None:
+    answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {}, TOOLS)
+    assert answer.kind is Kind.UNUSABLE_CALL
+
+
+def test_text_is_no_call() -> None:
+    answer = read_answer(completion(content="It rains."), {}, TOOLS)
+    assert answer == Answer(Kind.TEXT, "It rains.")
+    assert not answer.is_usable
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error":{"message":"No such model."}}', "No such model."),
+        (b'{"choices":[]}', "an empty answer"),
+        (completion(), "an empty answer"),
+        (b"[]", "an empty answer"),
+        (b"<html>\xff", "not JSON: <html>\N{REPLACEMENT CHARACTER}"),
+        (b"x" * 1000, "not JSON: " + "x" * 80),
+    ],
+)
+def test_what_holds_no_answer_is_an_error(body: bytes, words: str) -> None:
+    assert read_answer(body, {}, TOOLS) == Answer(Kind.ERROR, words)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "repairs", "effort"),
+    [
+        ("2", "announced", "asked 2 times; announced, and made when asked"),
+        ("1", "", ""),
+        ("3", "", "asked 3 times"),
+        ("1", "rescued=hermes", "call found in the text: hermes"),
+        ("2", "rescued=hermes;coerced=1", None),
+        ("1", "repaired=1;renamed=1", "broken JSON repaired: 1; tool names matched: 1"),
+        ("1", "dropped=2", "dropped: 2"),
+    ],
+)
+def test_what_temper_reports_is_said_in_words(
+    attempts: str, repairs: str, effort: str | None
+) -> None:
+    headers = {"x-temper-attempts": attempts, "x-temper-repairs": repairs}
+    everything = "asked 2 times; call found in the text: hermes; values converted: 1"
+    answer = read_answer(completion(content="Yes."), headers, TOOLS)
+    assert answer.effort == (everything if effort is None else effort)
+
+
+@pytest.mark.parametrize(("known", "written"), [("I will.", "I will."), ("", "It rains.")])
+def test_what_a_language_model_writes_is_what_came_without_temper(known: str, written: str) -> None:
+    answer = Answer(Kind.TEXT, "It rains.")
+    assert Comparison(Scenario("one", "Rain?", known), answer, answer).written == written

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+from gguf import GGUFReader
+
+from temper_evals.demo.scripted_model import build_scripted_model
+
+SCRIPTS = {"default": "Hello there.", "[[bye]]": "Good bye.", "[[nothing]]": ""}
+
+
+def read(path: Path, key: str) -> object:
+    field = GGUFReader(path).get_field(key)
+    assert field is not None
+    return field.contents()
+
+
+def test_a_model_is_small_and_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    build_scripted_model(path, SCRIPTS, context_tokens=4096)
+    assert path.stat().st_size < 2_000_000
+    assert read(path, "general.architecture") == "qwen2"
+    assert read(path, "general.name") == "scripted"
+    assert read(path, "qwen2.context_length") == 4096
+
+
+def test_the_same_scripts_make_the_same_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
+    build_scripted_model(first, SCRIPTS)
+    build_scripted_model(second, SCRIPTS)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_template_of_ones_own_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    build_scripted_model(path, SCRIPTS, template="{{ messages }}")
+    assert read(path, "tokenizer.chat_template") == "{{ messages }}"
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [{}, {"[[bye]]": "Good bye."}, {"default": "Hi."} | {f"t{n}": "Bye." for n in range(63)}],
+)
+def test_scripts_need_a_default_and_no_more_triggers_than_there_is_room_for(
+    tmp_path: Path, scripts: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match="a default and at most 62 triggers"):
+        build_scripted_model(tmp_path / "model.gguf", scripts)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,131 @@
+import io
+import shlex
+
+import pytest
+from rich.console import Console
+
+from proxy.conversation import json
+from proxy.dialects.openai_chat.decode import decode_request
+from temper_evals.demo.answers import Answer, Comparison, Kind
+from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, Scenario
+from temper_evals.demo.show import document, examples, summary, table, tiny_examples
+
+URL = "http://127.0.0.1:8367"
+LEAKED = Scenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
+CALL = Answer(Kind.CALL, 'get_weather(city="Lyon")', "asked 2 times")
+TEXT = Answer(Kind.TEXT, LEAKED.written)
+
+
+def compared(without: Answer = TEXT, through: Answer = CALL) -> Comparison:
+    return Comparison(LEAKED, without, through)
+
+
+def printed(*comparisons: Comparison, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table(comparisons, width, "what"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def cells(*comparisons: Comparison) -> list[str]:
+    """Return the text of the four columns of all rows together."""
+    lines = [line for line in printed(*comparisons).splitlines() if line.startswith("│")]
+    columns = zip(*(line.split("│")[1:-1] for line in lines), strict=True)
+    return [" ".join(" ".join(column).split()) for column in columns]
+
+
+def test_the_introduction_says_that_it_is_no_language_model_and_fits_a_terminal() -> None:
+    assert "not a language model" in SCRIPTED.introduction
+    assert all(len(line) <= 88 for line in SCRIPTED.introduction.splitlines())
+
+
+def test_a_row_shows_what_was_written_and_both_answers() -> None:
+    assert cells(compared()) == [
+        "a call as text",
+        "<call>[bold]weather[/bold]",
+        "no call, only this text",
+        'get_weather(city="Lyon") (asked 2 times)',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (Answer(Kind.TEXT, "Other words."), "no call, only text: Other words."),
+        (Answer(Kind.ERROR, "Broken."), "no call, but an error: Broken."),
+        (Answer(Kind.UNUSABLE_CALL, "fly()"), "a call that cannot be run: fly()"),
+        (Answer(Kind.CALL, "walk()"), "walk()"),
+    ],
+)
+def test_every_kind_of_answer_is_told_in_words(answer: Answer, shown: str) -> None:
+    assert cells(compared(without=answer))[2] == shown
+    assert cells(compared(through=answer))[3] == shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_table_fits_its_terminal(width: int) -> None:
+    lines = printed(compared(), width=width).splitlines()
+    assert max(map(len, lines)) <= min(width, 120)
+
+
+def test_usable_calls_are_counted_as_they_were_seen() -> None:
+    unusable = Answer(Kind.UNUSABLE_CALL, "fly()")
+    seen = [compared(), compared(CALL, CALL), compared(unusable, TEXT)]
+    assert summary(seen) == "Usable calls: 1 of 3 without Temper, 2 of 3 with Temper."
+    assert summary(seen) in printed(*seen)
+
+
+def test_programs_get_everything_that_was_seen() -> None:
+    seen = document([compared()], URL, "a model")
+    assert seen["model"] == "a model"
+    assert seen["url"] == URL
+    assert seen["usable_calls"] == {"without": 0, "with": 1, "of": 1}
+    (request,) = seen["requests"] if isinstance(seen["requests"], list) else []
+    assert isinstance(request, dict)
+    assert request["without"] == {
+        "kind": "text",
+        "usable": False,
+        "answer": LEAKED.written,
+        "effort": "",
+    }
+    assert request["with"] == {
+        "kind": "call",
+        "usable": True,
+        "answer": CALL.words,
+        "effort": "asked 2 times",
+    }
+
+
+def test_examples_are_short_and_ask_something_that_the_model_knows() -> None:
+    for example in examples(URL):
+        first, second = example.command.splitlines()
+        assert first.endswith("\\")
+        assert len(first) + len(second) < 450
+        words = shlex.split(first[:-1] + second)
+        assert f"{URL}/v1/chat/completions" in words
+        request = decode_request(words[words.index("-d") + 1].encode())
+        assert request.messages[0].text in SCRIPTS
+        assert [tool.name for tool in request.tools] == ["get_weather"]
+
+
+def test_the_examples_show_a_plain_answer_a_stream_and_a_policy() -> None:
+    plain, stream, policy = (example.command for example in examples(URL))
+    assert "stream" not in plain
+    assert json.dump_text({"stream": True}).strip("{}") in stream
+    assert "-H 'x-temper-text-policy: accept'" in policy
+
+
+def test_examples_for_the_tiny_model_ask_for_a_tool_that_it_knows() -> None:
+    plain, stream = (example.command for example in tiny_examples(URL))
+    assert "get_weather" in plain
+    assert "stream" not in plain
+    assert json.dump_text({"stream": True}).strip("{}") in stream
+
+
+def test_where_the_right_call_is_known_a_usable_one_may_still_be_wrong() -> None:
+    asked = Scenario("a city", "Weather?", right='get_weather(city="Graz")')
+    wrong = Comparison(asked, TEXT, CALL)
+    good = Comparison(asked, TEXT, Answer(Kind.CALL, asked.right))
+    assert cells(wrong)[3] == 'get_weather(city="Lyon") - a wrong one (asked 2 times)'
+    assert cells(good)[3] == asked.right
+    assert summary([wrong, good]).endswith("2 of 2 with Temper. Right ones of these: 1.")

@@ -1,0 +1,85 @@
+import random
+
+import pytest
+from gguf import TokenType
+
+from temper_evals.demo.vocabulary import basic_vocabulary, cut, trigger_token, write_scripts
+
+
+def test_a_text_is_cut_into_chunks_that_nobody_else_has() -> None:
+    taken = {"a", "b", "c", "abcab"}
+    assert cut("abcabcabc", 5, taken) == ["abcabc", "abc"]
+    assert taken == {"a", "b", "c", "abcab", "abcabc", "abc"}
+
+
+def test_a_rest_that_is_taken_joins_the_chunk_before() -> None:
+    assert cut("hello!", 5, {"!"}) == ["hello!"]
+    assert cut("aaaaabbbbb!", 5, {"!", "bbbbb!"}) == ["aaaaabbbbb!"]
+
+
+def test_given_pieces_stay_as_they_are_unless_they_are_taken() -> None:
+    assert cut(["one", " two", " three"], 1, set()) == ["one", " two", " three"]
+    assert cut(["one", " two", " three"], 1, {" two"}) == ["one", " two three"]
+
+
+def test_a_text_that_is_taken_entirely_is_an_error() -> None:
+    with pytest.raises(ValueError, match="too short"):
+        cut("x", 5, {"x"})
+
+
+def test_nothing_is_cut_into_nothing() -> None:
+    assert cut("", 5, set()) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_texts_agree_their_chunks_are_unique_and_add_up(seed: int) -> None:
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices("ab", k=chance.randint(20, 60))) for _ in range(20)]
+    texts += [text + "b" for text in texts]
+    taken = {"a", "b"}
+    chunks = [cut(text, 5, taken) for text in texts]
+    assert ["".join(parts) for parts in chunks] == texts
+    everything = [chunk for parts in chunks for chunk in parts]
+    assert len(set(everything)) == len(everything)
+    assert taken == {"a", "b", *everything}
+
+
+def test_every_byte_is_a_token_of_its_own() -> None:
+    vocabulary = basic_vocabulary()
+    assert len(set(vocabulary.tokens)) == len(vocabulary.tokens)
+    assert vocabulary.tokens[ord("A")] == "A"
+    assert vocabulary.tokens[ord(" ")] == "\u0120"
+    assert vocabulary.tokens[ord("\n")] == "\u010a"
+
+
+def test_a_trigger_is_a_user_defined_token() -> None:
+    vocabulary = basic_vocabulary()
+    token = trigger_token(vocabulary, "two words")
+    assert vocabulary.tokens[token] == "two words"
+    assert vocabulary.kinds[token] is TokenType.USER_DEFINED
+    marker = trigger_token(vocabulary, "<tool_response>")
+    assert vocabulary.tokens.count("<tool_response>") == 1
+    assert vocabulary.tokens[marker] == "<tool_response>"
+
+
+@pytest.mark.parametrize("trigger", ["", "a", "th", "<|im_end|>"])
+def test_what_is_a_token_already_cannot_be_a_trigger(trigger: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a trigger"):
+        trigger_token(basic_vocabulary(), trigger)
+
+
+def test_scripts_that_agree_share_their_tokens() -> None:
+    vocabulary = basic_vocabulary()
+    written = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
+    assert written["one"] == written["two"]
+    assert not set(written["one"].chunks) & set(written["three"].chunks)
+
+
+def test_only_a_script_that_ends_in_a_zero_repeats() -> None:
+    scripts = {"ever": "for ever and\0", "ever and": ["so", " on\0"], "once": "once", "empty": ""}
+    vocabulary = basic_vocabulary()
+    written = write_scripts(vocabulary, scripts)
+    repeating = {trigger for trigger, script in written.items() if script.repeats}
+    assert repeating == {"ever", "ever and"}
+    assert not any("\0" in token for token in vocabulary.tokens)
+    assert written["empty"].chunks == ()

@@ -1,0 +1,107 @@
+import re
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.records import Records, RunRecord
+from temper_evals.report.page import page, write_page
+from temper_evals.report.table import rows
+from temper_evals.results import results_of
+from tests.unit.temper_evals.test_results import runs_of
+
+PROTOCOL: JsonObject = {"hash": "abc", "temper": "1.0", "python": "3.11"}
+ARMS = {"direct": "++--", "temper": "-+++", "ceiling": "++++"}
+RUNS = [
+    structs.replace(run, bed=bed)
+    for bed in ("n-8b", "n-8b@low-low-low")
+    for arm, pattern in ARMS.items()
+    for run in runs_of(arm, pattern)
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = Records(tmp_path, PROTOCOL)
+    for run in RUNS:
+        records.add(run)
+        records.keep_transcript(run, [{"role": "assistant", "content": f"<b>{run.arm}</b>"}])
+    records.close()
+    return tmp_path
+
+
+def without_pictures(text: str) -> str:
+    return re.sub(r"<(svg|style|script).*?</\1>", "", text, flags=re.DOTALL)
+
+
+def test_every_figure_of_the_table_is_computed_from_the_records(folder: Path) -> None:
+    cells = re.findall(r"<td>(.*?)</td>", page(folder, PROTOCOL, RUNS).partition("</table>")[0])
+    assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
+
+
+def test_other_records_make_other_figures(folder: Path) -> None:
+    def numbers(runs: list[RunRecord]) -> list[str]:
+        return re.findall(r"\d+\.\d+", without_pictures(page(folder, PROTOCOL, runs)))
+
+    other = [structs.replace(run, right=True, prompt=7) for run in RUNS]
+    assert numbers(RUNS) == numbers(RUNS)
+    assert numbers(RUNS) != numbers(other)
+
+
+def test_the_page_needs_no_network(folder: Path) -> None:
+    text = page(folder, PROTOCOL, RUNS)
+    assert not re.findall(r"(?:src|href)\s*=|url\(|@import|fetch\(|https?://", text)
+
+
+def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
+    folder: Path,
+) -> None:
+    text = page(folder, PROTOCOL, RUNS)
+    assert text.count("<details>") == 2
+    assert "&lt;b&gt;direct&lt;/b&gt;" in text
+    assert "&lt;b&gt;temper&lt;/b&gt;" in text
+    assert "<b>" not in text
+    unharmed = [run for run in RUNS if run.arm != "temper"]
+    assert "<p>None.</p>" in page(folder, PROTOCOL, unharmed)
+
+
+def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
+    def told(**choice: JsonValue) -> str:
+        return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
+
+    assert f"{len(RUNS)} runs with the suite full, 5 seeds." in told(suite="full", seeds=5)
+    assert "with the scenarios of mine, 1 seed." in told(scenarios="mine", seeds=1)
+    assert f"{len(RUNS)} runs." in page(folder, PROTOCOL, RUNS)
+    failed = [structs.replace(run, ending="failed", why="<404>") for run in RUNS]
+    shown = page(folder, PROTOCOL, failed)
+    assert "n-8b direct: 4 of 4 runs failed, most often with: &lt;404&gt;" in shown
+
+
+def test_families_that_are_held_out_are_marked(folder: Path) -> None:
+    assert "second author" not in page(folder, PROTOCOL, RUNS)
+    theirs = [structs.replace(run, family="travel") for run in RUNS]
+    shown = page(folder, PROTOCOL, [*RUNS, *theirs])
+    assert "<th>travel*</th>" in shown
+    assert "<th>chain</th>" in shown
+    assert "second author" in shown
+
+
+def test_what_a_simulated_model_does_not_show_is_said_of_simulated_models(folder: Path) -> None:
+    assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
+    real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
+    assert "A simulated model" not in real
+    assert "is not shown of any other" in real.replace("\n", " ")
+
+
+def test_the_page_is_one_file(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(path, folder, PROTOCOL, RUNS)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_library_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(InvalidConfiguration, match=r"\[evals\]"):
+        page(folder, PROTOCOL, RUNS)

@@ -1,0 +1,136 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.scenarios.files import FileScenario, load_scenario, load_scenarios
+from temper_evals.scenarios.scenario import PlannedCall
+from temper_evals.scenarios.task import try_call
+
+WEATHER = """
+user = "Is it warm in Oslo? Then tell Ada."
+system = "Be brief."
+limit = 6
+
+[[tool]]
+name = "get_weather"
+description = "The weather of a city."
+schema = { type = "object", properties = { city = { type = "string" } }, required = ["city"] }
+[[tool.result]]
+arguments = { city = "Oslo" }
+returns = { degrees = 21 }
+[[tool.result]]
+arguments = { city = "Bergen" }
+fails = "no station"
+
+[[tool]]
+name = "tell"
+changes = true
+
+[expect]
+words = ["21"]
+calls = [{ name = "get_weather", arguments = { city = "Oslo" } },
+         { name = "tell", arguments = { who = "Ada" } }]
+"""
+LOOK = PlannedCall("get_weather", {"city": "Oslo"})
+TELL = PlannedCall("tell", {"who": "Ada"})
+
+
+def scenario(folder: Path, text: str = WEATHER) -> FileScenario:
+    path = folder / "weather.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_scenario(path)
+
+
+def judge(one: FileScenario, calls: list[PlannedCall], answer: str) -> tuple[bool, str, int]:
+    world = one.world()
+    for call in calls:
+        try_call(world, call)
+    said: list[JsonObject] = [{"role": "assistant", "content": answer}] if answer else []
+    found = one.judge(world, said)
+    return found.right, found.why, found.damage
+
+
+def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
+    one = scenario(tmp_path)
+    assert (one.name, one.family, one.limit) == ("weather", "own", 6)
+    request = one.request(3)
+    assert request["seed"] == 3
+    assert isinstance(request["messages"], list)
+    assert len(request["messages"]) == 2
+    assert one.first_fields() == {}
+    assert try_call(one.world(), LOOK) == '{"degrees":21}'
+    assert "no station" in try_call(one.world(), PlannedCall("get_weather", {"city": "Bergen"}))
+    assert judge(one, [TELL, LOOK], "It has 21 degrees.") == (True, "", 0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "answer", "why", "damage"),
+    [
+        ([LOOK], "21", "it never came to", 0),
+        ([LOOK, TELL], "warm", "its answer lacks", 0),
+        ([LOOK, TELL], "", "it gave no answer", 0),
+        ([LOOK, TELL, PlannedCall("tell", {"who": "Bob"})], "21", "nobody asked for", 1),
+    ],
+)
+def test_other_ends_are_wrong(
+    tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
+) -> None:
+    right, said, done = judge(scenario(tmp_path), calls, answer)
+    assert not right
+    assert said.startswith(why)
+    assert done == damage
+
+
+def test_nothing_may_be_called_where_nothing_is_to_be_called(tmp_path: Path) -> None:
+    text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
+    assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
+    assert judge(scenario(tmp_path, text), [], "hello")[0] is True
+
+
+def test_a_scenario_without_tools_offers_none(tmp_path: Path) -> None:
+    assert "tools" not in scenario(tmp_path, 'user = "hi"').request(0)
+
+
+@pytest.mark.parametrize("text", ["user = 3", "usr = 'x'", "user ="])
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"weather\.toml"):
+        scenario(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("description", "descripton", "tool 1 descripton: there is no such key; known: name, desc"),
+        ("limit", "limits", "limits: there is no such key; known: user, system, limit, tool, exp"),
+        ("returns", "return", "tool 1 result 1 return: there is no such key; known: arguments, r"),
+        ("words", "word", "expect word: there is no such key; known: calls, words, no_calls"),
+        ('"tell", arg', '"tell", arrg', "expect calls 2 arrguments: there is no such key"),
+        ("limit = 6", "limit = 0", "limit: Input should be greater than or equal to 1"),
+        ('name = "tell"', 'name = "get_weather"', "two tools are called 'get_weather'"),
+        ('"object"', '"objekt"', "tool 'get_weather': its schema is none: \"objekt\" is not valid"),
+        ('{ city = "Bergen"', '{ town = "Bergen"', "result 2: its arguments do not fit the schema"),
+        ('fails = "no', 'returns = 3\nfails = "no', "result 2: it returns something, and fails"),
+        ('city = "Bergen"', 'city = "Oslo"', "result 2: there is one for these arguments already"),
+        ("[expect]", "[[tool.result]]\nreturns = 3\n[expect]", "'tell': result 1: a tool with `ch"),
+        ("[expect]", "[expect]\nno_calls = true", "expect: it has calls, and no_calls as well"),
+        ('{ name = "tell"', '{ name = "tel"', "expect calls 2, 'tel': there is no tool 'tel'"),
+        ('{ name = "get_weather", arguments = { city = "Oslo"', '{ name = "get_weather", '
+         'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
+    ],
+)  # fmt: skip
+def test_what_could_never_come_to_a_right_end_is_refused(
+    tmp_path: Path, before: str, after: str, problem: str
+) -> None:
+    assert before in WEATHER
+    with pytest.raises(InvalidConfiguration) as raised:
+        scenario(tmp_path, WEATHER.replace(before, after, 1))
+    assert problem in str(raised.value)
+
+
+def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="holds no"):
+        load_scenarios(tmp_path)
+    scenario(tmp_path)
+    assert [one.name for one in load_scenarios(tmp_path)] == ["weather"]

@@ -1,0 +1,28 @@
+from temper_evals.scenarios import stepping
+
+
+def test_each_step_of_a_chain_needs_what_the_one_before_returned() -> None:
+    for index in range(6):
+        task = stepping.chain(index)
+        assert all(step.needs for step in task.steps[1:])
+        assert not any(need in task.user for step in task.steps for need in step.needs)
+
+
+def test_both_branches_are_taken() -> None:
+    ends = {stepping.branch(index).calls[-1].name for index in range(20)}
+    assert ends == {"reorder_article", "create_task"}
+
+
+def test_every_failure_has_a_right_end() -> None:
+    assert [len(stepping.failing(index).calls) for index in range(3)] == [2, 2, 1]
+
+
+def test_a_long_task_needs_at_its_end_what_its_beginning_said() -> None:
+    task = stepping.long(0)
+    assert len(task.steps) > 30
+    results = [str(one[0].result) for one in task.setting.outcomes.values()]
+    need = task.steps[-1].needs[0]
+    assert need in results[0]
+    assert not any(need in one for one in results[1:])
+    assert sum(map(len, results)) > 4 * 8192
+    assert "\n" in str(next(iter(stepping.long(1).setting.outcomes.values()))[0].result)

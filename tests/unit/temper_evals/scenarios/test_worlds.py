@@ -1,0 +1,68 @@
+import pytest
+
+from proxy.conversation.json import JsonObject
+from temper_evals.scenarios.catalogue import TOOLS, WRITING
+from temper_evals.scenarios.scenario import PlannedCall, ToolFailed
+from temper_evals.scenarios.worlds import (
+    CannedWorld,
+    Outcome,
+    Setting,
+    function_of,
+    key_of,
+    possible_results,
+    reference,
+    schema_of,
+)
+
+STOCK = PlannedCall("get_stock", {"sku": "lamp-1"})
+ORDER = PlannedCall("reorder_article", {"sku": "lamp-1", "quantity": 2})
+OUTCOMES = {
+    key_of("get_stock", STOCK.arguments): (Outcome("busy", fails=True), Outcome({"in_stock": 3}))
+}
+SETTING = Setting("case-1", (TOOLS["get_stock"], TOOLS["reorder_article"]), OUTCOMES, WRITING)
+
+
+def test_the_order_of_arguments_does_not_matter() -> None:
+    turned: JsonObject = {"quantity": 2, "sku": "lamp-1"}
+    assert key_of("reorder_article", ORDER.arguments) == key_of("reorder_article", turned)
+    assert key_of("a", {"b": [{"d": 1, "c": 2}]}) == key_of("a", {"b": [{"c": 2, "d": 1}]})
+
+
+def test_outcomes_come_one_after_the_other_and_the_last_one_stays() -> None:
+    world = CannedWorld(SETTING)
+    with pytest.raises(ToolFailed, match="busy"):
+        world.call(STOCK.name, STOCK.arguments)
+    again = [world.call(STOCK.name, STOCK.arguments) for _ in range(2)]
+    assert again == ['{"in_stock":3}'] * 2
+    assert world.snapshot() == []
+
+
+def test_a_change_is_remembered_and_returns_a_reference_of_its_own() -> None:
+    world = CannedWorld(SETTING)
+    told = world.call(ORDER.name, ORDER.arguments)
+    assert reference("case-1", ORDER.name, ORDER.arguments) in told
+    assert reference("case-2", ORDER.name, ORDER.arguments) not in told
+    assert world.changes == [ORDER]
+    assert world.snapshot() == [key_of(ORDER.name, ORDER.arguments)]
+    assert possible_results(SETTING, ORDER) == {told: False}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("get_stick", {}, "there is no tool"),
+        ("get_stock", {}, "sku"),
+        ("reorder_article", {"sku": "lamp-1", "quantity": "2"}, "/quantity"),
+        ("get_stock", {"sku": "desk-1"}, "nothing was found"),
+    ],
+)
+def test_what_cannot_be_done_says_why(name: str, arguments: dict[str, str], why: str) -> None:
+    with pytest.raises(ToolFailed, match=why):
+        CannedWorld(SETTING).call(name, {**arguments})
+
+
+def test_a_tool_without_a_description_takes_anything() -> None:
+    assert function_of({}) == {}
+    assert schema_of(({"function": {"name": "a"}},), "a") == {}
+    assert possible_results(SETTING, PlannedCall("get_stock", {"sku": "x"})) == {}
+    assert possible_results(SETTING, STOCK) == {'{"error":"busy"}': True, '{"in_stock":3}': False}

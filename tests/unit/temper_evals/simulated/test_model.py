@@ -1,0 +1,255 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.scenarios.task import Task
+from temper_evals.simulated import model as model_module
+from temper_evals.simulated.model import SimulatedModel, WrittenReply
+from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction, load_profile
+from temper_evals.simulated.request import see
+from tests.unit.temper_evals.players import knowing, messages_of, play
+from tests.unit.temper_evals.simulated.test_request import ANSWERING
+
+REACTIONS = {
+    Reaction.UNCHANGED: 0.0,
+    Reaction.GENERIC: 0.5,
+    Reaction.SPECIFIC: 1.0,
+    Reaction.FAILED_TOOL: 0.0,
+    Reaction.CONSTRAINED_ERROR: 0.0,
+    Reaction.ANSWER_TOOL: 1.0,
+    Reaction.ANSWER_TOOL_RESTRAINT: 1.0,
+}
+SINGLE = FAMILIES["single"](1)
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": [str(SINGLE.calls[0].name)]},
+        "arguments": {"type": "object"},
+    },
+    "required": ["name", "arguments"],
+    "additionalProperties": False,
+}
+
+
+def always(flaw: Flaw | None, **reactions: float) -> ModelProfile:
+    named = {Reaction[name.upper()]: value for name, value in reactions.items()}
+    rates = {} if flaw is None else {flaw: 1.0}
+    return ModelProfile("made", "", rates, {**REACTIONS, **named})
+
+
+def reply(profile: ModelProfile, task: Task, **members: JsonValue) -> WrittenReply:
+    seed = members.pop("seed", 0)
+    assert isinstance(seed, int)
+    seen = see({**task.request(seed), **members})
+    assert seen is not None
+    return SimulatedModel(profile).reply(seen)
+
+
+def after(task: Task, said: str, told: str) -> list[JsonValue]:
+    return [
+        *messages_of(task),
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": told},
+    ]
+
+
+def is_right(found: WrittenReply, task: Task) -> bool:
+    first = task.calls[0]
+    return found.calls[:1] == ((first.name, json.dump_text(first.arguments)),)
+
+
+def test_the_same_request_gets_the_same_reply() -> None:
+    profile = load_profile("p-small")
+    for index in range(60):
+        task = FAMILIES["choose"](index)
+        assert reply(profile, task) == reply(profile, task)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "family"),
+    [
+        (Flaw.PROSE_FIRST, "single"),
+        (Flaw.FOREIGN, "single"),
+        (Flaw.BROKEN_JSON, "single"),
+        (Flaw.WRONG_NAME, "single"),
+        (Flaw.WRONG_TYPE, "single"),
+        (Flaw.WRONG_VALUE, "single"),
+        (Flaw.NEEDLESS_CALL, "none"),
+        (Flaw.WRONG_COUNT, "parallel"),
+    ],
+)
+def test_20_000_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None:
+    rate = load_profile("p-small").rates[flaw]
+    profile = replace(always(flaw), rates={flaw: rate})
+    task, count = FAMILIES[family](1), 20_000
+    seen = see(task.request(0))
+    assert seen is not None
+    simulated = SimulatedModel(profile)
+    hits = sum(simulated.reply(replace(seen, seed=n)).flaw is flaw for n in range(count))
+    band = 2.576 * math.sqrt(rate * (1 - rate) / count)
+    assert abs(hits / count - rate) < band
+
+
+@pytest.mark.parametrize(
+    ("flaw", "reaction", "told"),
+    [
+        (Flaw.PROSE_FIRST, Reaction.GENERIC, "Please go on."),
+        (Flaw.PROSE_FIRST, Reaction.SPECIFIC, f"Call {SINGLE.calls[0].name}."),
+    ],
+)
+def test_20_000_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, told: str) -> None:
+    rate = load_profile("p-small").reactions[reaction]
+    profile = replace(load_profile("p-small"), rates={flaw: 1.0})
+    seen = see({**SINGLE.request(0), "messages": after(SINGLE, "Well.", told)})
+    assert seen is not None
+    simulated = SimulatedModel(profile)
+    hits = sum(simulated.reply(replace(seen, seed=number)).flaw is None for number in range(20_000))
+    assert abs(hits / 20_000 - rate) < 2.576 * math.sqrt(rate * (1 - rate) / 20_000)
+
+
+PARAPHRASES = [
+    *("Go on.", "Please continue.", "You answered in plain text.", "That was no call."),
+    *("Try again.", "Once more, please.", "Hm?", "I need an action from you.", "Proceed."),
+    *("No.", "This is not what I wanted.", "Use your abilities.", "Weiter!", "次へ", "..."),
+    *("Do it now.", "Stop talking.", "Please act.", "Continue, or say that you are done.", "Act!"),
+]
+
+
+def test_how_a_complaint_is_worded_makes_no_difference() -> None:
+    profile = always(Flaw.PROSE_FIRST)
+    found = {
+        tuple(
+            reply(profile, SINGLE, seed=seed, messages=after(SINGLE, "Well.", told)).flaw
+            for seed in range(40)
+        )
+        for told in PARAPHRASES
+    }
+    assert len(PARAPHRASES) == 20
+    assert len(found) == 1
+
+
+def test_no_file_names_a_proxy() -> None:
+    folder = Path(model_module.__file__).parent
+    texts = "".join(path.read_text(encoding="utf-8").lower() for path in folder.glob("*.py"))
+    texts = texts.replace("temper_evals", "")  # the package itself
+    assert not any(name in texts for name in ("temper", "forge", "litellm", "nudge"))
+
+
+def test_without_a_word_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
+    profile = always(Flaw.PROSE_FIRST)
+    said: JsonValue = {"role": "assistant", "content": "Well."}
+    silent = reply(profile, SINGLE, messages=[*messages_of(SINGLE), said])
+    assert silent.flaw is Flaw.PROSE_FIRST
+    told = after(SINGLE, "Well.", f"Call {SINGLE.calls[0].name}.")
+    assert is_right(reply(profile, SINGLE, messages=told), SINGLE)
+
+
+def test_an_engine_whose_grammar_holds_lets_no_broken_form_out() -> None:
+    broken = always(Flaw.BROKEN_JSON)
+    assert not is_right(reply(broken, SINGLE), SINGLE)
+    assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
+    assert reply(replace(always(Flaw.FOREIGN), holds_form=True), SINGLE).flaw is Flaw.FOREIGN
+
+
+@pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
+def test_a_constrained_reply_is_a_call_in_the_form_that_was_asked_for(flaw: Flaw) -> None:
+    form: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    found = reply(always(flaw), SINGLE, response_format=form, tool_choice="none")
+    assert found.calls == ()
+    call = SINGLE.calls[0]
+    assert json.parse(found.text) == {"name": call.name, "arguments": call.arguments}
+    worse = reply(always(flaw, constrained_error=1.0), SINGLE, response_format=form)
+    assert worse.flaw is Flaw.WRONG_VALUE
+
+
+def test_a_form_that_nothing_fits_gets_something_made_up() -> None:
+    wanted: JsonObject = {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+    }
+    form: JsonObject = {"type": "json_schema", "json_schema": {"schema": wanted}}
+    found = json.parse(reply(always(None), SINGLE, response_format=form).text)
+    assert isinstance(found, dict)
+    assert isinstance(found["x"], int)
+
+
+def test_where_nothing_is_parsed_a_call_is_text() -> None:
+    found = reply(always(None), SINGLE, tool_choice="none")
+    assert found.calls == ()
+    assert found.text.startswith("<tool_call>")
+    broken = reply(always(Flaw.BROKEN_JSON), SINGLE, tool_choice="none")
+    assert broken.text != found.text
+
+
+def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() -> None:
+    talk = FAMILIES["none"](1)
+    tools: JsonValue = [*talk.setting.tools, ANSWERING]
+    assert reply(always(None), talk, tools=tools).calls == (
+        ("say", json.dump_text({"words": talk.answer})),
+    )
+    needless = always(Flaw.NEEDLESS_CALL)
+    assert reply(needless, talk, tools=tools).flaw is None
+    unrestrained = always(Flaw.NEEDLESS_CALL, answer_tool_restraint=0.0)
+    assert reply(unrestrained, talk, tools=tools).flaw is Flaw.NEEDLESS_CALL
+    assert reply(needless, talk).flaw is Flaw.NEEDLESS_CALL
+    own: JsonValue = [*SINGLE.setting.tools, ANSWERING]
+    assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=own).calls[0][0] == "say"
+
+
+def test_who_is_forced_to_call_calls_even_where_an_answer_is_due() -> None:
+    talk = FAMILIES["none"](1)
+    found = reply(always(None), talk, tool_choice="required")
+    assert found.flaw is Flaw.NEEDLESS_CALL
+    assert reply(always(None), talk, tool_choice="required", tools=[]).calls == ()
+    assert is_right(reply(always(Flaw.PROSE_FIRST), SINGLE, tool_choice="required"), SINGLE)
+
+
+def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
+    trap = FAMILIES["trap"](0)
+    found = reply(always(Flaw.QUOTED), trap)
+    assert found.calls == ()
+    assert found.flaw is Flaw.QUOTED
+    assert "cancel_order" in found.text
+
+
+def test_later_flaws_come_later() -> None:
+    chain = FAMILIES["chain"](0)
+    _, said = play(chain, knowing)
+    seen: list[JsonValue] = [*messages_of(chain), *said[:2]]
+    for flaw in (Flaw.PROSE_LATER, Flaw.REPEATED, Flaw.EARLY_STOP):
+        assert reply(always(flaw), chain).flaw is None
+        assert reply(always(flaw), chain, messages=seen).flaw is flaw
+    again = reply(always(Flaw.REPEATED), chain, messages=seen)
+    assert is_right(again, chain)
+
+
+def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
+    task = FAMILIES["failing"](0)
+    _, said = play(task, knowing)
+    seen: list[JsonValue] = [*messages_of(task), *said[:2]]
+    gives_up = replace(always(None), rates={Flaw.EARLY_STOP: 1e-12})
+    assert reply(gives_up, task, messages=seen).flaw is Flaw.EARLY_STOP
+    assert reply(always(None), task, messages=seen).flaw is None
+
+
+def test_what_is_no_longer_in_the_prompt_cannot_be_known() -> None:
+    long = FAMILIES["long"](0)
+    _, said = play(long, knowing)
+    read: list[JsonValue] = [*messages_of(long), *said[:-3]]
+    assert len(reply(always(None), long, messages=read).calls) == 1
+    first = {**said[1], "content": "(a page was here)"}
+    cut: list[JsonValue] = [*messages_of(long), said[0], first, *said[2:-3]]
+    assert reply(always(None), long, messages=cut).calls == ()
+
+
+def test_a_count_is_too_low_or_too_high() -> None:
+    parallel = FAMILIES["parallel"](0)
+    counts = {len(reply(always(Flaw.WRONG_COUNT), parallel, seed=seed).calls) for seed in range(30)}
+    due = len(parallel.calls)
+    assert counts == {1, due + 1}

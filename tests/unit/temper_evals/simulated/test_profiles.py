@@ -1,0 +1,61 @@
+import tomllib
+
+import pytest
+
+from proxy.errors import InvalidConfiguration
+from temper_evals.simulated import profiles
+from temper_evals.simulated.profiles import (
+    GRID,
+    UNSEEN,
+    Cell,
+    Flaw,
+    Level,
+    Reaction,
+    load_profile,
+    profile_names,
+    sources_of,
+)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_rate_has_its_source_and_its_bounds(name: str) -> None:
+    path = profiles.folder() / "profiles" / f"{name}.toml"
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    sources = sources_of(name)
+    for rate in found.get("rates", {}).values():
+        assert 0 <= rate["low"] <= rate["value"] <= rate["high"] <= 1
+        assert rate["source"]
+        assert [one for one in rate["source"] if one not in sources] == []
+    assert all(sources.values())
+
+
+def test_every_reaction_has_its_source_and_its_bounds() -> None:
+    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    assert {*found} == {one.value for one in Reaction}
+    for one in found.values():
+        assert 0 <= one["low"] <= one["mid"] <= one["high"] <= 1
+        assert one["source"]
+
+
+def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
+    assert len({one.name for one in GRID}) == 27
+    low, high = (
+        load_profile("p-small", Cell(level, level, level))
+        for level in Level
+        if level is not Level.MID
+    )
+    assert low.rates[Flaw.FOREIGN] < high.rates[Flaw.FOREIGN]
+    assert low.reactions[Reaction.SPECIFIC] < high.reactions[Reaction.SPECIFIC]
+    assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
+
+
+def test_a_ceiling_keeps_what_nobody_sees() -> None:
+    best = load_profile("p-small").without(frozenset(Flaw) - UNSEEN)
+    assert {*best.rates} == {Flaw.WRONG_VALUE}
+    assert load_profile("healthy").rates == {}
+    assert load_profile("n-8b-lazy").holds_form
+
+
+def test_an_unknown_profile_is_told_from_those_there_are() -> None:
+    with pytest.raises(InvalidConfiguration, match="p-small"):
+        load_profile("large")

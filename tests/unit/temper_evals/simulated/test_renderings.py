@@ -1,0 +1,147 @@
+import random
+
+import pytest
+
+from proxy.conversation import json
+from temper_evals.scenarios.catalogue import TOOLS
+from temper_evals.scenarios.scenario import PlannedCall
+from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
+from temper_evals.scenarios.task import Task
+from temper_evals.scenarios.worlds import objection, schema_of
+from temper_evals.simulated import held_out_edits, profiles, renderings
+from temper_evals.simulated.model import SimulatedModel
+from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction
+from temper_evals.simulated.request import see
+
+CALLS = [
+    FAMILIES[name](seed).calls[0] for name in ("single", "schema", "verbatim") for seed in range(12)
+]
+FORMS = [
+    form
+    for held_out in (False, True)
+    for form in renderings.renderings(held_out=held_out)["foreign"]
+]
+HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(4)]
+IDS = [f"{one.name}-{place}" for place, one in enumerate(CALLS)]
+
+
+def test_every_rendering_has_its_source() -> None:
+    text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
+    rows = [json.parse(line) for line in text.splitlines()]
+    assert len(rows) > 130
+    assert all(isinstance(one, dict) and one.get("source") for one in rows)
+
+
+def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -> None:
+    own, second = renderings.renderings(), renderings.renderings(held_out=True)
+    assert {*own} == {*second}
+    for kind in own:
+        assert len(second[kind]) >= (len(own[kind]) + len(second[kind])) / 3
+        assert not {*own[kind]} & {*second[kind]}
+
+
+@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[one.name for one in HELD_OUT_TASKS])
+def test_what_the_second_author_breaks_is_no_valid_call_either(task: Task) -> None:
+    tools = task.setting.tools
+    for place, call in enumerate(task.calls):
+        schema = schema_of(tools, call.name)
+        assert schema is not None
+        for seed in range(10):
+            draw = random.Random(f"{place} {seed}")
+            with pytest.raises(ValueError, match=r".+"):
+                json.parse(renderings.broken_json(call, draw, held_out=True))
+            name = renderings.wrong_name(call, draw, held_out=True)
+            assert objection(tools, name, call.arguments) is not None
+            spoiled, _ = renderings.wrong_type(call, schema, draw, held_out=True)
+            assert objection(tools, call.name, spoiled) is not None
+            other = renderings.wrong_value(call, schema, draw)
+            assert objection(tools, call.name, other) is None
+            assert other != call.arguments
+
+
+@pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
+def test_an_edit_of_types_that_does_not_apply_changes_nothing(edit: str) -> None:
+    assert held_out_edits.TYPES[edit]({}, {}) is None
+
+
+def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
+    calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
+    texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
+    joined = [
+        '[{"name":"a","arguments":{"b":1}}, {"name":"c","arguments":{"d":"e"}}]',
+        "<|tool_call_start|>[a(b=1), c(d='e')]<|tool_call_end|>",
+        '<minimax:tool_call>\n  <invoke name="a">\n    <parameter name="b">1</parameter>\n'
+        '  </invoke>\n  <invoke name="c">\n    <parameter name="d">e</parameter>\n'
+        "  </invoke>\n</minimax:tool_call>",
+        'a{"b":1}</function>\nc{"d":"e"}</function>',
+    ]
+    assert {*joined} <= texts
+    marks = ("{each}", "{between}", "{end}", "{each_argument}", "{end_argument}")
+    assert not any(mark in one for one in texts for mark in marks)
+
+
+def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
+    second = renderings.renderings(held_out=True)["prose"]
+    shown = [one.replace("{name}", "") for one in second if "{name}" not in one]
+    profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
+    for families, expected in ((HELD_OUT, True), (FAMILIES, False)):
+        tasks = [families[name](index) for name in families for index in range(25)]
+        said = [see(task.request(0)) for task in tasks if task.steps]
+        texts = {SimulatedModel(profile).reply(one).text for one in said if one is not None}
+        assert bool(texts & {*shown}) is expected
+
+
+@pytest.mark.parametrize("call", CALLS, ids=IDS)
+def test_what_is_broken_is_no_valid_call_and_what_is_wrong_in_value_is_one(
+    call: PlannedCall,
+) -> None:
+    tools = (TOOLS[call.name],)
+    schema = schema_of(tools, call.name)
+    assert schema is not None
+    for seed in range(20):
+        draw = random.Random(seed)
+        with pytest.raises(ValueError, match=r".+"):
+            json.parse(renderings.broken_json(call, draw))
+        assert objection(tools, renderings.wrong_name(call, draw), call.arguments) is not None
+        less, name = renderings.missing(call, draw)
+        assert name in call.arguments
+        if name != "tags":
+            assert objection(tools, call.name, less) is not None
+        assert objection(tools, call.name, renderings.wrong_type(call, schema, draw)[0]) is not None
+        other = renderings.wrong_value(call, schema, draw)
+        assert objection(tools, call.name, other) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> None:
+    call = PlannedCall("send_sms", {"number": "+999 1", "text": "{name} {call}"})
+    text = renderings.as_text(call, form)
+    assert "send_sms" in text
+    assert "+999 1" in text
+    assert "{name} {call}" in text
+    marks = ("{arguments}", "{pairs}", "{parameters}", "{dsml}", "{braces}", "{key}", "{value}")
+    assert not any(mark in text for mark in marks)
+
+
+def test_a_form_may_write_each_argument_with_its_type() -> None:
+    call = PlannedCall(
+        "a", {"b": "{name}", "c": [1], "d": None, "e": True, "f": 2, "g": {"h": 1.5}}
+    )
+    text = renderings.as_text(call, "{name}({each_argument}{key}:{type}={value};{end_argument})")
+    assert text == (
+        'a(b:string={name};c:array=[1];d:null=null;e:boolean=true;f:integer=2;g:object={"h":1.5};)'
+    )
+
+
+def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
+    call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
+    text = renderings.as_text(call, "call:{name}{braces}")
+    assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'
+
+
+def test_prose_may_name_the_tool() -> None:
+    call = PlannedCall("send_sms", {})
+    texts = {renderings.prose("prose", call, random.Random(seed)) for seed in range(200)}
+    assert any("send_sms" in one for one in texts)
+    assert not any("{name}" in one for one in texts)
+    assert renderings.missing(call, random.Random(1)) == ({}, "")

@@ -1,0 +1,71 @@
+import pytest
+
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.simulated.request import rendered_prompt, see, text_parameter
+
+TASK = FAMILIES["single"](2)
+ANSWERING: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "say",
+        "parameters": {"properties": {"n": {"type": "integer"}, "words": {"type": "string"}}},
+    },
+}
+
+
+def with_tool() -> JsonObject:
+    request = TASK.request(4)
+    tools = request["tools"]
+    assert isinstance(tools, list)
+    return {**request, "tools": [*tools, ANSWERING]}
+
+
+def test_a_case_is_found_by_its_number() -> None:
+    seen = see(TASK.request(4))
+    assert seen is not None
+    assert (seen.task, seen.seed, seen.key) == (TASK, 4, "single-2/4")
+    assert seen.answer_tool is None
+    assert see({"messages": [{"role": "user", "content": "hello"}]}) is None
+    assert see({"messages": [{"role": "user", "content": "[case nothing-2/1]"}]}) is None
+    assert see({}) is None
+
+
+def test_a_tool_that_is_no_part_of_the_task_is_for_answering() -> None:
+    seen = see(with_tool())
+    assert seen is not None
+    assert seen.answer_tool == ANSWERING
+    assert text_parameter(ANSWERING) == "words"
+    assert text_parameter({"function": {"name": "x"}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("choice", "forces", "named"),
+    [
+        (None, False, ""),
+        ("none", False, ""),
+        ("required", True, ""),
+        ({"type": "function", "function": {"name": "say"}}, True, "say"),
+        ({"type": "function"}, True, ""),
+    ],
+)
+def test_what_is_forced_is_read(choice: JsonValue, forces: bool, named: str) -> None:
+    seen = see({**TASK.request(1), "tool_choice": choice})
+    assert seen is not None
+    assert (seen.forces_call, seen.named) == (forces, named)
+
+
+def test_a_form_is_read_where_there_is_one() -> None:
+    form: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+    seen = see({**TASK.request(1), "response_format": form})
+    assert seen is not None
+    assert seen.schema == {"type": "object"}
+
+
+def test_a_prompt_shows_tools_messages_and_calls() -> None:
+    message: JsonObject = {"role": "assistant", "content": None, "tool_calls": [{"id": "q"}]}
+    parts: JsonObject = {"role": "user", "content": [{"type": "text", "text": "picture"}]}
+    prompt = rendered_prompt({"tools": [ANSWERING], "messages": [message, parts]})
+    assert prompt.startswith('[{"type":"function"')
+    assert '"id":"q"' in prompt
+    assert "picture" in prompt

@@ -1,0 +1,135 @@
+"""A simulated model over HTTP; nothing here waits, as its clock is at a pace of nothing."""
+
+import httpx
+import pytest
+
+from proxy.conversation.json import JsonObject
+from temper_evals.replies import ReadMessage, events_in
+from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.simulated.profiles import Flaw, load_profile
+from temper_evals.simulated.server import SimulatedServer, served
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+TASKS = [FAMILIES[name](n) for name in ("single", "verbatim", "parallel", "none") for n in range(6)]
+
+
+def server(profile: str = "p-small", window: int = 8192) -> SimulatedServer:
+    return SimulatedServer(load_profile(profile), pace=0.0, window=window)
+
+
+def client_of(simulated: SimulatedServer) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(simulated.app())
+    return httpx.AsyncClient(transport=transport, base_url="http://simulated")
+
+
+async def streamed(client: httpx.AsyncClient, body: JsonObject) -> tuple[bytes, ReadMessage]:
+    answer = await client.post(CHAT, json={**body, "stream": True})
+    reply = ReadMessage()
+    for event in events_in(answer.text.splitlines()):
+        reply.take(event)
+    return answer.content, reply
+
+
+async def test_the_same_bytes_get_the_same_bytes() -> None:
+    async with client_of(server()) as one, client_of(server()) as other:
+        for task in TASKS:
+            assert (await streamed(one, task.request(3)))[0] == (
+                await streamed(other, task.request(3))
+            )[0]
+
+
+async def test_a_streamed_reply_says_what_a_whole_one_says() -> None:
+    async with client_of(server()) as client:
+        for task in TASKS:
+            _, reply = await streamed(client, task.request(3))
+            whole = ReadMessage()
+            whole.take((await client.post(CHAT, json=task.request(3))).json())
+            assert without_ids(reply.message()) == without_ids(whole.message())
+            assert reply.reason == whole.reason
+            assert {*reply.usage} == {*whole.usage}
+
+
+def without_ids(message: JsonObject) -> JsonObject:
+    calls = message.get("tool_calls")
+    kept = (
+        [one["function"] for one in calls if isinstance(one, dict)]
+        if isinstance(calls, list)
+        else []
+    )
+    return {"content": message["content"], "calls": kept}
+
+
+async def test_tokens_are_of_one_to_six_characters() -> None:
+    async with client_of(server("healthy")) as client:
+        answer = await client.post(CHAT, json={**TASKS[0].request(1), "stream": True})
+    events = [*events_in(answer.text.splitlines())]
+    pieces = []
+    for event in events[:-1]:
+        choices = event["choices"]
+        assert isinstance(choices, list)
+        assert isinstance(choices[0], dict)
+        delta = choices[0]["delta"]
+        assert isinstance(delta, dict)
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list) and isinstance(calls[0], dict):
+            function = calls[0]["function"]
+            assert isinstance(function, dict)
+            pieces.append(str(function["arguments"]))
+    assert len(pieces) > 5
+    assert all(len(one) <= 6 for one in pieces)
+
+
+async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
+    simulated = server("mismatch")
+    async with client_of(simulated) as client:
+        for seed in range(30):
+            await client.post(CHAT, json=TASKS[0].request(seed))
+    spent = simulated.spent_on(f"{TASKS[0].name}/0")
+    assert spent.generations == 1
+    assert spent.prompt > spent.cached >= 0
+    assert spent.generated > 0
+    assert spent.seconds > 0
+    flaws = [
+        one for seed in range(30) for one in simulated.spent_on(f"{TASKS[0].name}/{seed}").flaws
+    ]
+    assert flaws.count(Flaw.FOREIGN) > 20
+
+
+async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> None:
+    async with client_of(server(window=10)) as client:
+        answer = await client.post(CHAT, json=TASKS[0].request(1))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "exceed_context_size_error"
+    assert answer.json()["error"]["n_ctx"] == 10
+
+
+async def test_a_stranger_gets_an_answer_and_costs_nobody_anything() -> None:
+    async with client_of(server()) as client:
+        answer = await client.post(CHAT, json={"messages": []})
+    assert "nothing of this case" in answer.json()["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "member", "value"),
+    [
+        ("/tokenize", {"content": "12345678"}, "tokens", [1, 1]),
+        ("/tokenize", {"content": ["1234", -1, "5"]}, "tokens", [1, -1, 1]),
+        ("/apply-template", {"messages": []}, "prompt", "[]"),
+        (f"{CHAT}/input_tokens", {"messages": []}, "input_tokens", 1),
+    ],
+)
+async def test_prompts_and_texts_can_be_counted(
+    path: str, body: JsonObject, member: str, value: object
+) -> None:
+    async with client_of(server()) as client:
+        assert (await client.post(path, json=body)).json()[member] == value
+
+
+async def test_it_describes_itself_as_a_llama_server_does() -> None:
+    async with served(server()) as url, httpx.AsyncClient(base_url=url) as client:
+        assert (await client.get("/health")).json() == {"status": "ok"}
+        assert (await client.get("/props")).json()["total_slots"] == 4
+        models = (await client.get("/v1/models")).json()["data"]
+        assert models[0]["owned_by"] == "llamacpp"

@@ -1,0 +1,53 @@
+import pytest
+
+from proxy.errors import InvalidConfiguration
+from proxy.guardrails.offer import Part
+from temper_evals.arms import (
+    DIRECT,
+    FULL_ARMS,
+    PARTS,
+    QUICK_ARMS,
+    Arm,
+    checked_parts,
+    chosen_arms,
+    usual_arms,
+)
+from temper_evals.loop import Target
+
+pytestmark = pytest.mark.anyio
+
+BACKEND = Target("http://model")
+
+
+async def test_the_straight_arms_ask_the_model_itself() -> None:
+    for name in ("direct", "direct-urged", "direct-required", "ceiling"):
+        async with usual_arms()[name].opening(BACKEND) as target:
+            assert target is BACKEND
+
+
+def test_arms_differ_in_their_habits() -> None:
+    arms = usual_arms()
+    assert arms["direct-urged"].habits.urges
+    assert arms["direct-required"].habits.requires
+    assert [name for name, arm in arms.items() if arm.is_ceiling] == ["ceiling"]
+
+
+def test_every_part_can_be_left_out_or_stand_alone() -> None:
+    assert {*PARTS} == {part.value for part in Part}
+    for part in PARTS:
+        assert {f"temper-without-{part}", f"temper-only-{part}"} <= usual_arms().keys()
+
+
+def test_arms_are_chosen_by_name_once_each() -> None:
+    own = Arm("own", usual_arms()[DIRECT].opening)
+    chosen = chosen_arms(["direct", "own", "direct"], {"own": own})
+    assert [arm.name for arm in chosen] == ["direct", "own"]
+    assert len(chosen_arms((*QUICK_ARMS, *FULL_ARMS))) == len(FULL_ARMS)
+    with pytest.raises(InvalidConfiguration, match="no arm 'tamper'"):
+        chosen_arms(["tamper"])
+
+
+def test_parts_are_checked() -> None:
+    assert checked_parts(["rescue"]) == ["temper-without-rescue"]
+    with pytest.raises(InvalidConfiguration, match="no part 'resque'"):
+        checked_parts(["resque"])

@@ -1,0 +1,132 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.bfcl import BfclScenario, installed_data, load_bfcl, objection_to_calls
+from temper_evals.scenarios.scenario import PlannedCall
+
+QUESTION: JsonObject = {
+    "id": "multiple_0",
+    "question": [[{"role": "user", "content": "How large is it?"}]],
+    "function": [
+        {
+            "name": "triangle.area",
+            "description": "The area.",
+            "parameters": {
+                "type": "dict",
+                "properties": {
+                    "base": {"type": "float"},
+                    "type": {"type": "string"},
+                    "points": {"type": "tuple", "items": {"type": "any"}},
+                },
+                "required": ["base"],
+            },
+        }
+    ],
+}
+TRUTH: JsonObject = {
+    "triangle.area": {
+        "base": [3],
+        "type": ["", "right angled"],
+        "where": ["", {"x": [1, 2], "y": ["", 4]}],
+        "flags": ["", True],
+        "points": ["", [1, 2]],
+    }
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "possible_answer").mkdir()
+    answer: JsonObject = {"id": "multiple_0", "ground_truth": [TRUTH]}
+    (tmp_path / "BFCL_v4_multiple.json").write_bytes(json.dump(QUESTION) + b"\n")
+    (tmp_path / "possible_answer" / "BFCL_v4_multiple.json").write_bytes(json.dump(answer))
+    (tmp_path / "BFCL_v4_irrelevance.json").write_bytes(json.dump(QUESTION))
+    return tmp_path
+
+
+def judged(one: BfclScenario, *calls: PlannedCall) -> str:
+    world = one.world()
+    for call in calls:
+        world.call(call.name, call.arguments)
+    first: JsonObject = {"role": "assistant", "tool_calls": [{} for _ in calls]}
+    return one.judge(world, [first]).why
+
+
+def area(**arguments: JsonValue) -> PlannedCall:
+    return PlannedCall("triangle_area", {**arguments})
+
+
+def test_questions_become_requests_as_clients_make_them(folder: Path) -> None:
+    (one,) = load_bfcl(folder, "multiple")
+    assert (one.name, one.family, one.first_fields()) == ("bfcl-multiple_0", "bfcl:multiple", {})
+    request = one.request(1)
+    text = json.dump_text(request["tools"])
+    assert '"name":"triangle_area"' in text
+    for name in ("object", "number", "array"):
+        assert f'"type":"{name}"' in text
+    assert '"type":{"type":"string"}' in text
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (area(base=3), ""),
+        (area(base=3.0, type="Right-Angled"), ""),
+        (area(base=3, where={"x": 2}), ""),
+        (area(base=3, points=[1, 2], flags=True), ""),
+        (area(base=4), "a wrong value of base"),
+        (area(base="3"), "a wrong value of base"),
+        (area(base=True), "a wrong value of base"),
+        (area(), "no argument base"),
+        (area(base=3, height=1), "an argument height that there is not"),
+        (area(base=3, where={"x": 3}), "a wrong value of where"),
+        (area(base=3, where={"y": 4}), "a wrong value of where"),
+        (area(base=3, where={"x": 1, "z": 1}), "a wrong value of where"),
+        (area(base=3, points=[1]), "a wrong value of points"),
+        (area(base=3, flags=1), "a wrong value of flags"),
+        (PlannedCall("area", {"base": 3}), "area instead of triangle.area"),
+    ],
+)
+def test_a_call_is_held_against_what_is_allowed(folder: Path, call: PlannedCall, why: str) -> None:
+    (one,) = load_bfcl(folder, "multiple")
+    assert judged(one, call) == why
+
+
+def test_several_calls_may_come_in_any_order_and_none_is_one_too_few() -> None:
+    first: JsonObject = {"a": {"x": [1]}}
+    second: JsonObject = {"a": {"x": [2]}}
+    calls = [PlannedCall("a", {"x": 2}), PlannedCall("a", {"x": 1})]
+    assert objection_to_calls(calls, [first, second]) == ""
+    assert objection_to_calls(calls, [first, first]) == "a wrong value of x"
+    assert objection_to_calls([], [first]) == "0 calls instead of 1"
+
+
+def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
+    (one,) = load_bfcl(folder, "irrelevance")
+    assert judged(one) == ""
+    assert judged(one, area(base=3)) == "it called, and nothing fits"
+    assert one.world().snapshot() == 0
+    assert not one.judge(one.world(), []).why
+
+
+def test_what_is_not_there_is_told_from_what_is(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="it has: irrelevance, multiple"):
+        load_bfcl(folder, "parallel")
+    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+        load_bfcl(tmp_path / "possible_answer" / "x", "parallel")
+
+
+def test_the_data_of_an_installed_package_is_found_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidConfiguration, match="no-deps"):
+        installed_data()
+    package = tmp_path / "bfcl_eval"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed_data() == package / "data"

@@ -1,0 +1,71 @@
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from benchmarks.faults.toxics import Caller
+from proxy.conversation import json
+from proxy.errors import InvalidConfiguration
+from temper_evals.endpoints import find_target
+from tests.fakes.raw_backend import raw_backend
+
+pytestmark = pytest.mark.anyio
+
+
+def answering(body: bytes, status: int = 200) -> Callable[[Caller], Awaitable[None]]:
+    head = f"HTTP/1.1 {status} Told\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(head.encode() + body)
+
+    return script
+
+
+@asynccontextmanager
+async def server_with(*models: str) -> AsyncGenerator[str, None]:
+    listed = json.dump({"data": [{"id": one} for one in models]})
+    async with raw_backend(answering(listed)) as backend:
+        yield backend.url
+
+
+async def test_the_only_model_of_a_server_is_asked_by_its_name() -> None:
+    async with server_with("qwen3-8b") as url:
+        target = await find_target("--backend-url", f"{url}/v1/")
+    assert (target.url, target.model) == (url, "qwen3-8b")
+
+
+async def test_of_several_models_one_has_to_be_named() -> None:
+    async with server_with("a", "b") as url:
+        with pytest.raises(InvalidConfiguration, match=r"name one with --backend-model: a, b"):
+            await find_target("--backend-url", url)
+    async with server_with("a", "b") as url:
+        assert (await find_target("--backend-url", url, "b")).model == "b"
+
+
+async def test_a_model_that_a_server_does_not_have_is_told_with_those_it_has() -> None:
+    async with server_with("qwen3:8b", "llama3.2:latest") as url:
+        with pytest.raises(InvalidConfiguration, match=r"no 'nope'; it has: qwen3:8b, llama3\.2"):
+            await find_target("--ollama", url, "nope")
+    async with server_with("llama3.2:latest") as url:
+        assert (await find_target("--ollama", url, "llama3.2")).model == "llama3.2"
+
+
+@pytest.mark.parametrize("body", [b"no JSON", b"[]", b'{"data": 3}', b'{"data": [3]}'])
+async def test_a_server_that_lists_no_models_is_asked_all_the_same(body: bytes) -> None:
+    async with raw_backend(answering(body, 404)) as backend:
+        assert (await find_target("--backend-url", backend.url)).model == "default"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://127.0.0.1:9", "nothing answers at http://127.0.0.1:9 "),
+        ("http://[", "nothing answers at"),
+        ("127.0.0.1:8080", "is no URL"),
+    ],
+)
+async def test_where_nothing_answers_nothing_is_begun(url: str, problem: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem) as raised:
+        await find_target("--backend-url", url)
+    assert "--backend-url" in str(raised.value)

@@ -1,0 +1,183 @@
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.evaluation import (
+    Choice,
+    arms_of,
+    check_folder,
+    choice_of,
+    evaluate,
+    missing_runs,
+    protocol_of,
+    scenarios_of,
+    simulated_beds,
+)
+from temper_evals.records import Records, read_protocol, read_runs
+from temper_evals.runs import Progress
+from temper_evals.scenarios.suite import ALL_FAMILIES
+from temper_evals.simulated.profiles import load_profile
+from temper_evals.simulated.server import SimulatedServer, served
+from tests.unit.temper_evals.test_results import runs_of
+
+pytestmark = pytest.mark.anyio
+
+SMALL = Choice(families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0)
+
+
+def ignored(_progress: Progress) -> None:
+    """Nobody looks."""
+
+
+def test_what_is_usual_depends_on_the_suite() -> None:
+    assert arms_of(Choice())[0].name == "direct"
+    assert len(arms_of(Choice(suite="full"))) > len(arms_of(Choice()))
+    assert [one.name for one in arms_of(Choice(without=("nudge",)))][-1] == "temper-without-nudge"
+    assert len(scenarios_of(Choice())) > 50
+
+
+def test_a_model_of_ones_own_has_no_ceiling() -> None:
+    own = Choice(backend_urls=("http://127.0.0.1:1",))
+    assert not own.is_simulated
+    assert "ceiling" not in [one.name for one in arms_of(own)]
+    assert "ceiling" in [one.name for one in arms_of(Choice())]
+
+
+def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "hello.toml").write_text('user = "hello"')
+    with pytest.raises(InvalidConfiguration, match="needs a model"):
+        scenarios_of(Choice(scenarios=tmp_path))
+    with pytest.raises(InvalidConfiguration, match="has no"):
+        scenarios_of(Choice(forge_checkout=tmp_path, ollama=("qwen3",)))
+    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+    assert [one.name for one in scenarios_of(own)] == ["hello"]
+
+
+def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
+    tiny = Choice(tiny=True, families=("chain",))
+    assert not tiny.is_simulated
+    assert {one.family for one in scenarios_of(tiny)} == {"chain"}
+    names = [one.name for one in arms_of(tiny)]
+    assert names == ["direct", "temper-off", "temper-accept", "temper-respond", "temper"]
+    assert str(protocol_of(tiny)["hash"]).startswith(f"{protocol_of(SMALL)['hash']}-")
+
+
+def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
+    assert [one.name for one in simulated_beds(Choice())] == ["n-8b"]
+    names = [one.name for one in simulated_beds(Choice(has_grid=True))]
+    assert len(set(names)) == 27
+    with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
+        simulated_beds(Choice(profiles=("x",)))
+
+
+async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
+    records = await evaluate(SMALL, tmp_path, ignored)
+    assert len(records.runs) == 12
+    resumed = choice_of(tmp_path, {})
+    assert (resumed.families, resumed.arms, resumed.pace) == (SMALL.families, SMALL.arms, 0.0)
+    again = await evaluate(resumed, tmp_path, ignored)
+    assert len(again.runs) == 12
+    assert missing_runs(read_protocol(tmp_path), again.runs) == {}
+    assert missing_runs(read_protocol(tmp_path), again.runs[:-2]) == {"healthy ceiling": 2}
+    damaged: tuple[JsonObject, ...] = ({"choice": 3}, {"arms": None, "beds": [], "pairs": "x"})
+    for changed in damaged:
+        protocol: JsonObject = {**read_protocol(tmp_path), **changed}
+        assert missing_runs(protocol, again.runs) == {}
+
+
+def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
+    full = Choice(suite="full", seeds=5)
+    names = Counter(one.family for one in scenarios_of(full))
+    assert names == {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
+    assert protocol_of(full)["pairs"] == 5 * sum(names.values())
+
+
+async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> None:
+    choice = Choice(
+        suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
+    )
+    await evaluate(choice, tmp_path, ignored)
+    path = tmp_path / "runs.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [*lines[:20], lines[20][:30]]
+    path.write_bytes(b"".join(kept))
+    assert missing_runs(read_protocol(tmp_path), [*read_runs(tmp_path)]) == {"healthy direct": 30}
+    records = await evaluate(choice_of(tmp_path, {}), tmp_path, ignored)
+    made = {(one.scenario, one.seed) for one in records.runs}
+    assert made == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
+    assert len(path.read_bytes().splitlines()) == len(made)
+    assert all(one.right for one in records.runs)
+
+
+async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
+    async with served(first) as one, served(second) as two:
+        own = Choice(
+            families=("none",),
+            backend_urls=(one,),
+            ollama=("simulated",),
+            ollama_url=two,
+            arms=("direct",),
+        )
+        records = await evaluate(own, tmp_path, ignored)
+    assert {one.bed for one in records.runs} == {one.partition("://")[2], "simulated"}
+    assert all(one.right for one in records.runs)
+    assert protocol_of(own)["beds"] == []
+    planned = {**protocol_of(own), "pairs": 5}
+    fewer = [structs.replace(one, bed="b") for one in runs_of("direct", "+")]
+    assert missing_runs(planned, fewer) == {"b direct": 4}
+
+
+async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> None:
+    own = Choice(families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",))
+    with pytest.raises(InvalidConfiguration, match="nothing answers"):
+        await evaluate(own, tmp_path / "out", ignored)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path, SMALL)
+    # what ended before its first run leaves nothing that others could be mixed with
+    Records(tmp_path, protocol_of(Choice(seeds=3))).close()
+    check_folder(tmp_path, SMALL)
+    await evaluate(SMALL, tmp_path, ignored)
+    check_folder(tmp_path, replace(SMALL, pace=1.0, keeps_all=True))
+    assert read_protocol(tmp_path) == protocol_of(SMALL)
+    with pytest.raises(InvalidConfiguration, match=r"other options \(seeds, arms\)"):
+        check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
+
+
+def test_scenarios_of_ones_own_are_a_part_of_the_protocol(tmp_path: Path) -> None:
+    path = tmp_path / "hello.toml"
+    path.write_text('user = "hello"')
+    own = Choice(scenarios=tmp_path, ollama=("qwen3",))
+    before = protocol_of(own)["hash"]
+    assert before == protocol_of(own)["hash"]
+    assert str(before).startswith(str(protocol_of(Choice())["hash"]))
+    path.write_text('user = "good evening"')
+    assert protocol_of(own)["hash"] != before
+
+
+@pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])
+def test_flags_are_checked(flags: dict[str, object]) -> None:
+    with pytest.raises(InvalidConfiguration):
+        choice_of(None, flags)
+
+
+def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")
+    choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
+    assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))
+    assert choice.ollama_url == "http://10.0.0.1:7"
+
+
+def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="needs a model"):
+        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path))
+    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+        scenarios_of(Choice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))

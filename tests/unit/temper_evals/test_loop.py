@@ -1,0 +1,168 @@
+import httpx
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.loop import AgentLoop, Ending, Habits, Run, Target
+from temper_evals.scenarios.suite import FAMILIES
+from temper_evals.scenarios.task import Task
+from temper_evals.simulated.profiles import load_profile
+from temper_evals.simulated.server import SimulatedServer
+
+pytestmark = pytest.mark.anyio
+
+SINGLE = FAMILIES["single"](1)
+TARGET = Target("http://model")
+
+
+class Script:
+    """A server that answers with what it was given, one after the other; the last one stays."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        self._answers = [*answers]
+        self.asked: list[JsonObject] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        self.asked.append(body)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def reply(reason: str = "stop", **message: JsonValue) -> httpx.Response:
+    choice: JsonObject = {"message": {"role": "assistant", **message}, "finish_reason": reason}
+    headers = {"x-temper-outcome": "retried", "x-temper-attempts": "2"}
+    usage: JsonObject = {"prompt_tokens": 7}
+    return httpx.Response(200, json={"choices": [choice], "usage": usage}, headers=headers)
+
+
+def call(name: str, arguments: str, call_id: str = "a") -> JsonValue:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+async def run_script(script: Script, habits: Habits, task: Task = SINGLE) -> Run:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(script)) as client:
+        return await AgentLoop(client, TARGET, habits).run(task, 0, task.world())
+
+
+WHOLE = Habits(streams=False)
+
+
+async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_model() -> None:
+    calls: JsonValue = [
+        call("no_tool", "{}"),
+        call(SINGLE.calls[0].name, "{", "b"),
+        call(SINGLE.calls[0].name, "{}", "c"),
+    ]
+    script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
+    run = await run_script(script, WHOLE)
+    told = [str(one["content"]) for one in run.said if one["role"] == "tool"]
+    assert ["no tool" in told[0], "no JSON" in told[1], "invalid" in told[2]] == [True] * 3
+    sent = script.asked[1]["messages"]
+    assert isinstance(sent, list)
+    assert sent[1:] == run.said[:4]
+    assert (run.ending, run.requests) == (Ending.ANSWERED, 2)
+    assert (run.outcomes, run.attempts) == (["retried"] * 2, 4)
+    assert run.usages == [{"prompt_tokens": 7}] * 2
+
+
+async def test_who_is_urged_on_is_urged_once() -> None:
+    script = Script(reply(content="Well."))
+    run = await run_script(script, Habits(urges=True, streams=False))
+    assert [one["role"] for one in run.said] == ["assistant", "user", "assistant"]
+    assert run.ending is Ending.ANSWERED
+
+
+async def test_a_call_is_required_of_the_first_reply_only() -> None:
+    calls: JsonValue = [call("no_tool", "{}")]
+    script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
+    await run_script(script, Habits(requires=True, streams=False))
+    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+
+
+async def test_what_a_task_forces_it_forces_in_the_first_request_only() -> None:
+    calls: JsonValue = [call("no_tool", "{}")]
+    script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
+    await run_script(script, WHOLE, FAMILIES["forced"](0))
+    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+
+
+async def test_a_run_has_a_limit() -> None:
+    calls: JsonValue = [call("no_tool", "{}")]
+    run = await run_script(Script(reply("tool_calls", tool_calls=calls)), WHOLE)
+    assert (run.ending, run.requests) == (Ending.LIMIT, SINGLE.limit)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending"),
+    [
+        ("stop", Ending.ANSWERED),
+        ("tool_calls", Ending.ANSWERED),
+        ("function_call", Ending.ANSWERED),
+        ("length", Ending.CUT_OFF),
+        ("content_filter", Ending.CUT_OFF),
+        ("other", Ending.CUT_OFF),
+    ],
+)
+async def test_every_finish_reason_ends_a_run_in_its_way(reason: str, ending: Ending) -> None:
+    run = await run_script(Script(reply(reason, content="Well.")), WHOLE)
+    assert run.ending in (ending, Ending.ANSWERED)
+    assert (run.problem == reason) is (ending is Ending.CUT_OFF)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(500, text="oh"),
+        httpx.Response(400, json={"error": {"message": "too long"}}),
+        httpx.Response(200, text="[]"),
+    ],
+)
+async def test_a_failure_ends_a_run(answer: httpx.Response) -> None:
+    run = await run_script(Script(answer), WHOLE)
+    assert run.ending is Ending.FAILED
+    assert run.problem
+
+
+async def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    stream = httpx.Response(200, text='data: {"choices":[{"delta":{"content":"We"}}]}\n\n')
+    run = await run_script(Script(stream), Habits())
+    assert run.ending is Ending.FAILED
+    assert "finish reason" in run.problem
+
+
+async def test_a_connection_that_fails_is_a_failure() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
+        run = await AgentLoop(client, TARGET, WHOLE).run(SINGLE, 0, SINGLE.world())
+    assert (run.ending, run.problem) == (Ending.FAILED, "ConnectError")
+
+
+async def test_a_stream_tells_its_outcome_in_a_comment_and_its_times() -> None:
+    text = (
+        'data: {"choices":[{"delta":{"content":"Well."}}]}\n\n'
+        'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a",'
+        '"function":{"name":"x","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}\n\n'
+        ": x-temper attempts=3; outcome=repaired\n\ndata: [DONE]\n\n"
+    )
+    run = await run_script(Script(httpx.Response(200, text=text)), Habits())
+    assert run.outcomes[0] == "repaired"
+    assert run.attempts == 3 * run.requests
+    assert len(run.text_seconds) == len(run.call_seconds) == run.requests
+
+
+async def test_streamed_and_whole_runs_are_the_same() -> None:
+    simulated = SimulatedServer(load_profile("p-small"), pace=0.0)
+    transport = httpx.ASGITransport(simulated.app())
+    async with httpx.AsyncClient(transport=transport) as client:
+        for family in ("chain", "parallel", "failing", "trap", "ordered"):
+            task = FAMILIES[family](2)
+            ends = []
+            for streams in (True, False):
+                world = task.world()
+                loop = AgentLoop(client, TARGET, Habits(streams=streams))
+                run = await loop.run(task, 5, world)
+                ends.append((world.snapshot(), run.ending, task.judge(world, run.said)))
+            assert ends[0] == ends[1]

@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.errors import InvalidConfiguration
+from temper_evals.records import (
+    RUNS,
+    Records,
+    RunRecord,
+    protocol_hash,
+    read_protocol,
+    read_runs,
+    read_transcript,
+)
+
+RUN = RunRecord("n-8b", "direct", "chain-1", 0, "chain", right=True, ending="answered", digest="d")
+PROTOCOL = {"hash": "abc"}
+
+
+def test_a_run_is_on_the_disk_when_it_was_added(tmp_path: Path) -> None:
+    records = Records(tmp_path, {**PROTOCOL})
+    records.add(RUN)
+    assert [*read_runs(tmp_path)] == [RUN]
+    records.close()
+
+
+def test_no_run_is_recorded_twice(tmp_path: Path) -> None:
+    for _ in range(2):
+        records = Records(tmp_path, {**PROTOCOL})
+        records.add(RUN)
+        records.add(replace(RUN, seed=1))
+        assert records.has(RUN.key)
+        records.close()
+    assert len([*read_runs(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("length", [1, 20, 60])
+def test_a_line_that_was_cut_off_is_no_record_and_goes(tmp_path: Path, length: int) -> None:
+    records = Records(tmp_path, {**PROTOCOL})
+    records.add(RUN)
+    records.close()
+    path = tmp_path / RUNS
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:length])
+    assert [*read_runs(tmp_path)] == [RUN]
+    again = Records(tmp_path, {**PROTOCOL})
+    again.add(replace(RUN, seed=1))
+    again.close()
+    assert len([*read_runs(tmp_path)]) == 2
+
+
+def test_another_protocol_is_refused(tmp_path: Path) -> None:
+    records = Records(tmp_path, {**PROTOCOL})
+    records.add(RUN)
+    records.close()
+    assert read_protocol(tmp_path) == PROTOCOL
+    with pytest.raises(InvalidConfiguration, match="another folder"):
+        Records(tmp_path, {"hash": "other"})
+
+
+def test_what_ended_before_its_first_run_stands_in_nobodys_way(tmp_path: Path) -> None:
+    Records(tmp_path, {**PROTOCOL}).close()
+    Records(tmp_path, {"hash": "other"}).close()
+    assert read_protocol(tmp_path) == {"hash": "other"}
+
+
+def test_damage_and_absence_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="no evaluation"):
+        read_protocol(tmp_path)
+    (tmp_path / RUNS).write_text("{}\n")
+    with pytest.raises(InvalidConfiguration, match="line 1"):
+        [*read_runs(tmp_path)]
+
+
+def test_transcripts_are_kept_by_run(tmp_path: Path) -> None:
+    records = Records(tmp_path, {**PROTOCOL})
+    records.keep_transcript(RUN, [{"role": "user", "content": "é"}])
+    records.close()
+    assert read_transcript(tmp_path, RUN) == [{"role": "user", "content": "é"}]
+    assert read_transcript(tmp_path, replace(RUN, seed=9)) == []
+
+
+def test_the_hash_is_of_the_code_and_the_data() -> None:
+    assert protocol_hash() == protocol_hash()
+    assert len(protocol_hash()) == 16

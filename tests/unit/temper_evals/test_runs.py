@@ -1,0 +1,97 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from proxy.conversation.json import JsonObject
+from temper_evals.arms import chosen_arms
+from temper_evals.loop import Run
+from temper_evals.model_setups import SimulatedBed
+from temper_evals.records import Records, RunRecord, read_transcript
+from temper_evals.runs import Plan, Progress, make_runs, spent_as_told
+from temper_evals.scenarios.suite import suite
+
+pytestmark = pytest.mark.anyio
+
+FAMILIES = ("single", "none", "failing")
+PROTOCOL: JsonObject = {"hash": "h"}
+ARMS = ("direct", "direct-urged", "ceiling")
+
+
+def plan_of(profile: str, *, keeps_all: bool = False) -> Plan:
+    scenarios = suite("quick", FAMILIES)
+    bed = SimulatedBed(profile, pace=0.0)
+    return Plan([bed], chosen_arms(ARMS), scenarios, [0, 1], keeps_all)
+
+
+async def make(folder: Path, plan: Plan) -> list[RunRecord]:
+    records = Records(folder, PROTOCOL)
+    try:
+        await make_runs(plan, records)
+    finally:
+        records.close()
+    return records.runs
+
+
+def essence(runs: list[RunRecord]) -> list[RunRecord]:
+    """Leave out what depends on how fast this machine is, and on who was in the cache before."""
+    kept = (
+        structs.replace(one, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
+        for one in runs
+    )
+    return sorted(kept, key=lambda one: one.key)
+
+
+async def test_every_arm_runs_every_case_with_every_seed(tmp_path: Path) -> None:
+    plan = plan_of("p-small")
+    runs = await make(tmp_path, plan)
+    assert len(runs) == len(ARMS) * plan.size
+    assert len({one.key for one in runs}) == len(runs)
+    assert all(one.generations == one.requests for one in runs)
+
+
+async def test_runs_that_were_lost_are_made_again_and_come_out_the_same(tmp_path: Path) -> None:
+    plan = plan_of("p-small")
+    runs = await make(tmp_path, plan)
+    path = tmp_path / "runs.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:20]) + lines[20][:30])
+    again = await make(tmp_path, plan)
+    assert essence(again) == essence(runs)
+
+
+async def test_a_model_without_flaws_is_always_right_and_one_pair_of_arms_is_alike(
+    tmp_path: Path,
+) -> None:
+    runs = await make(tmp_path, plan_of("healthy"))
+    assert [one for one in runs if not one.right] == []
+    digests = {arm: [one.digest for one in runs if one.arm == arm] for arm in ARMS}
+    assert sorted(digests["direct"]) == sorted(digests["ceiling"])
+
+
+@pytest.mark.parametrize("keeps_all", [False, True])
+async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool) -> None:
+    runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
+    kept = [one for one in runs if read_transcript(tmp_path, one)]
+    wrong = [one for one in runs if not one.right]
+    assert wrong
+    assert len(kept) == len(runs if keeps_all else wrong)
+
+
+async def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    plan = replace(plan_of("healthy"), on_progress=told.append)
+    await make(tmp_path, plan)
+    assert [one.done for one in told if one.arm == "direct"] == [*range(1, plan.size + 1)]
+    assert told[-1].right == told[-1].of
+
+
+def test_of_a_real_model_the_clients_account_counts() -> None:
+    usage: JsonObject = {
+        "prompt_tokens": 10,
+        "completion_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 6},
+    }
+    spent = spent_as_told(Run(requests=2, attempts=3, usages=[usage, {}]))
+    assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)

@@ -1,0 +1,332 @@
+"""One test for each row of the Run's tables: states, calls of a reply, and why it is over."""
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import user_message
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.facts import Dropped
+from proxy.tool_rounds.executor import RoundContext
+from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.run import State
+from proxy.tool_rounds.terms import Stop, Terms
+from tests.fakes.rounds import TERMS, RunBook, called, done, reply
+
+CLIENTS = called(9, "open_file")
+USAGE: JsonObject = {"total_tokens": 0}
+
+
+def test_an_answer_without_calls_ends_it() -> None:
+    book = RunBook.of()
+    assert book.run.terms == TERMS
+    assert book.ask().request.messages == (user_message("What is 1 + 2?"),)
+    book.hear(reply("3", reasoning="Easy."))
+    assert book.seen == [
+        ReplyStarted("id"),
+        ReasoningDelta("Easy."),
+        TextDelta("3"),
+        UsageReported({"total_tokens": 1}),
+        ReplyFinished("stop"),
+    ]
+    assert (book.run.stop, book.run.text, book.run.next_step()) == (Stop.ANSWERED, "3", None)
+    assert json.parse(book.run.added[0].source) == {
+        "role": "assistant",
+        "content": "3",
+        "reasoning_content": "Easy.",
+    }
+
+
+def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
+    book = RunBook.of()
+    first = book.ask()
+    assert book.hear(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
+    assert book.run.state is State.CALLED
+    step = book.execute("3", "shown")
+    assert step.calls == (called(1), called(2, "show"))
+    assert step.context == RoundContext(1, first.request.messages, 16_000)
+    second = book.ask()
+    assert book.run.text == ""
+    assert second.request.messages[:1] == first.request.messages
+    assert [message.text for message in second.request.messages[1:]] == ["", "3", "shown"]
+    assert second.request.messages[1:] == book.run.added
+    assert "messages" not in second.request.fields
+    book.hear(reply("It is 3."))
+    assert book.run.rounds == (Round("", (done(called(1)), done(called(2, "show"), "shown"))),)
+    assert [event for event in book.seen if isinstance(event, ReplyStarted)] == [ReplyStarted("id")]
+    assert book.seen[-2:] == [UsageReported({"total_tokens": 8}), ReplyFinished("stop")]
+    assert len(book.run.usages) == 2
+    assert book.run.facts == ()
+
+
+def test_calls_of_the_client_alone_are_the_answer() -> None:
+    book = RunBook.of()
+    book.ask()
+    shown = book.hear(reply("Let me look.", CLIENTS))
+    assert shown[1:] == [
+        TextDelta("Let me look."),
+        ToolCalled(0, CLIENTS),
+        UsageReported({"total_tokens": 12}),
+        ReplyFinished("tool_calls"),
+    ]
+    assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
+
+
+def test_of_mixed_calls_the_owned_ones_are_executed_first() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear(reply("", CLIENTS, called(1)))
+    assert book.execute().calls == (called(1),)
+    said, postponed, result = book.run.added
+    assert said.calls == (CLIENTS, called(1))
+    assert (postponed.tool_call_id, postponed.failed) == (CLIENTS.id, True)
+    assert postponed.text.startswith("Not run yet")
+    assert (result.tool_call_id, result.text, result.failed) == ("call_1", "3", False)
+    book.ask()
+    book.hear(reply("", CLIENTS))
+    assert book.seen[-3:-1] == [ToolCalled(0, CLIENTS), UsageReported(USAGE)]
+
+
+def test_when_calls_are_mixed_again_the_owned_ones_are_left_out() -> None:
+    book = RunBook.of()
+    book.round(CLIENTS, called(1))
+    book.ask()
+    shown = book.hear(reply("Both.", called(2), CLIENTS))
+    assert shown[0] == TextDelta("Both.")
+    assert shown[1] == ToolCalled(0, CLIENTS)
+    assert shown[-1] == ReplyFinished("tool_calls")
+    assert book.run.facts == (Dropped("owned_call"),)
+    assert book.run.stop is Stop.ANSWERED
+
+
+@pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("add")])
+def test_a_demand_for_a_call_is_satisfied_by_an_owned_one(choice: ToolUse | NamedTool) -> None:
+    book = RunBook.of(choice=choice)
+    assert book.ask().request.tool_choice == choice
+    book.hear(reply("", called(1)))
+    book.execute()
+    request = book.ask().request
+    assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
+
+
+def test_a_tool_that_the_client_named_stays_named_until_it_is_called() -> None:
+    book = RunBook.of(choice=NamedTool("open_file"))
+    book.round()
+    assert book.ask().request.tool_choice == NamedTool("open_file")
+
+
+def test_a_client_that_forbids_calls_gets_none_executed() -> None:
+    book = RunBook.of(choice=ToolUse.NONE)
+    book.ask()
+    book.hear([ReplyStarted(), ToolCalled(0, called(1))])
+    assert book.hear([TextDelta("3")]) == [TextDelta("3")]
+    book.hear([ReplyFinished("tool_calls")])
+    assert book.seen[-1] == ReplyFinished("stop")
+    assert book.run.stop is Stop.ANSWERED
+
+
+def test_text_that_was_held_until_an_owned_call_goes_out_as_reasoning() -> None:
+    book = RunBook.of()
+    book.ask()
+    assert book.hear([ReplyStarted(), TextDelta("Let me")]) == [ReplyStarted(), TextDelta("Let me")]
+    start = ToolCallStarted(0, "call_1", "add")
+    assert book.hear([TextDelta(" add."), start]) == [ReasoningDelta(" add.")]
+    assert book.hear([ToolCallArgumentsDelta(0, "{}"), TextDelta("!")]) == [ReasoningDelta("!")]
+    book.hear([ReplyFinished("tool_calls")])
+    book.execute()
+    book.ask()
+    book.hear([ReplyStarted(), PromptProgress(9, 5, 7), TextDelta("It is "), TextDelta("3.")])
+    assert book.content == "Let me\n\nIt is 3."
+    assert PromptProgress(9, 5, 7) in book.seen
+    assert book.run.added[0].text == "Let me add.!"
+    assert book.run.added[0].calls == (called(1),)
+
+
+def test_a_reply_that_begins_again_takes_the_place_of_its_beginning() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
+    book.hear(reply("It is 3."))
+    assert book.seen.count(ReplyStarted("id")) == 1
+    assert book.run.added[0].text == "It is 3."
+
+
+def test_a_terminal_tool_that_succeeds_ends_it_with_what_it_returned() -> None:
+    book = RunBook.of(workflow=Workflow(terminal_tools=("show",)))
+    book.ask()
+    book.hear(reply("", called(1), called(2, "show")))
+    book.execute("3", "The page shows 3.")
+    assert book.run.stop is Stop.TERMINAL
+    assert book.run.output == done(called(2, "show"), "The page shows 3.")
+    assert book.content == "The page shows 3."
+    assert book.seen[-1] == ReplyFinished("stop")
+    assert book.run.next_step() is None
+
+
+def test_a_terminal_tool_that_fails_ends_nothing() -> None:
+    book = RunBook.of(workflow=Workflow(terminal_tools=("add",)))
+    book.round(status=Status.FAILED)
+    assert book.ask().is_last is False
+
+
+def test_after_the_last_round_the_model_is_asked_for_an_answer() -> None:
+    book = RunBook.of(Terms(TERMS.owned, rounds=2))
+    book.round()
+    book.round()
+    assert book.ask().is_last is True
+    book.hear([ReplyStarted(), ToolCalled(0, called(7)), TextDelta("It is 3.")])
+    book.hear([ReplyFinished("tool_calls")])
+    assert book.run.stop is Stop.ROUNDS
+    assert book.content == "It is 3."
+    assert book.roles == ["assistant", "tool", "assistant", "tool", "assistant"]
+    assert book.seen[-1] == ReplyFinished("stop")
+
+
+def test_rounds_that_fail_in_a_row_end_it() -> None:
+    book = RunBook.of(Terms(TERMS.owned, failed_rounds=2))
+    book.round(status=Status.FAILED)
+    book.round()
+    book.round(status=Status.TIMED_OUT)
+    assert book.run.state is State.READY
+    book.round(status=Status.REFUSED)
+    assert book.run.stop is Stop.FAILURES
+    assert "2 times in a row" in book.content
+    assert book.seen[-1] == ReplyFinished("stop")
+
+
+def test_a_failure_that_is_nobodys_fault_does_not_count() -> None:
+    book = RunBook.of(Terms(TERMS.owned, failed_rounds=1))
+    book.ask()
+    book.hear(reply("", called(1)))
+    book.run.next_step()
+    nothing = Outcome(called(1), "Error: no such file", Status.FAILED, counted=False)
+    assert book.run.executed([nothing]) == ()
+    assert book.run.added[-1].failed is True
+    assert book.run.stop is None
+
+
+def test_of_a_ladder_that_ended_the_faithful_rest_goes_out_and_nothing_is_executed() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
+    assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "invalid_arguments")
+    assert book.content == "I would add."
+    assert book.seen[-1] == ReplyFinished("tool_calls")
+    assert ToolCalled(0, CLIENTS) in book.seen
+    assert book.run.added == ()
+
+
+def test_calls_of_a_reply_that_was_cut_off_are_not_executed() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear(reply("", called(1), reason="length"))
+    assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "cut_off")
+    assert book.seen[-1] == ReplyFinished("length")
+
+
+def test_an_empty_answer_is_not_committed() -> None:
+    book = RunBook.of()
+    book.ask()
+    assert book.hear(()) == []
+    book.hear(reply(" "))
+    assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
+
+
+def test_a_turn_that_failed_ends_it_with_what_was_wrong() -> None:
+    book = RunBook.of()
+    book.round()
+    book.ask()
+    book.run.fail("steps_missing")
+    assert (book.run.stop, book.run.defect) == (Stop.EXHAUSTED, "steps_missing")
+    assert book.roles == ["assistant", "tool"]
+
+
+def play_to(state: State) -> RunBook:
+    """Play until a run is in a state."""
+    book = RunBook.of()
+    if state is not State.READY:
+        book.ask()
+    if state in (State.CALLED, State.EXECUTING):
+        book.hear(reply("", CLIENTS, called(1)))
+    if state is State.EXECUTING:
+        book.run.next_step()
+    assert book.run.state is state
+    return book
+
+
+@pytest.mark.parametrize(
+    ("state", "texts"),
+    [
+        (State.READY, []),
+        (State.ASKING, []),
+        (State.CALLED, ["Not run yet", "Not run: "]),
+        (State.EXECUTING, ["Not run yet", "Error: cancelled"]),
+    ],
+)
+def test_it_can_be_cancelled_anywhere_and_calls_without_a_result_get_a_note(
+    state: State, texts: list[str]
+) -> None:
+    book = play_to(state)
+    book.run.cancel()
+    assert (book.run.stop, book.run.next_step()) == (Stop.CANCELLED, None)
+    notes = [message for message in book.run.added if message.role == "tool"]
+    assert [note.text.startswith(text) for note, text in zip(notes, texts, strict=True)] == [
+        True for _ in texts
+    ]
+    assert all(note.failed for note in notes)
+    book.run.cancel()
+    assert len(book.run.added) == len(texts) + bool(texts)
+
+
+def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
+    book = RunBook.of()
+    book.ask()
+    book.hear(reply("", called(1), called(2)))
+    assert book.run.next_step() is not None
+    book.run.finish(done(called(2), "it is booked"))
+    book.run.cancel()
+    texts = [message.text for message in book.run.added if message.role == "tool"]
+    assert [text[:16] for text in texts] == ["Error: cancelled", "it is booked"]
+    assert [one.status for one in book.run.rounds[0].outcomes] == [Status.CANCELLED, Status.DONE]
+
+
+@pytest.mark.parametrize("state", [State.READY, State.CALLED, State.EXECUTING])
+def test_what_a_model_says_unasked_is_a_bug(state: State) -> None:
+    with pytest.raises(AssertionError):
+        play_to(state).hear(reply("3"))
+
+
+@pytest.mark.parametrize("state", [State.READY, State.ASKING, State.CALLED])
+def test_results_that_nobody_waits_for_are_a_bug(state: State) -> None:
+    with pytest.raises(AssertionError):
+        play_to(state).run.executed([done(called(1))])
+
+
+@pytest.mark.parametrize("state", [State.ASKING, State.EXECUTING])
+def test_to_ask_for_the_next_step_before_this_one_is_done_is_a_bug(state: State) -> None:
+    with pytest.raises(AssertionError):
+        play_to(state).run.next_step()
+
+
+def test_an_executor_has_to_answer_all_calls() -> None:
+    with pytest.raises(AssertionError):
+        play_to(State.EXECUTING).run.executed([])
+
+
+def test_what_is_over_cannot_fail() -> None:
+    book = play_to(State.ASKING)
+    book.run.fail("prose")
+    with pytest.raises(AssertionError):
+        book.run.fail("prose")

@@ -1,0 +1,103 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import assistant_message, tool_result, user_message
+from proxy.errors import InvalidRequest
+from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.transcript import Conversation, Exchanged
+from tests.fakes.rounds import called
+
+SYSTEM: JsonObject = {"role": "system", "content": "Be brief."}
+HISTORY = (
+    user_message("What is 1 + 2?"),
+    assistant_message("Let me see.", (called(1), called(2)), reasoning="Sum."),
+    tool_result("call_1", "3", failed=False),
+    tool_result("call_2", "gone", failed=True),
+    assistant_message("3", ()),
+)
+
+
+def test_messages_are_taken_and_given_in_the_form_of_the_chat_api() -> None:
+    talk = Conversation.of([SYSTEM, {"role": "user", "content": "Hi"}])
+    assert talk.messages == (SYSTEM, {"role": "user", "content": "Hi"})
+    assert [message.text for message in talk.history] == ["Be brief.", "Hi"]
+    assert len(Conversation.of([])) == 0
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        Conversation.of([{"role": "user", "content": 7}])
+
+
+def test_it_is_written_as_lines_and_read_again() -> None:
+    talk = Conversation(HISTORY)
+    lines = talk.dump()
+    assert len(lines.splitlines()) == len(talk) == 5
+    assert b'"failed":true' in lines
+    again = Conversation.load(lines + b"\n")
+    assert again.history == talk.history
+    assert again.dump() == lines
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{", b'{"role": 3}'])
+def test_lines_that_hold_no_message_are_refused(line: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        Conversation.load(line)
+
+
+def test_turns_are_the_compact_view() -> None:
+    done = Outcome(called(1), "3")
+    failed = Outcome(called(2), "gone", Status.FAILED)
+    asked = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
+    assert Conversation(HISTORY).turns() == (asked,)
+
+
+def test_turns_are_told_apart_by_what_the_user_says() -> None:
+    talk = Conversation.of(
+        [
+            SYSTEM,
+            {"role": "user", "content": "One"},
+            {"role": "user", "content": "more"},
+            {"role": "assistant", "content": "Two"},
+            {"role": "user", "content": "Bye"},
+        ]
+    )
+    assert talk.turns() == (Exchanged("One\nmore", (), "Two"), Exchanged("Bye"))
+
+
+def test_rounds_are_told_apart_although_their_calls_share_an_id() -> None:
+    said = (assistant_message("", (called(1),)), tool_result("call_1", "Error: no"))
+    again = (assistant_message("", (called(1), called(2))), tool_result("call_1", "3"))
+    (turn,) = Conversation((user_message("Hi"), *said, *again)).turns()
+    assert [
+        [(outcome.text, outcome.status) for outcome in one.outcomes] for one in turn.rounds
+    ] == [
+        [("Error: no", Status.FAILED)],
+        [("3", Status.DONE), ("There is no result.", Status.LOST)],
+    ]
+    assert turn.answer == ""
+
+
+def test_a_fork_grows_by_itself() -> None:
+    talk = Conversation(HISTORY)
+    fork = talk.fork(1)
+    with fork.held() as append:
+        append(user_message("Again"))
+    assert [len(one) for one in (talk, fork, talk.fork())] == [5, 2, 5]
+
+
+def test_one_run_adds_at_a_time() -> None:
+    talk = Conversation()
+    with talk.held() as append:
+        append(user_message("Hi"))
+        with pytest.raises(RuntimeError, match="fork"), talk.held():
+            pass
+    with talk.held() as append:
+        append(user_message("Ho"))
+    assert [message.text for message in talk.history] == ["Hi", "Ho"]
+
+
+def test_an_untouched_message_is_the_same_bytes() -> None:
+    talk = Conversation.of([{"role": "user", "content": "ü", "name": "x"}])
+    assert json.parse(talk.history[0].source) == {"role": "user", "content": "ü", "name": "x"}
