@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from proxy import Agent, Conversation, Limits, Model, Stop, Text, Workflow
+from temper import Agent, Conversation, Limits, Model, Stop, Text, Workflow
 from proxy.facts import Compacted
 from proxy.processes.process import RunningServer
 from temper_evals.demo.chat_template import chat_template

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
-from proxy import Agent, Conversation, Model, Stop
+from temper import Agent, Conversation, Model, Stop
 from proxy.conversation.messages import Message
 from proxy.inference.budget import FLOOR
 from tests.fakes.agents import WEATHER_CALLED, scripted

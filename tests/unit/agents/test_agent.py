@@ -9,7 +9,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from pydantic import BaseModel, field_validator
 
-from proxy import (
+from temper import (
     Agent,
     BackendFailed,
     Conversation,

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from proxy import (
+from temper import (
     Added,
     Agent,
     AskedAgain,

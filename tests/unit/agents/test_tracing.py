@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from proxy import Agent
+from temper import Agent
 from proxy.agents.tracing import NoTracing, open_tracing
 from proxy.errors import InvalidConfiguration
 from proxy.observability.run_spans import RunTracing

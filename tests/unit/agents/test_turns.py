@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from proxy import Agent, BackendFailed, Conversation, Stop
+from temper import Agent, BackendFailed, Conversation, Stop
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendTimedOut, ContextOverflow
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
