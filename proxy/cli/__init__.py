@@ -1,8 +1,8 @@
 """The command line: `app` reads the flags, `commands` does what they ask for and prints.
 
 `running` is how a command runs and ends, `tools` lists tool servers and tries them.
-`getting_models` downloads and lists models, `configuration` checks and shows settings, `usage`
-lists flags in groups and names near misses, and `terminal` tells how far a start has come.
+`getting_models` downloads and lists models, `configuration` checks and shows settings, and
+`terminal` tells how far a start has come.
 `evaluating` is `temper eval`, which only asks what `evals` found.
 
 `reference` writes pages of the documentation, `signals` says what Ctrl-C means while no event loop

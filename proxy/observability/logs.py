@@ -1,8 +1,8 @@
 """Log lines: one for every request, structured, and safe to show on a terminal.
 
 Programs get JSON, people who watch a terminal get one short line, coloured where it can be, and
-text holds all that is known. A line is made of facts about a request. Bodies and secrets never come here, and whatever a client
-or a model wrote is escaped and cut, so that it can neither forge a line nor steer a terminal.
+text holds all that is known. Bodies and secrets never come here, and whatever a client or a model
+wrote is escaped and cut, so that it can neither forge a line nor steer a terminal.
 """
 
 import json
