@@ -12,7 +12,7 @@ from proxy.tool_rounds.outcomes import Outcome
 
 
 class Spans(Protocol):
-    """Is told of one run while it goes on; see `observability.run_spans`."""
+    """Is told of one run while it goes on; see `observability.tracing`."""
 
     def attempt(
         self, headers: Headers, number: int, defect: str | None

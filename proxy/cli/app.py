@@ -1,84 +1,27 @@
 """The command line: `temper serve`, `demo`, `models`, `tools`, `doctor`, `check` and others.
 
-It reads flags, shows them in groups, and turns errors into one sentence and an exit code; it
-decides nothing.
+It reads flags and turns errors into one sentence and an exit code; it decides nothing.
 """
 
 # What a command needs is imported when it runs: the web framework takes most of a second, and
 # nobody wants to wait for it in order to read a version or a wrong setting.
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
 
 import click
-from rich.console import Console
 
 from proxy.cli import commands
-from proxy.cli.evaluating import evaluation
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.tools import tools
+from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
 from proxy.settings.launch_values import usable_repository
-
-_NEAR = 0.7  # how alike two flags are of which one was meant; click proposes less likely ones too
-
-
-class Command(click.Command):
-    """A command that proposes a flag only where it is likely to be meant."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            flags = [flag for one in self.get_params(ctx) for flag in one.opts]
-            near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
-            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
-
-
-class GroupedCommand(Command):
-    """A command with so many flags that they stand in groups."""
-
-    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags, group by group; those of no group come last."""
-        lines = {
-            one.name or "": line
-            for one in self.get_params(ctx)
-            if (line := one.get_help_record(ctx)) is not None
-        }
-        for title, names in self.groups.items():
-            with formatter.section(title):
-                formatter.write_dl([lines.pop(name) for name in names])
-        with formatter.section("Other options"):
-            formatter.write_dl([*lines.values()])
-
-
-class CommandGroup(click.Group):
-    """Commands of the first kind, unless another is asked for."""
-
-    command_class = Command
-
-
-class ServeCommand(GroupedCommand):
-    """The flags of `temper serve`."""
-
-    groups: ClassVar = {
-        "Model": ("backend_urls", "model", "hf", "ollama"),
-        "Size of the model": ("context_tokens", "slots", "budget"),
-        "Address": ("host", "port", "workers"),
-        "Replies": ("text_policy", "strict"),
-        "Output": ("log_format", "as_json"),
-    }
-
 
 CLIENTS = ("claude-code", "codex")
 
@@ -180,25 +123,6 @@ def serve(
         settings, lambda: load_settings(config, given), look_at, as_json=as_json
     )
     run(serving, as_json=as_json)
-
-
-@main.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8367,
-    show_default=True,
-    help="Port to serve on; a free one if it is taken.",
-)
-@click.option("--once", is_flag=True, help="Show the table and end, without serving on.")
-@click.option("--tiny", is_flag=True, help="Show a real, if tiny, language model.")
-@_JSON
-def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
-    """Show broken tool calls with and without Temper."""
-    configure_logging("text", "warning")
-    console = Console(stderr=as_json, highlight=False)
-    work = commands.demonstrate_calls(console, port, once=once, as_json=as_json, tiny=tiny)
-    run(work, as_json=as_json)
 
 
 @main.command()
@@ -372,7 +296,6 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
         click.echo(configuration.as_toml(listed))
 
 
-main.add_command(evaluation)
 main.add_command(tools)
 
 

@@ -1,0 +1,103 @@
+"""How commands are found, and how they show their flags.
+
+Flags stand in groups where there are many, with a near name for a typo.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar
+
+import click
+
+_GROUP = "temper.commands"  # of entry points in pyproject.toml
+_FROM_EVALS = ("demo", "eval")
+_MISSING = "'temper {}' needs the package temper_evals: pip install temper-proxy brings it"
+
+_NEAR = 0.7  # how alike two flags are of which one was meant; click proposes less likely ones too
+
+
+class Command(click.Command):
+    """A command that proposes a flag only where it is likely to be meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flags = [flag for one in self.get_params(ctx) for flag in one.opts]
+            near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
+
+
+class GroupedCommand(Command):
+    """A command with so many flags that they stand in groups."""
+
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags, group by group; those of no group come last."""
+        lines = {
+            one.name or "": line
+            for one in self.get_params(ctx)
+            if (line := one.get_help_record(ctx)) is not None
+        }
+        for title, names in self.groups.items():
+            with formatter.section(title):
+                formatter.write_dl([lines.pop(name) for name in names])
+        with formatter.section("Other options"):
+            formatter.write_dl([*lines.values()])
+
+
+class CommandGroup(click.Group):
+    """Commands of the first kind, unless another is asked for, and those of other packages."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_entry_points()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; entry points are read only for what `proxy` does not have."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        if (entry_point := _entry_points().get(cmd_name)) is not None:
+            command = entry_point.load()
+            assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
+            return command
+        if cmd_name in _FROM_EVALS:
+            raise click.UsageError(_MISSING.format(cmd_name), ctx)
+        return None
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the commands of other packages by name; to look them up takes milliseconds."""
+    found = entry_points(group=_GROUP) or _entry_points_of_checkout()
+    return {one.name: one for one in found if find_spec(one.module.partition(".")[0])}
+
+
+def _entry_points_of_checkout() -> list[EntryPoint]:
+    """Read them from the source: `python -m proxy` works without an installation."""
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    if not project.is_file():
+        return []
+    groups = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
+    return [EntryPoint(name, value, _GROUP) for name, value in groups[_GROUP].items()]
+
+
+class ServeCommand(GroupedCommand):
+    """The flags of `temper serve`."""
+
+    groups: ClassVar = {
+        "Model": ("backend_urls", "model", "hf", "ollama"),
+        "Size of the model": ("context_tokens", "slots", "budget"),
+        "Address": ("host", "port", "workers"),
+        "Replies": ("text_policy", "strict"),
+        "Output": ("log_format", "as_json"),
+    }
