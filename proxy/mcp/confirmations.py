@@ -17,8 +17,8 @@ import msgspec
 from proxy.conversation.json import JsonObject
 from proxy.mcp.calling import Ended
 from proxy.mcp.definitions import ServedTool
-from proxy.observability.escaping import escaped, visible_json
-from proxy.observability.tool_server_cards import PendingCall
+from proxy.observability.rows import PendingCall
+from proxy.observability.sentences import escaped, visible_json
 from proxy.tool_rounds.outcomes import Status
 
 logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from proxy.mcp.connecting import connected, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, changed, select
 from proxy.mcp.results import text_of
 from proxy.mcp.specification import CallLimits, ServerSpec
-from proxy.processes.log_tail import LogTail
+from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
 from proxy.tool_rounds.outcomes import Status
 from proxy.tools.results import cut

@@ -21,7 +21,7 @@ from proxy.mcp.calling import LOST
 from proxy.mcp.fleet import Fleet, open_fleet
 from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, ServerSpec
-from proxy.processes.log_tail import MOST_LINES
+from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.front import Front, temper

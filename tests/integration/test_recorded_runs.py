@@ -12,7 +12,6 @@ from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
 from proxy.mcp.calling import LOST, Ended
 from proxy.mcp.offer import OfferPolicy, ToolOffer
-from proxy.observability.before_after import Nudge, before_after
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
     RecordedExchange,
@@ -21,7 +20,7 @@ from proxy.observability.recording import (
     Recording,
     read_recording,
 )
-from proxy.observability.replay import replay, replay_file
+from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.outcomes import Status
