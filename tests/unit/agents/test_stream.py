@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from proxy.agents.results import RunEvent
 from temper import (
     Added,
     Agent,
@@ -18,7 +19,6 @@ from temper import (
     ToolFinished,
     ToolStarted,
 )
-from proxy.agents.results import RunEvent
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import START, delta, end, says, text
