@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from proxy.agents.foreign import GuardedAnswer as GuardedAnswer
     from proxy.agents.foreign import GuardedTurn as GuardedTurn
     from proxy.agents.foreign import Guardrails as Guardrails
-    from proxy.agents.hooks import Hooks as Hooks
     from proxy.agents.model import Model as Model
     from proxy.agents.results import AskedAgain as AskedAgain
     from proxy.agents.results import Finished as Finished
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from proxy.agents.results import Text as Text
     from proxy.agents.results import Thought as Thought
     from proxy.agents.results import Usage as Usage
+    from proxy.agents.stream import Hooks as Hooks
     from proxy.agents.stream import RunStream as RunStream
     from proxy.conversation.tools import ToolCall as ToolCall
     from proxy.conversation.workflows import Prerequisite as Prerequisite
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from proxy.errors import ToolFailed as ToolFailed
     from proxy.errors import ToolRetry as ToolRetry
     from proxy.errors import ToolsFailed as ToolsFailed
-    from proxy.tool_rounds.events import Added as Added
-    from proxy.tool_rounds.events import ToolFinished as ToolFinished
-    from proxy.tool_rounds.events import ToolStarted as ToolStarted
+    from proxy.tool_rounds.executor import Added as Added
     from proxy.tool_rounds.executor import Executor as Executor
-    from proxy.tool_rounds.outcomes import Outcome as Outcome
-    from proxy.tool_rounds.outcomes import Round as Round
-    from proxy.tool_rounds.outcomes import Status as Status
+    from proxy.tool_rounds.executor import Outcome as Outcome
+    from proxy.tool_rounds.executor import Round as Round
+    from proxy.tool_rounds.executor import Status as Status
+    from proxy.tool_rounds.executor import ToolFinished as ToolFinished
+    from proxy.tool_rounds.executor import ToolStarted as ToolStarted
     from proxy.tool_rounds.terms import Stop as Stop
     from proxy.tool_rounds.transcript import Conversation as Conversation
     from proxy.tools.execution import Limits as Limits
@@ -66,12 +66,11 @@ _HOMES = {
     "agents.agent": ("Agent",),
     "agents.background": ("LocalServer", "local_server"),
     "agents.foreign": ("GuardedAnswer", "GuardedTurn", "Guardrails"),
-    "agents.hooks": ("Hooks",),
     "agents.model": ("Model",),
     "agents.results": (
         *("AskedAgain", "Finished", "RunEvent", "RunResult", "Text", "Thought", "Usage"),
     ),
-    "agents.stream": ("RunStream",),
+    "agents.stream": ("Hooks", "RunStream"),
     "conversation.tools": ("ToolCall",),
     "conversation.workflows": ("Prerequisite", "Workflow"),
     "errors": (
@@ -86,11 +85,11 @@ _HOMES = {
         ),
         *("TemperError", "ToolFailed", "ToolRetry", "ToolsFailed"),
     ),
-    "rounds.events": ("Added", "ToolFinished", "ToolStarted"),
-    "rounds.executor": ("Executor",),
-    "rounds.outcomes": ("Outcome", "Round", "Status"),
-    "rounds.terms": ("Stop",),
-    "rounds.transcript": ("Conversation",),
+    "tool_rounds.executor": (
+        *("Added", "Executor", "Outcome", "Round", "Status", "ToolFinished", "ToolStarted"),
+    ),
+    "tool_rounds.terms": ("Stop",),
+    "tool_rounds.transcript": ("Conversation",),
     "tools.execution": ("Limits",),
     "tools.function": ("FunctionTool", "ToolContext", "tool"),
     "tools.toolset": ("Toolset",),

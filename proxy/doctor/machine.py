@@ -3,7 +3,7 @@
 import resource
 
 from proxy.doctor.finding import Finding, doubtful, fine
-from proxy.hardware.memory import Memory
+from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
 from proxy.settings import Settings, is_loopback

@@ -22,8 +22,8 @@ from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability import span_names as names
 from proxy.observability.live_request import word_for
-from proxy.tool_rounds import outcomes
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome
+from proxy.tool_rounds.executor import Status as CallStatus
 
 _NAME = "temper"
 _PATIENCE = 2.0  # seconds for a collector
@@ -118,7 +118,7 @@ class RunSpans:
         if span is None:
             return
         if outcome.is_failure:
-            is_late = outcome.status is outcomes.Status.TIMED_OUT
+            is_late = outcome.status is CallStatus.TIMED_OUT
             _fail(span, "timeout" if is_late else "tool_error")
         span.end()
 

@@ -10,10 +10,10 @@ from proxy.hardware.fit import (
     STEP,
     CacheType,
     Caching,
+    Memory,
     largest_window,
     ollama_default_window,
 )
-from proxy.hardware.memory import Memory
 from proxy.hardware.shape import shape_of
 from proxy.hardware.summary import amount
 from proxy.processes.devices import uses_devices

@@ -1,6 +1,6 @@
 from proxy.doctor.finding import Status
 from proxy.doctor.machine import descriptors, judge_descriptors, judge_memory, memory, reachability
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 from proxy.settings import Settings
 
 

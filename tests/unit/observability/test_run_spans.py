@@ -5,7 +5,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from proxy.errors import BackendUnavailable
 from proxy.observability.run_spans import RunSpans, RunTracing
-from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.executor import Status
 from tests.fakes.rounds import called, done
 
 
