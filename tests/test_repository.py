@@ -39,6 +39,7 @@ LONGEST_FUNCTION = 45
 
 # Modules that only put other parts together, with the place where they are tested instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "temper_evals/demo/command.py": "tests/acceptance/test_demo.py",
     "temper_evals/temper_server.py": "tests/integration/test_evals.py",
     "temper_evals/inspect.py": "tests/integration/test_inspect.py",
     "proxy/cli/commands.py": "tests/unit/cli/test_app.py",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from proxy.api.event_loop import hurry, settle
 from proxy.conversation import json
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from proxy.doctor.checks import Keep
     from proxy.doctor.finding import Examined
     from proxy.doctor.target import Target
-    from temper_evals.demo.demonstration import Seen
 
 logger = logging.getLogger(__name__)
 
@@ -220,53 +218,6 @@ async def _look_at_backend(address: "Address") -> None:
                 logger.warning(_BACKEND_PROBLEM, address.backend, state)
             elif state == "loading":
                 logger.info(_BACKEND_LOADS, address.backend)
-
-
-def demonstrate_calls(
-    console: Console, port: int, *, once: bool, as_json: bool, tiny: bool
-) -> Work:
-    """Show calls with and without Temper; False if a signal came before that."""
-    from temper_evals.demo import show
-    from temper_evals.demo.scenarios import SCRIPTED
-    from temper_evals.demo.tiny import demonstration
-
-    shown = demonstration() if tiny else SCRIPTED
-    console.print(shown.introduction, soft_wrap=True)
-    from temper_evals.demo.demonstration import demonstrate
-
-    async def work() -> bool:
-        with contextlib.ExitStack() as progress:
-            status = progress.enter_context(console.status("Starting ..."))
-
-            def show_step(step: str) -> None:
-                status.update(f"{step} ...")
-
-            def show_seen(seen: "Seen") -> None:
-                progress.close()
-                if as_json:
-                    print_json(show.document(seen.comparisons, seen.url, shown.model))
-                    return
-                console.print(show.table(seen.comparisons, console.width, shown.heading))
-                if not once:
-                    _show_examples(console, seen, port, tiny=tiny)
-
-            return await demonstrate(
-                show_step, show_seen, port=port, keeps_serving=not once, shown=shown
-            )
-
-    return work()
-
-
-def _show_examples(console: Console, seen: "Seen", port: int, *, tiny: bool) -> None:
-    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from temper_evals.demo.show import examples, tiny_examples
-
-    if seen.port_was_taken:
-        console.print(f"\nPort {port} cannot be used, so another one was taken.")
-    console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for example in (tiny_examples if tiny else examples)(seen.url):
-        console.print(f"\n{example.title}:", style="dim")
-        console.print(Text(example.command), soft_wrap=True)
 
 
 def version() -> str:

@@ -12,6 +12,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
+    EventSink,
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
@@ -55,9 +56,11 @@ FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("foun
 class Stalling(ScriptedBackend):
     """Says nothing more behind a script that has no end."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         is_over = False
-        async for batch in super().ask(question, headers):
+        async for batch in super().ask(question, headers, sink):
             is_over = isinstance(batch[-1], ReplyFinished)
             yield batch
         if not is_over:

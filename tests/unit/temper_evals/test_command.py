@@ -11,7 +11,8 @@ SMALL = ("--family", "single", "--profile", "healthy", "--arms", "direct, ceilin
 
 
 @pytest.fixture(autouse=True)
-def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where none is named it is kept
 
 
