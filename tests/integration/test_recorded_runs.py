@@ -11,8 +11,11 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
 from proxy.mcp.offer import OfferPolicy, ToolOffer
+<<<<<<< HEAD
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.before_after import Nudge, before_after
+=======
+>>>>>>> main
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
     RecordedExchange,
@@ -21,7 +24,7 @@ from proxy.observability.recording import (
     Recording,
     read_recording,
 )
-from proxy.observability.replay import replay, replay_file
+from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.executor import Status
