@@ -149,12 +149,8 @@ def examine_servers(
     from proxy.doctor import report
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
-<<<<<<< HEAD
-    from proxy.serving.opening import find_backend, with_backend
-=======
     from proxy.doctor.report import write_bundle
     from proxy.serving.opening import find_backend, with_backend
->>>>>>> main
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))

@@ -16,16 +16,10 @@ import msgspec
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
-<<<<<<< HEAD
 from proxy.mcp.specification import Ended
-from proxy.observability.escaping import escaped, visible_json
-from proxy.observability.tool_server_cards import PendingCall
-from proxy.tool_rounds.executor import Status
-=======
 from proxy.observability.rows import PendingCall
 from proxy.observability.sentences import escaped, visible_json
 from proxy.tool_rounds.executor import Status
->>>>>>> main
 
 logger = logging.getLogger(__name__)
 

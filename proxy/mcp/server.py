@@ -23,14 +23,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.mcp.connecting import connected, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, changed, select
-<<<<<<< HEAD
 from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
-from proxy.processes.log_tail import LogTail
-=======
-from proxy.mcp.server import text_of
-from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.processes.process import LogTail
->>>>>>> main
 from proxy.processes.restarts import RestartPolicy, Restarts, State
 from proxy.tool_rounds.executor import Status
 from proxy.tools.results import DONE, cut, failure

@@ -19,13 +19,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.fleet import Fleet, open_fleet
 from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
-<<<<<<< HEAD
 from proxy.mcp.specification import LOST, CallLimits, ServerSpec
-from proxy.processes.log_tail import MOST_LINES
-=======
-from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.processes.process import MOST_LINES
->>>>>>> main
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.front import Front, temper

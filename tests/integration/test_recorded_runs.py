@@ -11,11 +11,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.preparation import Policy
 from proxy.mcp.offer import OfferPolicy, ToolOffer
-<<<<<<< HEAD
 from proxy.mcp.specification import LOST, Ended
-from proxy.observability.before_after import Nudge, before_after
-=======
->>>>>>> main
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
     RecordedExchange,
