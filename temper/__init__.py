@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from proxy.agents.agent import Agent
     from proxy.agents.background import LocalServer, local_server
     from proxy.agents.foreign import GuardedAnswer, GuardedTurn, Guardrails
-    from proxy.agents.hooks import Hooks
     from proxy.agents.model import Model
     from proxy.agents.results import (
         AskedAgain,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
         Thought,
         Usage,
     )
-    from proxy.agents.stream import RunStream
+    from proxy.agents.stream import Hooks, RunStream
     from proxy.conversation.tools import ToolCall
     from proxy.conversation.workflows import Prerequisite, Workflow
     from proxy.errors import (
@@ -41,9 +40,15 @@ if TYPE_CHECKING:
         ToolRetry,
         ToolsFailed,
     )
-    from proxy.tool_rounds.events import Added, ToolFinished, ToolStarted
-    from proxy.tool_rounds.executor import Executor
-    from proxy.tool_rounds.outcomes import Outcome, Round, Status
+    from proxy.tool_rounds.executor import (
+        Added,
+        Executor,
+        Outcome,
+        Round,
+        Status,
+        ToolFinished,
+        ToolStarted,
+    )
     from proxy.tool_rounds.terms import Stop
     from proxy.tool_rounds.transcript import Conversation
     from proxy.tools.execution import Limits
@@ -105,10 +110,9 @@ _HOMES = {
     "agents.agent": "Agent",
     "agents.background": "LocalServer local_server",
     "agents.foreign": "GuardedAnswer GuardedTurn Guardrails",
-    "agents.hooks": "Hooks",
     "agents.model": "Model",
     "agents.results": "AskedAgain Finished RunEvent RunResult Text Thought Usage",
-    "agents.stream": "RunStream",
+    "agents.stream": "Hooks RunStream",
     "conversation.tools": "ToolCall",
     "conversation.workflows": "Prerequisite Workflow",
     "errors": (
@@ -117,9 +121,7 @@ _HOMES = {
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"
     ),
-    "tool_rounds.events": "Added ToolFinished ToolStarted",
-    "tool_rounds.executor": "Executor",
-    "tool_rounds.outcomes": "Outcome Round Status",
+    "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tool_rounds.terms": "Stop",
     "tool_rounds.transcript": "Conversation",
     "tools.execution": "Limits",

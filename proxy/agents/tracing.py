@@ -8,7 +8,7 @@ from typing import Protocol
 from proxy.conversation.tools import ToolCall
 from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome
 
 
 class Spans(Protocol):

@@ -47,7 +47,7 @@ def serve(
     from proxy.api.server import run
     from proxy.api.workers import run_workers
     from proxy.cli.terminal import Terminal
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.serving.opening import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
     is_ours = settings.model.source is not None
@@ -150,7 +150,7 @@ def examine_servers(
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
     from proxy.doctor.report import write_bundle
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.serving.opening import find_backend, with_backend
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))

@@ -17,7 +17,7 @@ from proxy.doctor.clients import Client
 from proxy.doctor.finding import Examined, Finding, Status, doubtful, fine, skipped, wrong
 from proxy.doctor.target import Target
 from proxy.errors import ProcessFailed, TemperError
-from proxy.hardware.memory import Memory
+from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
 from proxy.processes.start_progress import StageListener

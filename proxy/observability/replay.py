@@ -46,7 +46,7 @@ from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
 if TYPE_CHECKING:  # nothing of runs is imported where there was none
-    from proxy.tool_rounds.outcomes import Outcome
+    from proxy.tool_rounds.executor import Outcome
     from proxy.tool_rounds.run import Run
 
 Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
@@ -104,9 +104,8 @@ class ReplayedTurns:
         return next((one.next_question() for one in last if one.state is State.ASKING), None)
 
     def _rounds(self, request: Request, recorded: RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.tool_rounds.run import Run
+        from proxy.tool_rounds.run import Ask, Run
         from proxy.tool_rounds.run import State as RunState
-        from proxy.tool_rounds.steps import Ask
         from proxy.tool_rounds.terms import Terms
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
@@ -126,8 +125,8 @@ class ReplayedTurns:
 
     def _results(self, run: "Run", recorded: Sequence[RecordedOutcome]) -> Sequence[ReplyEvent]:
         """Tell a run what became of its calls then; it stays where it is if they were others."""
+        from proxy.tool_rounds.run import Execute
         from proxy.tool_rounds.run import State as RunState
-        from proxy.tool_rounds.steps import Execute
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
@@ -141,7 +140,7 @@ class ReplayedTurns:
         self, calls: Sequence[ToolCall], recorded: Sequence[RecordedOutcome]
     ) -> "tuple[Outcome, ...] | None":
         """Return what became of calls then; None if they were others."""
-        from proxy.tool_rounds.outcomes import Outcome, Status
+        from proxy.tool_rounds.executor import Outcome, Status
 
         made = [(call.name, call.arguments) for call in calls]
         if made != [(one.name, one.arguments) for one in recorded]:

@@ -43,7 +43,7 @@ from proxy.observability.logs import replica_name
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
 from proxy.observability.trace_context import TraceContext
 from proxy.tool_rounds import outcomes
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Read: TypeAlias = Callable[[RequestRecord], Attribute | None]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from proxy.conversation.messages import Message
-from proxy.inference.budget import FLOOR
+from proxy.inference.retry_budget import FLOOR
 from temper import Agent, Conversation, Model, Stop
 from tests.fakes.agents import WEATHER_CALLED, scripted
 from tests.fakes.interruption import Interruption, interruptible

@@ -17,7 +17,7 @@ from proxy.doctor.checks import (
 from proxy.doctor.finding import Examined, Status
 from proxy.doctor.target import Target
 from proxy.errors import InvalidConfiguration
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 from proxy.mcp.specification import ServerSpec
 from proxy.serving.tool_inventory import InspectedServer
 from proxy.settings import Settings

@@ -14,15 +14,19 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
+from proxy.conversation.tools import Tool
+from proxy.guardrails.nudges import may_be_done
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, Prose, Reasoned, RespondText
+from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.calls import CallsRelease
+from proxy.inference.call_gate import CallGate
+from proxy.inference.sent_answer import SentAnswer
 
 _PARAGRAPH = "\n\n"
 
 
-class Releasing(Protocol):
+class ReplyGate(Protocol):
     """Shows one reply."""
 
     @property
@@ -42,10 +46,10 @@ class Releasing(Protocol):
         """Show what is missing of an answer; `is_own` reports whether no other reply was shown."""
 
 
-class Thoughts:
+class ThoughtGate:
     """The showing of thoughts: those of a later attempt begin a new paragraph."""
 
-    def __init__(self, shown: ShownAnswer) -> None:
+    def __init__(self, shown: SentAnswer) -> None:
         self._shown = shown
         self._is_first = True
 
@@ -58,7 +62,7 @@ class Thoughts:
         return [ReasoningDelta(text)]
 
 
-class Release:
+class FirstReplyGate:
     """The showing of the reply that the client sees first.
 
     `shows_prose` reports whether prose is an answer; the message of the respond tool is one unless
@@ -68,14 +72,14 @@ class Release:
 
     def __init__(
         self,
-        shown: ShownAnswer,
-        calls: CallsRelease | None = None,
+        shown: SentAnswer,
+        calls: CallGate | None = None,
         *,
         shows_prose: bool,
         is_answer_due: bool = True,
     ) -> None:
         self._shown = shown
-        self._thoughts = Thoughts(shown)
+        self._thoughts = ThoughtGate(shown)
         self._calls = calls
         self._shows_prose = shows_prose
         self._is_answer_due = is_answer_due
@@ -139,7 +143,7 @@ class Release:
         return self._shown.show_text(text)
 
 
-class Continuation:
+class ContinuationGate:
     """The showing of a later reply, to a client that has seen the beginning of an answer.
 
     Until it is complete only thoughts are shown. Then its calls are added, and its text if it says
@@ -147,9 +151,9 @@ class Continuation:
     calls text is left out unless `adds_text`.
     """
 
-    def __init__(self, shown: ShownAnswer, *, adds_text: bool) -> None:
+    def __init__(self, shown: SentAnswer, *, adds_text: bool) -> None:
         self._shown = shown
-        self._thoughts = Thoughts(shown)
+        self._thoughts = ThoughtGate(shown)
         self._adds_text = adds_text
 
     @property
@@ -188,3 +192,70 @@ class Continuation:
 def is_content(event: ReplyEvent) -> bool:
     """Return whether an event shows a part of an answer, which cannot be taken back."""
     return isinstance(event, TextDelta | ToolCallStarted)
+
+
+_OFTEN = 256  # up to so many characters every piece is looked at
+
+
+def watched(release: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool) -> ReplyGate:
+    """Watch for such calls where any other prose is an answer."""
+    if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
+        return release
+    return LookaheadGate(release, offer.tools, is_asked_again=is_asked_again)
+
+
+class LookaheadGate:
+    """The showing of a reply that keeps its beginning until that is certain to be prose.
+
+    Who `is_asked_again` may say that the answer was complete, which is for nobody to see either. At
+    a long reply it looks again when that has doubled, so that the work is linear.
+    """
+
+    def __init__(
+        self, release: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
+    ) -> None:
+        self._release = release
+        self._is_asked_again = is_asked_again
+        self._tools = tools
+        self._held: list[Prose] = []
+        self._is_watching = True
+        self._length = 0
+        self._enough = 0
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether prose is held in any case."""
+        return self._release.is_unseen
+
+    def show(self, heard: Heard) -> list[ReplyEvent]:
+        """Hold prose while it may become a call; anything else shows that it does not."""
+        if not self._is_watching or isinstance(heard, Reasoned):
+            return self._release.show(heard)
+        if isinstance(heard, Prose):
+            self._held.append(heard)
+            return [] if self._may_become_call(heard.text) else self.end()
+        return [*self.end(), *self._release.show(heard)]
+
+    def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Show the prose before a call, and what may be shown of that."""
+        return [*self.end(), *self._release.show_call(event)]
+
+    def end(self) -> list[ReplyEvent]:
+        """Watch no longer: what was held is prose."""
+        self._is_watching = False
+        held, self._held = self._held, []
+        return [event for one in held for event in self._release.show(one)]
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show what is missing of an answer."""
+        return self._release.complete(answer, is_own=is_own)
+
+    def _may_become_call(self, text: str) -> bool:
+        self._length += len(text)
+        if self._length < self._enough:
+            return True
+        if self._length > _OFTEN:
+            self._enough = 2 * self._length
+        written = "".join(one.text for one in self._held)
+        is_confirmed = self._is_asked_again and may_be_done(written)
+        return is_confirmed or may_become_call(written, self._tools)

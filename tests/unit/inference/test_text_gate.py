@@ -1,4 +1,7 @@
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -11,28 +14,35 @@ from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Prose, Reasoned, RespondText
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.calls import CallsRelease
-from proxy.inference.stream_gate.release import Continuation, Release, is_content
+from proxy.inference.call_gate import CallGate
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import (
+    ContinuationGate,
+    FirstReplyGate,
+    LookaheadGate,
+    is_content,
+    watched,
+)
 from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import WEATHER
+from tests.fakes.unread_calls import HELD, TOOLS
 
 PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 
 
-def make(*, shows_prose: bool = True, is_answer_due: bool = True) -> Release:
-    return Release(ShownAnswer(), shows_prose=shows_prose, is_answer_due=is_answer_due)
+def make(*, shows_prose: bool = True, is_answer_due: bool = True) -> FirstReplyGate:
+    return FirstReplyGate(SentAnswer(), shows_prose=shows_prose, is_answer_due=is_answer_due)
 
 
-def streaming(shown: ShownAnswer, *, shows_prose: bool = True) -> Release:
-    calls = CallsRelease(OfferedTools((WEATHER,), TextPolicy.AUTO, ()), shown)
-    return Release(shown, calls, shows_prose=shows_prose)
+def streaming(shown: SentAnswer, *, shows_prose: bool = True) -> FirstReplyGate:
+    calls = CallGate(OfferedTools((WEATHER,), TextPolicy.AUTO, ()), shown)
+    return FirstReplyGate(shown, calls, shows_prose=shows_prose)
 
 
-def continuing(text: str, *, adds_text: bool = True) -> Continuation:
-    shown = ShownAnswer()
+def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
+    shown = SentAnswer()
     shown.show_text(text)
-    return Continuation(shown, adds_text=adds_text)
+    return ContinuationGate(shown, adds_text=adds_text)
 
 
 def test_reasoning_is_shown_at_once_whatever_the_policy() -> None:
@@ -41,8 +51,11 @@ def test_reasoning_is_shown_at_once_whatever_the_policy() -> None:
 
 
 def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
-    shown = ShownAnswer()
-    first, later = Release(shown, shows_prose=False), Release(shown, shows_prose=False)
+    shown = SentAnswer()
+    first, later = (
+        FirstReplyGate(shown, shows_prose=False),
+        FirstReplyGate(shown, shows_prose=False),
+    )
     assert first.show(Reasoned("one")) == [ReasoningDelta("one")]
     assert first.show(Reasoned(" two")) == [ReasoningDelta(" two")]
     assert later.show(Reasoned("three")) == [ReasoningDelta("\n\nthree")]
@@ -56,7 +69,7 @@ def test_welcome_prose_is_shown_at_once() -> None:
 
 
 def test_white_space_alone_commits_to_nothing() -> None:
-    release = streaming(ShownAnswer())
+    release = streaming(SentAnswer())
     assert release.show(Prose("\n\n")) == []
     assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
     assert release.show(Prose("\n")) == []
@@ -110,7 +123,7 @@ def test_from_a_botched_call_on_everything_is_held() -> None:
 
 
 def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
-    release = streaming(ShownAnswer(), shows_prose=False)
+    release = streaming(SentAnswer(), shows_prose=False)
     release.show(Prose("Looking."))
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == [
         TextDelta("Looking."),
@@ -152,9 +165,9 @@ def test_beside_a_corrected_call_text_is_left_out() -> None:
 
 
 def test_text_behind_a_call_alone_needs_no_paragraph() -> None:
-    shown = ShownAnswer()
+    shown = SentAnswer()
     shown.complete_calls([PARIS])
-    release = Continuation(shown, adds_text=True)
+    release = ContinuationGate(shown, adds_text=True)
     assert release.complete(Accepted("Sunny."), is_own=False) == [TextDelta("Sunny.")]
 
 
@@ -173,3 +186,111 @@ def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
         release.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
+
+
+OFFER = OfferedTools((WEATHER,), TextPolicy.AUTO, ())
+BEGINNING = "commentary to=functions."
+
+
+def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
+    shown = SentAnswer()
+    release = FirstReplyGate(shown, CallGate(OFFER, shown), shows_prose=shows_prose)
+    return LookaheadGate(release, TOOLS)
+
+
+def test_only_prose_that_would_be_an_answer_is_watched() -> None:
+    release = FirstReplyGate(SentAnswer(), shows_prose=True)
+    accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
+    assert isinstance(watched(release, OFFER, is_asked_again=False), LookaheadGate)
+    assert watched(release, accepting, is_asked_again=False) is release
+    assert watched(release, replace(OFFER, answer_schema={}), is_asked_again=False) is release
+
+
+@pytest.mark.parametrize("text", HELD)
+def test_nothing_of_a_call_is_seen(text: str) -> None:
+    release = make_watched()
+    assert [event for letter in text for event in release.show(Prose(letter))] == []
+
+
+def test_prose_is_shown_with_its_first_piece() -> None:
+    release = make_watched()
+    assert release.show(Prose("It")) == [TextDelta("It")]
+    assert release.show(Prose(" is")) == [TextDelta(" is")]
+    assert release.show(Prose(BEGINNING)) == [TextDelta(BEGINNING)]
+    assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
+
+
+def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
+    release = make_watched()
+    assert release.show(Prose(BEGINNING)) == []
+    assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
+    assert release.show(Prose(" them")) == [TextDelta(" them")]
+
+
+def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
+    assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
+    release = LookaheadGate(
+        FirstReplyGate(SentAnswer(), shows_prose=True), TOOLS, is_asked_again=True
+    )
+    assert release.show(Prose("Done")) == []
+    assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
+
+
+def test_white_space_waits_for_what_follows() -> None:
+    release = make_watched()
+    assert release.show(Prose("\n")) == []
+    assert release.show(Prose("It")) == [TextDelta("\nIt")]
+
+
+def test_thoughts_wait_for_nothing() -> None:
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(Reasoned("hm")) == [ReasoningDelta("hm")]
+    assert release.show(Prose("get_weather{")) == []
+
+
+def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
+    held = TextDelta(BEGINNING)
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(RespondText("Hi")) == [held, TextDelta("Hi")]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.show(BrokenCall("{")) == [held]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    started = ToolCallStarted(0, "a", "get_weather")
+    assert release.show_call(started) == [held, started]
+    release = make_watched()
+    release.show(Prose(BEGINNING))
+    assert release.end() == [held]
+    assert release.end() == []
+
+
+def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
+    release = make_watched(shows_prose=False)
+    assert release.is_unseen
+    assert release.show(Prose("It")) == []
+    assert release.end() == []
+    call = ToolCall("a", "get_weather", '{"city":"Paris"}')
+    assert release.complete(Accepted("It", (call,)), is_own=True) == [
+        TextDelta("It"),
+        ToolCalled(0, call),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda size: f'{BEGINNING}get_weather json{{"city": "{"x y" * size}',
+        lambda size: f"{BEGINNING}get_weather {'city=1,' * size}",
+        lambda size: "[" * size,
+    ],
+)
+def test_the_work_is_linear(text: Callable[[int], str]) -> None:
+    def show(written: str) -> None:
+        release = make_watched()
+        for start in range(0, len(written), 4):
+            release.show(Prose(written[start : start + 4]))
+
+    assert is_linear(show, text, 20_000)

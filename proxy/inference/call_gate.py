@@ -1,8 +1,12 @@
-"""Lets the arguments of a call out while they are being written, as far as they are beyond doubt.
+"""Shows the calls that a backend recognised while the model is still writing them.
 
-Theory of operation
--------------------
-The reader below follows strict JSON, one member of the top level after the other, and knows two
+A call's name goes out when nothing but its arguments can be wrong with it, and then the arguments,
+as far as they are beyond doubt. The next call waits until the one before is settled; from the first
+doubt on, everything waits for the verdict on the whole reply.
+
+How arguments are read
+----------------------
+`ArgumentsGate` follows strict JSON, one member of the top level after the other, and knows two
 kinds of values. A string that every schema of its parameter takes flows as it comes, but for its
 closing quote: only a known key, or the verdict, shows that the quote was the end. Every other value
 is held until it is complete, checked by itself, and let out as it will be in the end. At the first
@@ -11,16 +15,21 @@ good, and the rest waits for the verdict on the whole.
 
 So what was shown ends in one of three places: behind the opening brace, behind a whole value, or
 within a string. From each of them it can be continued to any object that begins with the same
-members, and `rest` says how. The work is linear in the text.
+members, and `SentArguments.rest` says how. The work is linear in the text.
 """
 
 import re
 from collections.abc import Generator
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
+from proxy.conversation.tools import Tool
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.order import is_free
 from proxy.guardrails.respond import end_of_run
+from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.members import Members
+from proxy.inference.sent_answer import SentAnswer, SentArguments
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
@@ -30,109 +39,13 @@ _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _QUOTE = '"'
-_MOST_QUOTED = 400  # characters of what was shown that a nudge repeats
 
 
-class ShownArguments:
-    """What the client has of one call's arguments: whole `members`, and perhaps half a string."""
-
-    def __init__(self) -> None:
-        self.members: JsonObject = {}
-        self._text: list[str] = []
-        self._string_name: str | None = None
-        self._string: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """Everything shown so far: the beginning of a JSON object."""
-        return "".join(self._text)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters of which something was shown, in order."""
-        begun = () if self._string_name is None else (self._string_name,)
-        return (*self.members, *begun)
-
-    @property
-    def beginning(self) -> str:
-        """What was shown, if it is short enough to be said again."""
-        text = self.text
-        return text if len(text) <= _MOST_QUOTED else ""
-
-    def add(self, text: str) -> None:
-        """Take note of what goes out."""
-        self._text.append(text)
-
-    def add_to_string(self, text: str) -> None:
-        """Take note of more of the string that is being shown; escapes are whole."""
-        self._text.append(text)
-        self._string.append(text)
-
-    def begin_string(self, name: str) -> None:
-        """Take note that the string of this parameter begins."""
-        self._string_name = name
-        self._string.clear()
-
-    def end_string(self) -> None:
-        """Take note that the string, if one was being shown, proved to be whole."""
-        if self._string_name is not None:
-            self.members[self._string_name] = self._begun
-        self._string_name = None
-
-    @property
-    def _begun(self) -> str:
-        written = "".join(self._string)
-        value = json.parse(f'"{written}"')
-        return value if isinstance(value, str) else ""
-
-    def rest(self, arguments: str) -> str | None:
-        """Return what is missing of finished arguments; None where these are no continuation.
-
-        The text is the model's own where that begins with what was shown. Else the same value is
-        written on from there.
-        """
-        text = self.text
-        if arguments.startswith(text):
-            return arguments[len(text) :]
-        value = json.parse(arguments)
-        if not isinstance(value, dict) or not self._is_continued_by(value):
-            return None
-        return self._written_on(value)
-
-    def _is_continued_by(self, value: JsonObject) -> bool:
-        if any(name not in value for name in self.members):
-            return False
-        kept = {name: value[name] for name in self.members}
-        if json.dump(kept) != json.dump(self.members):  # 1 is not true, nor 1.0
-            return False
-        if self._string_name is None:
-            return True
-        string = value.get(self._string_name)
-        return isinstance(string, str) and string.startswith(self._begun)
-
-    def _written_on(self, value: JsonObject) -> str:
-        written = ""
-        shown = set(self.names)
-        if self._string_name is not None:
-            string = value[self._string_name]
-            left = string[len(self._begun) :] if isinstance(string, str) else ""
-            written = json.dump_text(left)[1:]
-        members = [
-            f"{json.dump_text(name)}:{json.dump_text(member)}"
-            for name, member in value.items()
-            if name not in shown
-        ]
-        if self._text and shown and members:
-            written += ","
-        opening = "" if self._text else "{"
-        return f"{opening}{written}{','.join(members)}}}"
-
-
-class ArgumentsRelease:
+class ArgumentsGate:
     """Reads the arguments of one call and lets out what the client may see of them."""
 
     def __init__(self, members: Members) -> None:
-        self.shown = ShownArguments()
+        self.shown = SentArguments()
         self._members = members
         self._text = ""
         self._at = 0
@@ -296,3 +209,61 @@ class ArgumentsRelease:
         if text:
             self.shown.add_to_string(text)
             self._out.append(text)
+
+
+class CallGate:
+    """Shows the calls of one reply, one after the other."""
+
+    def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
+        self._offer = offer
+        self._shown = shown
+        self._is_over = False
+        self._index = -1
+        self._tool: Tool | None = None
+        self._written: list[str] = []
+        self._release: ArgumentsGate | None = None
+
+    def take(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
+        """Take what came of a call; returns what the client may see."""
+        if self._is_over:
+            return []
+        if isinstance(event, ToolCallStarted):
+            return [] if self._offer.is_respond(event.name) else self._start(event)
+        if self._release is None or event.index != self._index:
+            return []
+        self._written.append(event.text)
+        released = self._release.feed(event.text)
+        open_call = self._shown.open_call
+        if not released or open_call is None:
+            return []
+        return [ToolCallArgumentsDelta(open_call.index, released)]
+
+    def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
+        settled = self._settle()
+        tool = None if settled is None else self._showable(started.name)
+        if tool is None:
+            self._is_over = True
+            return settled or []
+        self._index, self._tool = started.index, tool
+        self._written.clear()
+        self._release = ArgumentsGate(Members(tool.parameters))
+        call = self._shown.start_call(started.id or "", tool.name, self._release.shown)
+        return [*(settled or []), call]
+
+    def _showable(self, name: str) -> Tool | None:
+        """Find the tool of a call whose name may be shown before its arguments are known."""
+        offer = self._offer
+        tool = offer.tool_named(name)
+        if tool is None or not is_free(tool.name, offer):
+            return None
+        is_surplus = not offer.parallel and self._release is not None
+        return None if is_surplus or not offer.may_call(tool.name) else tool
+
+    def _settle(self) -> list[ReplyEvent] | None:
+        """End the call before, if there is one; None where it has to wait for the verdict."""
+        if self._tool is None:
+            return []
+        checked = arguments.check(self._tool, "".join(self._written))
+        if not isinstance(checked, arguments.ValidArguments):
+            return None
+        return self._shown.close_call(checked.text)

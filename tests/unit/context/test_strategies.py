@@ -10,9 +10,8 @@ from msgspec import structs
 from proxy.context.budget import LEAST_ANSWER, Window
 from proxy.context.compaction import Fitted
 from proxy.context.replay import Replay
-from proxy.context.sliding import Sliding
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Sliding, Tiered
 from proxy.conversation.messages import Message, tool_result, user_message
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted
@@ -364,3 +363,32 @@ def test_cuts_are_rare_whatever_a_token_is(tokenizer: str, material: str) -> Non
     share, breaks = reuse(Tiered(counts, Window(14_336), RULES), requests, counts)
     assert share >= 0.85
     assert 1 <= breaks <= 8
+
+
+SLIDING = Sliding(Pieces(), Window(3_000))
+STEPS = tuple(message for number in range(30) for message in step(number, 100))
+
+
+def test_what_fits_is_left_alone() -> None:
+    messages = HEAD + STEPS[:10]
+    fitted = SLIDING.fit(messages, (), None)
+    assert fitted.messages is messages
+    size = Pieces().prompt(messages)
+    assert fitted.compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
+
+
+def test_the_oldest_steps_are_dropped_and_questions_stay() -> None:
+    question = user_message("And now?")
+    fitted = SLIDING.fit((*HEAD, question, *STEPS), (), None)
+    left = len(fitted.messages) - 3
+    assert fitted.messages == (*HEAD, question, *STEPS[-left:])
+    assert fitted.compacted is not None
+    assert fitted.compacted.sent == Pieces().prompt(fitted.messages) <= 1_962
+    assert fitted.compacted.folded == 30 - left // 2
+
+
+def test_the_last_step_is_never_dropped() -> None:
+    with pytest.raises(ContextOverflow):
+        SLIDING.fit((*HEAD, *STEPS, *step(30, 3_000)), (), None)
+    with pytest.raises(ContextOverflow):
+        SLIDING.fit((user_message(words(3_000)),), (), None)

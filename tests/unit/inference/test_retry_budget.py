@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.inference.budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, Ticket
 
 
 def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[Ticket]:

@@ -1,12 +1,15 @@
-"""The strategy `tiered`: give up old results first, then old steps, at cuts that stay in place."""
+"""The strategies: `Tiered` gives up old results first, then old steps, at cuts that stay in place.
+
+`Sliding` is there for comparison: it drops the oldest steps, and moves its cut on every turn.
+"""
 
 from dataclasses import dataclass, field
 
-from proxy.context.budget import Window
+from proxy.context.budget import Window, check_size
 from proxy.context.compaction import Counts, Fitted
-from proxy.context.overflow import check_size
 from proxy.context.replay import Cuts, Replay, Rules
-from proxy.context.text_cache import TextCache
+from proxy.context.shortening import TextCache
+from proxy.context.units import Unit, units_of
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.facts import Compacted
@@ -65,3 +68,43 @@ def _apply(cuts: Cuts, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     for place, shorter in (*cuts.stubs.items(), *cuts.trims.items()):
         sent[place] = shorter
     return tuple([message for message in sent if message is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Drops whole steps from the front, and nothing of the last one or of the user's question."""
+
+    counts: Counts
+    window: Window
+
+    def fit(
+        self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
+    ) -> Fitted:
+        """Return the messages that leave room for `max_tokens` of answer.
+
+        Raises `ContextOverflow` if dropping old steps does not make them fit.
+        """
+        budget = self.window.budget(max_tokens)
+        tokens = [self.counts.of(message) for message in messages]
+        client = size = self.counts.fixed(tools) + sum(tokens)
+        dropped: list[Unit] = []
+        for unit in _droppable(messages):
+            if size <= budget.room:
+                break
+            size -= sum(tokens[place] for place in unit.places)
+            dropped.append(unit)
+        check_size(size, client, budget)
+        gone = {place for unit in dropped for place in unit.places}
+        sent = tuple(message for place, message in enumerate(messages) if place not in gone)
+        count = len(dropped)
+        compacted = Compacted(
+            2 if gone else 0, 0, count, count, size, client, budget.window, is_new=bool(gone)
+        )
+        return Fitted(sent if gone else messages, compacted=compacted)
+
+
+def _droppable(messages: tuple[Message, ...]) -> list[Unit]:
+    """List the steps before the last one, without the last message of the user."""
+    users = [place for place, message in enumerate(messages) if message.role == "user"]
+    last = max(users, default=-1)
+    return [unit for unit in list(units_of(messages))[:-1] if unit.places[0] != last]
