@@ -19,8 +19,7 @@ from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
 from proxy.dialects.openai_chat.schema import check
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
-from proxy.dialects.raw_json import Node, nodes_in
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import Node, nodes_in, read_object
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 

@@ -41,7 +41,7 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MessageOptions:
     """What an answer has to heed; `id` and `model` are those that it tells.
 
     `shows_nothing` leaves all content out; `reports_edits` reports that the context was not edited.
@@ -76,7 +76,7 @@ class Terms:
 class _Answer:
     """What stream and whole have in common: blocks, usage, and why the answer ended."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._blocks = AnswerBlocks(terms.new_call_id)
         self._usage: UsageReported | None = None
@@ -119,7 +119,7 @@ class _Answer:
 class MessageStream:
     """Writes the events of one answer as server-sent events, ready to be sent."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._answer = _Answer(terms)
         self._has_started = False
@@ -209,7 +209,7 @@ class MessageStream:
 class MessageBuilder:
     """Adds up the events of one answer to a whole message."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
         self._answer = _Answer(terms)
         self._blocks: list[tuple[BlockStarted, list[str]]] = []

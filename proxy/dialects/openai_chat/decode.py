@@ -36,7 +36,7 @@ from proxy.dialects.openai_chat.schema import (
 from proxy.dialects.openai_chat.thinking import thinking_in
 from proxy.dialects.openai_chat.tool_rounds import expanded
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
-from proxy.dialects.reading import kind, read_object
+from proxy.dialects.raw_json import kind, read_object
 from proxy.errors import InvalidRequest
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}

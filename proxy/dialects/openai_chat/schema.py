@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from proxy.conversation.json import JsonObject
-from proxy.dialects.reading import kind
+from proxy.dialects.raw_json import kind
 from proxy.errors import InvalidRequest
 
 _EXPECTED = {

@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.dialects.openai_responses.calls import Kind
 from proxy.dialects.raw_json import Node, Text, concatenate, own_text
-from proxy.dialects.reading import kind as kind_of
+from proxy.dialects.raw_json import kind as kind_of
 from proxy.errors import InvalidRequest
 
 _TEXT: JsonObject = {"type": "string"}

@@ -18,8 +18,7 @@ from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
 from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat, validate
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.openai_responses.tools import ToolTable
-from proxy.dialects.raw_json import Node, nodes_in
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import Node, nodes_in, read_object
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact
 

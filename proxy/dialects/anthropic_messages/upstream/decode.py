@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.decode import decode_error as decode_plain_error
-from proxy.dialects.reading import kind
+from proxy.dialects.raw_json import kind
 from proxy.dialects.sse import Event
 
 _REASONS = MappingProxyType(
