@@ -13,7 +13,7 @@ from openai.types.responses.response_output_item import ResponseOutputItem
 from openai.types.responses.tool_param import ToolParam
 from pydantic import BaseModel
 
-from proxy.dialects.openai_responses.calls import KINDS
+from proxy.dialects.openai_responses.client_tools import KINDS
 from proxy.dialects.openai_responses.coverage import (
     FIELDS,
     ITEMS,

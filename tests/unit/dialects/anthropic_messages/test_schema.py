@@ -1,6 +1,6 @@
 from anthropic.types import Message
 
-from proxy.dialects.anthropic_messages.openapi import messages_schemas
+from proxy.dialects.anthropic_messages.schema import messages_schemas
 
 
 def test_everything_is_described_by_a_name_of_its_own() -> None:
