@@ -15,7 +15,7 @@ from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
-from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
+from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
 from proxy.dialects.openai_chat.schema import check
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
@@ -100,8 +100,8 @@ def _session_in(metadata: Mapping[str, object] | None) -> str:
 
 def _refuse(body: JsonObject) -> None:
     for name, value in body.items():
-        if FIELDS.get(name) is Handling.REFUSED and value:
-            raise InvalidRequest(REMEDIES[name], name)
+        if value:
+            FIELDS.check(name, value)
 
 
 def _thinking(checked: MessagesRequest) -> Thinking:

@@ -10,11 +10,11 @@ from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.front import Sender
 from proxy.dialects.openai_chat.workflow_rules import workflow_in
-from proxy.dialects.openai_responses.coverage import FIELDS, refusal
 from proxy.dialects.openai_responses.items import ItemReader
 from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
 from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat, validate
 from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.dialects.openai_responses.table import FIELDS
 from proxy.dialects.openai_responses.tools import Choice, ToolTable, read_choice
 from proxy.dialects.raw_json import Node, nodes_in, read_object
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
@@ -151,8 +151,8 @@ def decode_request(body: bytes, sender: Sender, store: ResponseStore | None) -> 
 
 def _refuse(fields: Mapping[str, Node]) -> None:
     for name, node in fields.items():
-        if node.value is not False and (remedy := refusal(FIELDS, name)) is not None:
-            raise InvalidRequest(remedy, name)
+        if node.value is not False:
+            FIELDS.check(name, node.value)
 
 
 def _conversation(

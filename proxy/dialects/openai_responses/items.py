@@ -13,7 +13,7 @@ from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import Call, Entry, ForeignHistory, Part, is_replayed
 from proxy.dialects.openai_responses.client_tools import arguments_in, flat_name
 from proxy.dialects.openai_responses.contents import is_failure, read_content, result_in, texts_in
-from proxy.dialects.openai_responses.coverage import ITEMS, is_dropped, refusal
+from proxy.dialects.openai_responses.table import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import Node, Text, needed, own_text
 from proxy.errors import InvalidRequest
@@ -228,11 +228,11 @@ def _result(kind: str, members: Mapping[str, Node]) -> _Item:
 
 def _other(kind: str, members: dict[str, Node], path: str) -> _Item:
     """Leave out what another server has run, but for what it says in the open."""
-    if (remedy := refusal(ITEMS, kind)) is not None:
+    if (remedy := ITEMS.remedy(kind)) is not None:
         raise InvalidRequest(f"Items of the type {kind!r} are not supported. {remedy}", path)
     if kind == "configuration_update":
         return _Item()
-    facts = (Omitted(kind if is_dropped(ITEMS, kind) else "unknown_item"),)
+    facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
     if text is None:
         return _Item(facts=facts)

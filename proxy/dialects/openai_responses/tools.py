@@ -19,7 +19,7 @@ from proxy.dialects.openai_responses.client_tools import (
     function,
     search,
 )
-from proxy.dialects.openai_responses.coverage import TOOLS, is_dropped, refusal
+from proxy.dialects.openai_responses.table import TOOLS
 from proxy.dialects.raw_json import Node, Text, concatenate, needed, own_text
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
@@ -99,7 +99,7 @@ class ToolTable:
 
     def _read(self, node: Node) -> list[_Read]:
         kind = node.object().get("type")
-        if not isinstance(kind, str) or not is_dropped(TOOLS, kind):
+        if not isinstance(kind, str) or not TOOLS.drops(kind):
             return _found_in(node)
         self._left_out.append(kind)
         self._facts.append(Omitted("web_search"))
@@ -198,7 +198,7 @@ def _member_of(namespace: _Namespace, node: Node) -> _Definition:
 
 
 def _kind_of(word: str, path: str) -> Kind:
-    if (remedy := refusal(TOOLS, word)) is not None:
+    if (remedy := TOOLS.remedy(word)) is not None:
         raise InvalidRequest(f"Tools of the type {word!r} are not supported. {remedy}", path)
     if word not in KINDS:
         raise InvalidRequest(f"No type of tools is called {word!r}.", f"{path}.type")

@@ -1,6 +1,6 @@
 """The tables hold every name that the installed SDK knows, and the guide says the same."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
@@ -13,20 +13,11 @@ from openai.types.responses.response_output_item import ResponseOutputItem
 from openai.types.responses.tool_param import ToolParam
 from pydantic import BaseModel
 
+from proxy.dialects.field_table import FieldTable, Handling
 from proxy.dialects.openai_responses.client_tools import KINDS
-from proxy.dialects.openai_responses.coverage import (
-    FIELDS,
-    ITEMS,
-    PARTS,
-    SENT_EVENTS,
-    TOOLS,
-    UNSENT_EVENTS,
-    Row,
-    Treatment,
-    is_dropped,
-    refusal,
-)
 from proxy.dialects.openai_responses.schema import ResponseRequest
+from proxy.dialects.openai_responses.table import FIELDS, ITEMS, TOOLS
+from tests.unit.dialects.openai_responses.names import PARTS, SENT_EVENTS, UNSENT_EVENTS
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "responses-api.md"
 
@@ -75,7 +66,7 @@ def test_every_kind_of_item_is_decided_upon() -> None:
 
 def test_every_kind_of_tool_is_decided_upon() -> None:
     assert types_in(ToolParam) == TOOLS.keys()
-    carried = {name for name, row in TOOLS.items() if row.treatment is Treatment.CARRY}
+    carried = {name for name, row in TOOLS.items() if row.handling is Handling.CARRIED}
     assert carried == KINDS | {"namespace"}
 
 
@@ -94,24 +85,24 @@ def test_a_form_of_text_has_the_fields_that_are_read() -> None:
 
 def test_what_is_refused_has_a_remedy() -> None:
     for table in (FIELDS, ITEMS, TOOLS):
-        refused = [name for name, row in table.items() if row.treatment is Treatment.REFUSE]
+        refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
         assert refused
-        assert all(refusal(table, name) for name in refused)
-    assert refusal(FIELDS, "model") is None
-    assert refusal(FIELDS, "no_such_field") is None
+        assert all(table.remedy(name) for name in refused)
+    assert FIELDS.remedy("model") is None
+    assert FIELDS.remedy("no_such_field") is None
 
 
 def test_what_is_dropped_is_in_a_table() -> None:
-    assert is_dropped(TOOLS, "web_search")
-    assert not is_dropped(TOOLS, "function")
-    assert not is_dropped(TOOLS, "no_such_tool")
+    assert TOOLS.drops("web_search")
+    assert not TOOLS.drops("function")
+    assert not TOOLS.drops("no_such_tool")
 
 
-def lines_of(table: Mapping[str, Row]) -> list[str]:
-    return [f"| `{name}` | {row.treatment.value} | {row.note} |" for name, row in table.items()]
+def lines_of(table: FieldTable) -> list[str]:
+    return [f"| `{name}` | {row.handling.value} | {row.note} |" for name, row in table.items()]
 
 
 @pytest.mark.parametrize("table", [FIELDS, ITEMS, PARTS, TOOLS])
-def test_the_guide_says_the_same(table: Mapping[str, Row]) -> None:
+def test_the_guide_says_the_same(table: FieldTable) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     assert "\n".join(lines_of(table)) in guide
