@@ -3,7 +3,7 @@
 from proxy.context.budget import BudgetMode
 from proxy.context.replay import Rules
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.openai_chat.workflow_rules import workflow_of
+from proxy.dialects.temper_options import workflow_of
 from proxy.guardrails.offer import Mode, Part, TextPolicy
 from proxy.guardrails.transcript import has_failed
 from proxy.inference.preparation import Policy

@@ -20,8 +20,9 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader
 from proxy.dialects.ollama_chat.encode import encode_question as encode_for_ollama
 from proxy.dialects.ollama_chat.fields import ModelSettings
-from proxy.dialects.openai_chat.decode import ChunkDecoder, ReplyPart, decode_request
+from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import Event
 from proxy.errors import InvalidRequest
 from tests.fakes.histories import call, called, result, said

@@ -17,9 +17,9 @@ from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import AnswerFormat, MessagesRequest
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in, write_choice
-from proxy.dialects.openai_chat.schema import check
-from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.raw_json import Node, nodes_in, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import check
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 

@@ -1,11 +1,8 @@
 """Messages as a front end: `POST /v1/messages` and the counting of its tokens."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.encode import (
@@ -17,55 +14,7 @@ from proxy.dialects.anthropic_messages.encode import (
 )
 from proxy.dialects.anthropic_messages.schema import messages_schemas
 from proxy.dialects.foreign_history import PICTURE
-from proxy.dialects.front import (
-    Decoded,
-    ErrorReply,
-    IdsAndClock,
-    ListedModel,
-    Page,
-    Problem,
-    Schemas,
-    Sender,
-)
-
-_MOST = 1_000
-_USUAL = 20
-
-
-class MessagesCatalogue:
-    """Lists models in Anthropic's shape."""
-
-    def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
-        """Write one page of the list; an id that nobody knows is passed over."""
-        most = min(max(1, _USUAL if page.limit is None else page.limit), _MOST)
-        ids, listed = [model.id for model in models], list(models)
-        if page.before in ids and not page.after:
-            before = listed[: ids.index(page.before)]
-            shown, has_more = before[-most:], len(before) > most
-        else:
-            behind = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
-            shown, has_more = behind[:most], len(behind) > most
-        return {
-            "data": [self.model(model) for model in shown],
-            "has_more": has_more,
-            "first_id": shown[0].id if shown else None,
-            "last_id": shown[-1].id if shown else None,
-        }
-
-    def model(self, model: ListedModel) -> JsonObject:
-        """Describe one model; `created` in its details is a Unix time in seconds."""
-        created = model.details.get("created", 0)
-        moment = datetime.fromtimestamp(created if isinstance(created, int) else 0, UTC)
-        return {
-            "type": "model",
-            "id": model.id,
-            "display_name": model.id,
-            "created_at": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "max_input_tokens": model.window,
-            "max_tokens": model.window,
-            "lifecycle": "active",
-        }
-
+from proxy.dialects.front import Decoded, ErrorReply, IdsAndClock, Problem, Schemas, Sender
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"

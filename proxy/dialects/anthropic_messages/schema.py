@@ -10,17 +10,19 @@ from pydantic import Field, StrictBool, StrictStr, Tag
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Schemas
-from proxy.dialects.json_schemas import TEXT, object_schema, request_schema
-from proxy.dialects.openai_chat.schema import (
+from proxy.dialects.temper_options import TemperOptions
+from proxy.dialects.wire_schema import (
+    TEXT,
     Integer,
     Number,
     Schema,
-    TemperOptions,
     Text,
     TokenCount,
     Unread,
     WireObject,
+    object_schema,
     one_of,
+    request_schema,
 )
 
 

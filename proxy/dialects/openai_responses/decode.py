@@ -9,7 +9,6 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request, Thinking
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.front import Sender
-from proxy.dialects.openai_chat.workflow_rules import workflow_in
 from proxy.dialects.openai_responses.items import ItemReader
 from proxy.dialects.openai_responses.response import AnswerTerms, echo_of
 from proxy.dialects.openai_responses.schema import ResponseRequest, TextFormat, validate
@@ -17,6 +16,7 @@ from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.openai_responses.table import FIELDS
 from proxy.dialects.openai_responses.tools import Choice, ToolTable, read_choice
 from proxy.dialects.raw_json import Node, nodes_in, read_object
+from proxy.dialects.temper_options import workflow_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
 from proxy.facts import Fact
 

@@ -9,18 +9,19 @@ from pydantic import Field, StrictBool, StrictStr
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Schemas
-from proxy.dialects.json_schemas import TEXT, object_schema, request_schema
-from proxy.dialects.openai_chat.schema import (
+from proxy.dialects.openai_chat.schema import count_schema, error_schema
+from proxy.dialects.temper_options import TemperOptions
+from proxy.dialects.wire_schema import (
+    TEXT,
     Integer,
     Number,
     Schema,
-    TemperOptions,
     TokenCount,
     Unread,
     WireObject,
     check,
-    count_schema,
-    error_schema,
+    object_schema,
+    request_schema,
 )
 
 

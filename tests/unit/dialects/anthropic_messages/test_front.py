@@ -1,84 +1,13 @@
 import pytest
-from anthropic.types import ModelInfo
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.anthropic_messages.front import MessagesCatalogue, MessagesFront
-from proxy.dialects.front import (
-    Answering,
-    Decoded,
-    Front,
-    IdsAndClock,
-    ListedModel,
-    Page,
-    Problem,
-    Sender,
-)
+from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.dialects.front import Answering, Decoded, Front, IdsAndClock, Problem, Sender
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 from tests.unit.dialects.anthropic_messages.conversations import PICTURE, TOOLS, body
-
-CATALOGUE = MessagesCatalogue()
-MODELS = [ListedModel(name, 8192, {"created": 1700000000}) for name in "abcde"]
-
-
-def ids(page: JsonObject) -> list[object]:
-    listed = page["data"]
-    assert isinstance(listed, list)
-    return [one["id"] for one in listed if isinstance(one, dict)]
-
-
-def test_a_model_is_what_the_sdk_reads() -> None:
-    described = CATALOGUE.model(MODELS[0])
-    assert described == {
-        "type": "model",
-        "id": "a",
-        "display_name": "a",
-        "created_at": "2023-11-14T22:13:20Z",
-        "max_input_tokens": 8192,
-        "max_tokens": 8192,
-        "lifecycle": "active",
-    }
-    assert ModelInfo.model_validate(described).created_at.timestamp() == 1700000000
-
-
-def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
-    described = CATALOGUE.model(ListedModel("a"))
-    assert described["created_at"] == "1970-01-01T00:00:00Z"
-    assert described["max_input_tokens"] is described["max_tokens"] is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "after", "before", "listed", "has_more"),
-    [
-        (None, "", "", "abcde", False),
-        (1_000_000, "", "", "abcde", False),
-        (2, "", "", "ab", True),
-        (0, "", "", "a", True),
-        (2, "b", "", "cd", True),
-        (2, "c", "", "de", False),
-        (2, "e", "", "", False),
-        (2, "", "e", "cd", True),
-        (9, "", "c", "ab", False),
-        (9, "b", "c", "cde", False),
-        (9, "gone", "gone", "abcde", False),
-    ],
-)
-def test_the_list_comes_in_pages(
-    limit: int | None, after: str, before: str, listed: str, has_more: bool
-) -> None:
-    page = CATALOGUE.models(MODELS, Page(limit, after, before))
-    assert ids(page) == [*listed]
-    assert page["has_more"] is has_more
-    ends = (listed[0], listed[-1]) if listed else (None, None)
-    assert (page["first_id"], page["last_id"]) == ends
-
-
-def test_there_may_be_no_model() -> None:
-    nothing = {"data": [], "has_more": False, "first_id": None, "last_id": None}
-    assert CATALOGUE.models([], Page()) == nothing
-
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
 FRONT = MessagesFront(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))

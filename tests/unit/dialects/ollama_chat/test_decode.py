@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 
 STARTED = ReplyStarted(model="m")
 COUNTS: JsonObject = {"prompt_eval_count": 10, "eval_count": 5}

@@ -3,8 +3,8 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.dialects.openai_chat.decode import ChunkDecoder
 from proxy.dialects.openai_chat.fragments import ArgumentsFragment, Fragment, Run, Runs, fragment_in
+from proxy.dialects.openai_chat.replies import ChunkDecoder
 from tests.fakes.questions import chunk as chunk_of
 from tests.fakes.questions import stream
 

@@ -6,13 +6,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.dialects.openai_chat.encode import CompletionBuilder, Identity
-from proxy.dialects.openai_chat.schema import (
-    ChatCompletionRequest,
-    WireObject,
-    chat_schemas,
-    check,
-    validate,
-)
+from proxy.dialects.openai_chat.schema import ChatCompletionRequest, chat_schemas, validate
+from proxy.dialects.wire_schema import WireObject, check
 from proxy.errors import InvalidRequest
 
 USER: JsonObject = {"role": "user", "content": "Hello"}

@@ -12,7 +12,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
-from proxy.dialects.openai_chat.decode import ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.sse import Event
 from tests.unit.dialects.anthropic_messages.names import EVENTS, STOP_REASONS
 

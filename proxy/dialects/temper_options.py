@@ -1,10 +1,44 @@
-"""The rules of order that a client or an operator writes: read, and checked against the request."""
+"""What clients say to Temper itself, in every language: the member `temper` of a request.
+
+Operators write the rules of order in the same form.
+"""
+
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow, contradictions
-from proxy.dialects.openai_chat.schema import TemperOptions, WorkflowRules
 from proxy.errors import InvalidRequest
+
+
+class NeededCall(BaseModel):
+    """`tool` may only be called after `needs`, with the same `argument` if one is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: StrictStr
+    needs: StrictStr
+    argument: StrictStr | None = None
+
+
+class WorkflowRules(BaseModel):
+    """In which order tools may be called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    required_steps: list[StrictStr] = []
+    prerequisites: list[NeededCall] = []
+    terminal_tools: list[StrictStr] = []
+
+
+class TemperOptions(BaseModel):
+    """What a client tells Temper and no backend."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow: WorkflowRules | None = None
+    tool_rounds: StrictBool | None = None
+
 
 _MEMBER = "temper.workflow"
 

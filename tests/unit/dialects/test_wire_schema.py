@@ -1,6 +1,6 @@
 from pydantic import BaseModel
 
-from proxy.dialects.json_schemas import TEXT, object_schema, request_schema
+from proxy.dialects.wire_schema import TEXT, object_schema, request_schema
 
 
 class Part(BaseModel):

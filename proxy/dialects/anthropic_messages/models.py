@@ -1,0 +1,45 @@
+"""The list of models, and one of them, as clients of the Messages language read it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from proxy.conversation.json import JsonObject
+from proxy.dialects.front import ListedModel, Page
+
+_MOST = 1_000
+_USUAL = 20
+
+
+class MessagesCatalogue:
+    """Lists models in Anthropic's shape."""
+
+    def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
+        """Write one page of the list; an id that nobody knows is passed over."""
+        most = min(max(1, _USUAL if page.limit is None else page.limit), _MOST)
+        ids, listed = [model.id for model in models], list(models)
+        if page.before in ids and not page.after:
+            before = listed[: ids.index(page.before)]
+            shown, has_more = before[-most:], len(before) > most
+        else:
+            behind = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
+            shown, has_more = behind[:most], len(behind) > most
+        return {
+            "data": [self.model(model) for model in shown],
+            "has_more": has_more,
+            "first_id": shown[0].id if shown else None,
+            "last_id": shown[-1].id if shown else None,
+        }
+
+    def model(self, model: ListedModel) -> JsonObject:
+        """Describe one model; `created` in its details is a Unix time in seconds."""
+        created = model.details.get("created", 0)
+        moment = datetime.fromtimestamp(created if isinstance(created, int) else 0, UTC)
+        return {
+            "type": "model",
+            "id": model.id,
+            "display_name": model.id,
+            "created_at": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "max_input_tokens": model.window,
+            "max_tokens": model.window,
+            "lifecycle": "active",
+        }
