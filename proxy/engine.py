@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.errors import (
@@ -14,7 +12,7 @@ from proxy.errors import (
     GuardrailsExhausted,
     InvalidRequest,
 )
-from proxy.inference.event_sink import Audience, outlet_to
+from proxy.inference.event_sink import Audience, sink_to
 from proxy.inference.turn import Turn
 
 Headers: TypeAlias = dict[str, str]
@@ -37,12 +35,11 @@ async def converse(
     What an `audience` is shown at once is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
-    outlet = outlet_to(audience, turn) if audience is not None else None
+    sink = sink_to(audience, turn) if audience is not None else None
     while (question := turn.next_question()) is not None:
-        question = replace(question, outlet=outlet)
         try:
             with attempt(headers) as own:
-                async with aclosing(backend.ask(question, own)) as batches:
+                async with aclosing(backend.ask(question, own, sink)) as batches:
                     async for batch in batches:
                         shown, failure = _received(turn, batch)
                         if shown:

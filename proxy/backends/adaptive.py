@@ -29,6 +29,7 @@ from proxy.backends.engines import ANY_ENGINE, Engine, engine_of, window_in
 from proxy.backends.openai_compatible import OpenAICompatible, meant_by, models_in, names_among
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendRefused
 
@@ -66,13 +67,15 @@ class AdaptiveEngine:
         """Close every connection."""
         await self._engine.close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         while True:
             lacks = self._lacks(question.request.model)
             has_begun = False
             try:
-                replying = self._engine.ask(without(question, lacks), headers)
+                replying = self._engine.ask(without(question, lacks), headers, sink)
                 async with aclosing(replying) as batches:
                     async for batch in batches:
                         has_begun = True

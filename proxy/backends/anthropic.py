@@ -22,6 +22,7 @@ from proxy.backends.refusals import Refusal
 from proxy.backends.streamed_reply import StreamedReply
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
@@ -61,7 +62,9 @@ class Anthropic:
         """Close every connection."""
         await self._connection.close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         terms = await self._terms(question.request.model)
         body = encode_question(question, terms)

@@ -21,5 +21,5 @@ class Arriving(Protocol):
     async def receive(self, deadline: float) -> bytes:
         """Return more of the body, empty at its end; raises TimeoutError."""
 
-    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to `outlet` first, as far as possible; see `Connection`."""
+    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
+        """Offer what comes to `sink` first, as far as possible; see `Connection`."""

@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import Question
 
 # What came together stays together: every batch costs the same, however much is in it.
@@ -90,10 +90,13 @@ class Backend(Protocol):
     def name(self) -> str:
         """The address shown in headers, logs and errors, without credentials."""
 
-    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply in batches; `headers` (lower case) travel upstream.
 
-        No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one.
+        No batch is empty; `ReplyFinished` and `ReplyUnreadable` end the last one. Content that a
+        `sink` takes is in no batch; whoever has to see all of a reply asks without one.
         """
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:

@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._keeps_alive = False
         self._chunks: list[bytes] = []
         self._waiting = 0
-        self._outlet: Callable[[bytes], bool] | None = None
+        self._sink: Callable[[bytes], bool] | None = None
         self._idle = 0.0
 
     @property
@@ -228,12 +228,12 @@ class Connection(asyncio.Protocol):
         self._waiting = 0
         return received
 
-    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
-        """Offer what comes to an outlet whenever somebody waits for more, and for nothing else.
+    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
+        """Offer what comes to a sink whenever somebody waits for more, and for nothing else.
 
         It reports whether it takes that, and then has `idle` seconds to wait for what follows.
         """
-        self._outlet, self._idle = outlet, idle
+        self._sink, self._idle = sink, idle
 
     def rest(self, seconds: float) -> None:
         """Close the connection if nothing is asked for so long."""
@@ -304,15 +304,15 @@ class Connection(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(NotHttp(str(error), data))
             self.close()
-        if not self._is_diverted():
+        if not self._sink_takes_it():
             self._wake()
 
-    def _is_diverted(self) -> bool:
-        """Bring what has come past the reader, who waits for it, if the outlet takes it."""
-        if self._outlet is None or self._waiter is None or self._waiter.done():
+    def _sink_takes_it(self) -> bool:
+        """Bring what has come past the reader, who waits for it, if the sink takes it."""
+        if self._sink is None or self._waiter is None or self._waiter.done():
             return False
         is_ordinary = bool(self._chunks) and not self._is_over and self._failure is None
-        if not is_ordinary or self._waiting > _MOST_WAITING or not self._outlet(self._joined()):
+        if not is_ordinary or self._waiting > _MOST_WAITING or not self._sink(self._joined()):
             return False
         self._chunks.clear()
         self._waiting = 0

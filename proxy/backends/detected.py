@@ -19,6 +19,7 @@ from proxy.backends.client import (
 )
 from proxy.backends.detection import Kind, kind_at
 from proxy.backends.transport import BackendClient
+from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable
 
@@ -51,15 +52,21 @@ class DetectedBackend:
         """Close every connection."""
         await self._connection.close()
 
-    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         known = self._adapter
-        return self._ask(question, headers) if known is None else known.ask(question, headers)
+        if known is None:
+            return self._ask(question, headers, sink)
+        return known.ask(question, headers, sink)
 
-    async def _ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def _ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question to whatever it is."""
         adapter = await self._known()
-        async with aclosing(adapter.ask(question, headers)) as batches:
+        async with aclosing(adapter.ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 

@@ -23,7 +23,7 @@ from proxy.backends.directives import answer_form
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyUnreadable
+from proxy.conversation.replies import EventSink, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.thinking import thinking_fields
@@ -116,13 +116,15 @@ class LlamaServer:
         """Close every connection."""
         await self._engine.close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         question = acceptable(question)
         patience = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
-                async with aclosing(self._engine.ask(question, headers)) as batches:
+                async with aclosing(self._engine.ask(question, headers, sink)) as batches:
                     async for batch in batches:
                         yield batch
             except BackendUnavailable as error:

@@ -26,7 +26,7 @@ from proxy.backends.relaying import relayed
 from proxy.backends.streamed_reply import StreamedReply
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyUnreadable
+from proxy.conversation.replies import EventSink, ReplyUnreadable
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.ollama_chat.decode import LineDecoder, LineReader, decode_error
@@ -91,7 +91,9 @@ class Ollama:
         """Have the models unloaded that were loaded for us; never raises."""
         await self._models.unload()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         name = self._meant(question.request.model)
         shown = await self._models.show(name)

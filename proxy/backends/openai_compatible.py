@@ -22,7 +22,7 @@ from proxy.backends.reply_reading import ReplyReading
 from proxy.backends.transport import Answer, BackendClient, Document
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import Outlet, ReplyEvent, ReplyFinished
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Question
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
@@ -57,13 +57,15 @@ class OpenAICompatible:
         """Close every connection."""
         await self._connection.close()
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
         async with self._connection.post(CHAT, self.body_of(question), headers) as answer:
             if not _is_success(answer.status):
                 raise self._refused(await answer.whole())
             reading = ReplyReading()
-            _divert(answer, reading, question.outlet)
+            _set_sink(answer, reading, sink)
             is_open = True
             while is_open:
                 chunk = await answer.next_chunk()
@@ -175,16 +177,16 @@ class OpenAICompatible:
         return as_error(self.name, Refusal(document.status, error, document.retry_after))
 
 
-def _divert(answer: Answer, reading: ReplyReading, outlet: Outlet | None) -> None:
-    """Hand on what is like the content before as soon as it comes, if there is an outlet."""
-    if outlet is not None:
-        answer.divert(partial(_handed_on, reading, outlet))
+def _set_sink(answer: Answer, reading: ReplyReading, sink: EventSink | None) -> None:
+    """Hand on what is like the content before as soon as it comes, if there is a sink."""
+    if sink is not None:
+        answer.set_sink(partial(_handed_on, reading, sink))
 
 
-def _handed_on(reading: ReplyReading, outlet: Outlet, chunk: bytes) -> bool:
+def _handed_on(reading: ReplyReading, sink: EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
-    parts = reading.like_before(chunk)
-    return bool(parts) and outlet(cast("list[ReplyEvent]", parts))
+    parts = reading.read_for_sink(chunk)
+    return bool(parts) and sink(cast("list[ReplyEvent]", parts))
 
 
 def models_in(listed: JsonObject) -> tuple[Model, ...] | None:

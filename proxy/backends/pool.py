@@ -26,7 +26,7 @@ from proxy.backends.client import (
 )
 from proxy.backends.member_health import Member, in_order
 from proxy.backends.wrapper import BackendWrapper
-from proxy.conversation.replies import PromptProgress, ReplyEvent
+from proxy.conversation.replies import EventSink, PromptProgress, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import (
     BackendFailed,
@@ -83,9 +83,11 @@ class Pool:
         """Make a place for one turn: all its questions go to one member."""
         return PinnedMember(self, self._pace)
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        async with aclosing(self.pin().ask(question, headers)) as batches:
+        async with aclosing(self.pin().ask(question, headers, sink)) as batches:
             async for batch in batches:
                 yield batch
 
@@ -194,11 +196,13 @@ class PinnedMember(BackendWrapper):
         """The member that answers, all of them before that is known."""
         return self._pool.name if self._asked is None else self._asked.backend.name
 
-    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
 
         def put(backend: Backend) -> ReplyEvents:
-            return backend.ask(question, headers)
+            return backend.ask(question, headers, sink)
 
         return self._patiently(_key(question, headers), put, _says_something)
 

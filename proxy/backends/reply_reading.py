@@ -49,7 +49,7 @@ class ReplyReading:
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
-    def like_before(self, piece: bytes) -> list[ReplyPart] | None:
+    def read_for_sink(self, piece: bytes) -> list[ReplyPart] | None:
         """Return the parts of a piece that has only events like those before.
 
         None for any other, which is then still to be fed.

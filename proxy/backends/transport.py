@@ -135,7 +135,7 @@ class _ArrivingByHttpx:
         async with asyncio.timeout_at(deadline):
             return await anext(self._stream, b"")
 
-    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
+    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
         """Go on as before: nothing comes while nobody receives."""
 
 
@@ -191,17 +191,17 @@ class Answer:
             )
         return chunk
 
-    def divert(self, outlet: Callable[[bytes], bool]) -> None:
-        """Offer what comes to an outlet first, which reports whether it takes it."""
+    def set_sink(self, sink: Callable[[bytes], bool]) -> None:
+        """Offer what comes to a sink first, which reports whether it takes it."""
 
         def take(chunk: bytes) -> bool:
             received = self._received + len(chunk)
-            if received > STREAM_LIMIT or not outlet(chunk):
+            if received > STREAM_LIMIT or not sink(chunk):
                 return False
             self._received = received
             return True
 
-        self._arriving.divert(take, self._idle)
+        self._arriving.set_sink(take, self._idle)
 
     async def read(self, limit: int) -> bytes:
         """Return the first `limit` bytes of the body."""

@@ -42,5 +42,5 @@ class Unpacked:
                 return unpacked
         return b""
 
-    def divert(self, outlet: Callable[[bytes], bool], idle: float) -> None:
-        """Offer nothing to an outlet: an error is read whole."""
+    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
+        """Offer nothing to a sink: an error is read whole."""

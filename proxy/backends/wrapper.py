@@ -11,6 +11,7 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
+from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 
 
@@ -25,9 +26,11 @@ class BackendWrapper:
         """The backend's name, which may tell more once it has answered."""
         return self._backend.name
 
-    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        return self._backend.ask(question, headers)
+        return self._backend.ask(question, headers, sink)
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""

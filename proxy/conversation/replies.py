@@ -108,7 +108,7 @@ ReplyEvent: TypeAlias = (
 )
 
 # Takes content as soon as it has come, past all who wait for it; reports whether it took it.
-Outlet: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
+EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import Outlet
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
@@ -114,8 +113,7 @@ class Question(msgspec.Struct, frozen=True):
     model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
     `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
     not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
-    that the client has named. Content may go to the `outlet` as soon as it
-    comes; whoever has to see all of a reply asks without one.
+    that the client has named.
     """
 
     request: Request
@@ -128,7 +126,6 @@ class Question(msgspec.Struct, frozen=True):
     resets_cache: bool = False
     calls_singly: bool = False
     stops: tuple[str, ...] = ()
-    outlet: Outlet | None = None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from proxy.conversation.replies import Outlet, ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.inference.turn import Turn
 
 
@@ -19,7 +19,7 @@ class Audience(Protocol):
         """Show it events while it is ready."""
 
 
-def outlet_to(audience: Audience, turn: Turn) -> Outlet:
+def sink_to(audience: Audience, turn: Turn) -> EventSink:
     """Return what takes content of a turn's reply as far as the audience is ready for it."""
     return partial(_is_taken, audience, turn)
 

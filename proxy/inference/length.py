@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from proxy.conversation.replies import (
-    Outlet,
+    EventSink,
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
@@ -62,16 +62,16 @@ class ReplyLength:
         self._blanks = len(text) - len(said) + (0 if said else self._blanks)
         return self._blanks > _MOST_BLANKS
 
-    def bounded(self, outlet: Outlet | None) -> Outlet | None:
-        """Return an outlet that takes the same but what may be too much."""
+    def bounded(self, sink: EventSink | None) -> EventSink | None:
+        """Return a sink that takes the same but what may be too much."""
         most = self._most
         if self._is_constrained:
             return None
-        if most is None or outlet is None:
-            return outlet
+        if most is None or sink is None:
+            return sink
 
         def take(batch: Sequence[ReplyEvent]) -> bool:
-            if self._pieces + len(batch) > most or not outlet(batch):
+            if self._pieces + len(batch) > most or not sink(batch):
                 return False
             self.exceeds(batch)
             return True

@@ -35,8 +35,7 @@ from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention
 from proxy.guardrails.tool_prompts.react import ReActConvention
 from proxy.guardrails.tool_prompts.registry import convention
 from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
-from proxy.inference.prepared import ANSWER_FORM, Prepared
-from proxy.inference.prompt_format import PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, Prepared, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
 # conventions with a form for answers, which stands for the synthetic tool

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.wrapper import BackendWrapper
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
+    EventSink,
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
@@ -50,7 +49,7 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.tool_rounds.outcomes import Round
+    from proxy.tool_rounds.executor import Round
     from proxy.tool_rounds.terms import Terms
 
 FAILED = "failed"
@@ -226,12 +225,14 @@ class _RecordedBackend(BackendWrapper):
         super().__init__(backend)
         self._tape = recorder
 
-    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: Headers, sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply."""
         self._tape.begin()
         try:
-            everything = structs.replace(question, outlet=None)
-            async with aclosing(self._backend.ask(everything, headers)) as batches:
+            # without the sink: a recording has to see all of the reply
+            async with aclosing(self._backend.ask(question, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
                         self._tape.note(piece)

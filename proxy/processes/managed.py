@@ -16,6 +16,7 @@ from proxy.backends.client import (
     ReplyEvents,
 )
 from proxy.backends.llama_server import LlamaServer
+from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import Question
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
 from proxy.processes.process import ServerAddress
@@ -127,9 +128,11 @@ class Managed:
         """Whether it has ended and is not being started yet."""
         return self._server.status.state is State.WAITING
 
-    def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply; `headers` (lower case) travel upstream."""
-        return self._served(lambda server: server.ask(question, headers))
+        return self._served(lambda server: server.ask(question, headers, sink))
 
     def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
         """Pass a request on and stream its answer's lines; `headers` (lower case) travel too."""

@@ -13,24 +13,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
-from msgspec import structs
-
 from proxy.backends.client import Backend, ReplyEvents
 from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
-from proxy.context.message_sizes import MessageSizes
+from proxy.context.message_sizes import MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
-from proxy.context.sliding import Sliding
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -234,13 +230,15 @@ class _Learning(BackendWrapper):
         self._book = book
         self._window = window
 
-    async def ask(self, question: Question, headers: Headers) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: Headers, sink: EventSink | None = None
+    ) -> ReplyEvents:
         """Put a question and stream the reply."""
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         try:
-            put = structs.replace(question, outlet=length.bounded(question.outlet))
-            async with aclosing(self._backend.ask(put, headers)) as batches:
+            replying = self._backend.ask(question, headers, length.bounded(sink))
+            async with aclosing(replying) as batches:
                 async for batch in batches:
                     if (told := _usage_in(batch)) is not None:
                         place, usage = told

@@ -18,7 +18,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import UsageReported
+from proxy.conversation.replies import EventSink, UsageReported
 from proxy.conversation.requests import Parsing, Question
 from proxy.inference.preparation import Policy
 from proxy.processes.process import RunningServer
@@ -136,7 +136,9 @@ class WatchedServer(LlamaServer):
         )
         self.attempts: list[Attempt] = []
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         clock = asyncio.get_running_loop().time
         attempt = Attempt(question, clock())
         self.attempts.append(attempt)

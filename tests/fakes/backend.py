@@ -11,7 +11,7 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import Question
 from proxy.errors import TemperError
 
@@ -44,7 +44,9 @@ class ScriptedBackend:
     state: Health = Health.READY
     catalogue: tuple[str, ...] = ("one",)
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         self.questions.append(question)
         self.headers.append(headers)
         try:

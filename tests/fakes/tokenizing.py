@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.backends.client import Description, ReplyEvents
-from proxy.context.rough_size import countable
-from proxy.conversation.replies import ReplyFinished, TextDelta, UsageReported
+from proxy.context.message_sizes import countable
+from proxy.conversation.replies import EventSink, ReplyFinished, TextDelta, UsageReported
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from tests.fakes.backend import ScriptedBackend
@@ -33,7 +33,9 @@ class TokenizingBackend(ScriptedBackend):
         said = sum(self.tokenize(countable(message)) + AROUND for message in question.messages)
         return said + sum(self.tokenize(tool.source.decode()) for tool in question.tools)
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         self.questions.append(question)
         cost = self.cost(question)
         if cost >= self.window:

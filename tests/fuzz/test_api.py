@@ -22,6 +22,7 @@ from proxy.backends.client import PassthroughRequest, Pieces, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
+    EventSink,
     ReplyEvent,
     ReplyFinished,
     TextDelta,
@@ -51,7 +52,9 @@ class Tireless(ScriptedBackend):
 
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         self.questions.clear()
         self.scripts = [next(self.turns)]
         async for batch in super().ask(question, headers):

@@ -8,7 +8,7 @@ import pytest
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import TextDelta
+from proxy.conversation.replies import EventSink, TextDelta
 from proxy.conversation.requests import Question
 from tests.fakes import scripted_backend
 from tests.fakes.backend import ScriptedBackend
@@ -53,7 +53,9 @@ BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
 class Buggy(ScriptedBackend):
     """Fails amid its answer in a way that nobody foresaw."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         del question, headers
         yield [TextDelta("It is")]
         raise RuntimeError("a bug of our own")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from proxy.guardrails import announcement
+from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue.announcements import announces, gives_account, presents
 from proxy.guardrails.rescue.attempt import Attempt
 from proxy.guardrails.rescue.findings import Found
@@ -52,7 +52,7 @@ class Beginning:
     def announces_act(self, tools: Sequence[str]) -> bool:
         """Return whether a sentence ends here with which the model announces that it acts now."""
         is_told = self.is_account or not self.is_sentence_start
-        return not is_told and (announcement.announces(self.words, tools) or presents(self.words))
+        return not is_told and (recognition.announces(self.words, tools) or presents(self.words))
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.replies import (
+    EventSink,
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
@@ -46,7 +47,9 @@ HELLO: list[ReplyEvent | TemperError] = [
 class SilentBackend(ScriptedBackend):
     """Never says a word."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         del question, headers
         await asyncio.Event().wait()
         yield [TextDelta("never")]
@@ -93,7 +96,9 @@ def test_an_answer_is_recorded_with_what_it_cost(is_stream: bool) -> None:
 class Endless(ScriptedBackend):
     """Never comes to an end."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         del question, headers
         while True:
             yield [TextDelta("and on ")]
@@ -155,8 +160,10 @@ class SlowToEnd(ScriptedBackend):
         super().__init__([HELLO])
         self._pause = pause
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
-        async for batch in super().ask(question, headers):
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
+        async for batch in super().ask(question, headers, sink):
             yield batch
         await self._pause.wait()
 

@@ -12,6 +12,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
+    EventSink,
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
@@ -22,8 +23,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.preparation import Policy
-from proxy.mcp.calling import Ended
 from proxy.mcp.offer import OfferPolicy, ToolOffer
+from proxy.mcp.specification import Ended
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
@@ -55,9 +56,11 @@ FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("foun
 class Stalling(ScriptedBackend):
     """Says nothing more behind a script that has no end."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         is_over = False
-        async for batch in super().ask(question, headers):
+        async for batch in super().ask(question, headers, sink):
             is_over = isinstance(batch[-1], ReplyFinished)
             yield batch
         if not is_over:

@@ -400,7 +400,7 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
         runner.run(scene())
 
 
-def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> None:
+def test_what_is_waited_for_goes_to_the_sink_as_long_as_that_takes_it() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line, offered = await send(one), list[bytes]()
 
@@ -410,7 +410,7 @@ def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> Non
             return body != b"c"
 
         assert await line.receive(later()) == b"a"
-        line.divert(takes, SOON)
+        line.set_sink(takes, SOON)
         go_on.release()
         assert await line.receive(later()) == b"c"
         assert offered == [b"b", b"c"]
@@ -434,7 +434,7 @@ def test_what_is_waited_for_goes_to_the_outlet_as_long_as_that_takes_it() -> Non
     play(scene, script)
 
 
-def test_an_outlet_that_takes_something_gives_the_server_time_for_more() -> None:
+def test_a_sink_that_takes_something_gives_the_server_time_for_more() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         loop = asyncio.get_running_loop()
@@ -445,7 +445,7 @@ def test_an_outlet_that_takes_something_gives_the_server_time_for_more() -> None
             taken.set()
             return True
 
-        line.divert(takes, 100)
+        line.set_sink(takes, 100)
         waiting = asyncio.create_task(line.receive(later(50)))
         await loop.skip(40)
         go_on.set()

@@ -10,6 +10,7 @@ from proxy.backends.client import Backend, Description, Health, Model, ReplyEven
 from proxy.backends.member_health import Member
 from proxy.backends.pool import Pool, PoolTimeouts, pinned
 from proxy.conversation.replies import (
+    EventSink,
     PromptProgress,
     ReplyEvent,
     ReplyFinished,
@@ -176,7 +177,9 @@ def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> Non
 class Endless(ScriptedBackend):
     """A member that begins and never ends."""
 
-    async def ask(self, question: Question, headers: dict[str, str]) -> ReplyEvents:
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
         self.questions.append(question)
         try:
             yield (TextDelta("..."),)

@@ -176,15 +176,15 @@ def test_an_event_that_never_ends_is_refused_however_it_comes() -> None:
 def test_only_a_piece_of_events_like_those_before_is_read_without_being_fed() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
-    assert reading.like_before(row) is None
+    assert reading.read_for_sink(row) is None
     reading.feed(stream(*CHUNKS[:2], done=False), parts)
-    assert reading.like_before(row) == [TextDelta("a"), TextDelta("b")]
+    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]
     for piece in (b"", row[:-1], row + b"data: [DONE]\n\n", stream(CHUNKS[2])):
-        assert reading.like_before(piece) is None
+        assert reading.read_for_sink(piece) is None
     reading.feed(row[:-1], parts)
-    assert reading.like_before(row) is None
+    assert reading.read_for_sink(row) is None
     reading.feed(b"\n", parts)
     reading.feed(b": half\r", parts)
-    assert reading.like_before(row) is None
+    assert reading.read_for_sink(row) is None
     reading.feed(b"\n", parts)
-    assert reading.like_before(row) == [TextDelta("a"), TextDelta("b")]
+    assert reading.read_for_sink(row) == [TextDelta("a"), TextDelta("b")]

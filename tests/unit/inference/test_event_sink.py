@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.event_sink import outlet_to
+from proxy.inference.event_sink import sink_to
 from proxy.inference.preparation import Policy
 from tests.fakes.playbook import Playbook, make_request
 
@@ -23,7 +23,7 @@ class Listeners:
 def test_an_audience_gets_at_once_what_a_turn_shows_and_the_rest_later() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     listeners = Listeners()
-    take = outlet_to(listeners, book.turn)
+    take = sink_to(listeners, book.turn)
     _ = book >> ReplyStarted("c") >> TextDelta("It")
     assert take([TextDelta(" is "), TextDelta("noon <to")])
     assert take([TextDelta("ol")])
@@ -37,6 +37,6 @@ def test_an_audience_gets_at_once_what_a_turn_shows_and_the_rest_later() -> None
 def test_a_turn_hears_nothing_twice_while_its_audience_is_not_ready() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     listeners = Listeners(is_ready=False)
-    assert not outlet_to(listeners, book.turn)([TextDelta("Noon")])
+    assert not sink_to(listeners, book.turn)([TextDelta("Noon")])
     _ = book >> TextDelta("Noon") << TextDelta("Noon")
     assert listeners.seen == []

@@ -71,7 +71,7 @@ def test_every_endless_reply_becomes_too_long(text: str) -> None:
     assert heard(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
 
 
-def test_an_outlet_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
+def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
     length, taken = ReplyLength(10), list[ReplyEvent]()
     token = TextDelta("a token, ")
 
@@ -89,7 +89,7 @@ def test_an_outlet_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
     assert len(taken) == 9
 
 
-def test_without_a_limit_or_an_outlet_there_is_nothing_to_bound() -> None:
+def test_without_a_limit_or_a_sink_there_is_nothing_to_bound() -> None:
     assert ReplyLength(10).bounded(None) is None
     assert ReplyLength(None).bounded(bool) is bool
 
