@@ -4,6 +4,7 @@ python -m benchmarks peers            install the other proxies, outside the rep
 python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
 python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
 python -m benchmarks profile burst    which functions take the time
+python -m benchmarks instructions     instructions of calls, tokens and a start; --check them
 python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
 python -m benchmarks replicas         turns before one engine, and what a shared store costs
@@ -27,6 +28,7 @@ from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
+from benchmarks.instructions import command as instructions
 from benchmarks.load import backend, peers, profiling, results, runs, table
 from benchmarks.load.candidates import CANDIDATES, REPOSITORY
 from benchmarks.load.results import Results
@@ -61,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_peers(installing)
     installing.set_defaults(command=_peers)
     _add_profile(commands.add_parser("profile", help="profile Temper in one scenario"))
+    instructions.add_arguments(
+        commands.add_parser("instructions", help="count instructions under valgrind")
+    )
     mock = commands.add_parser("mock", help="serve the mock backend")
     mock.add_argument("--port", type=int, default=9931)
     mock.add_argument("--faults", type=int, metavar="SEED", help="commit faults, as `faults` does")
