@@ -30,7 +30,7 @@ from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
 from benchmarks.instructions import command as instructions
 from benchmarks.load import backend, peers, profiling, results, runs, table
-from benchmarks.load.candidates import CANDIDATES, REPOSITORY
+from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.scaling import measuring
@@ -81,7 +81,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--rounds", type=int, help="default: 5, or 1 with --quick")
-    parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        type=_candidate,
+        metavar="CANDIDATE",
+        default=CANDIDATES,
+        help=f"{', '.join(CANDIDATES)}, or temper@PATH: the Temper of another checkout",
+    )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--date", default=results.today())
     parser.add_argument("--minutes", type=float, help="length of soak")
@@ -152,6 +159,12 @@ def _add_tiny(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=TINY_SIZES, default="full")
     parser.add_argument("--page", type=Path, help="write the result for readers to this file")
     parser.set_defaults(command=_tiny)
+
+
+def _candidate(name: str) -> str:
+    if kind_of(name) not in CANDIDATES:
+        raise argparse.ArgumentTypeError(f"no such candidate: {name}")
+    return name
 
 
 def _size(chosen: argparse.Namespace) -> Size:
