@@ -2,7 +2,9 @@ import asyncio
 
 import pytest
 
-from proxy import (
+from proxy.agents.results import RunEvent
+from proxy.conversation.messages import Message, user_message
+from temper import (
     Added,
     Agent,
     AskedAgain,
@@ -18,8 +20,6 @@ from proxy import (
     ToolFinished,
     ToolStarted,
 )
-from proxy.agents.results import RunEvent
-from proxy.conversation.messages import Message, user_message
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import START, delta, end, says, text

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from proxy import Agent
 from proxy.agents.tracing import NoTracing, open_tracing
 from proxy.errors import InvalidConfiguration
 from proxy.observability.tracing import RunTracing
+from temper import Agent
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.rounds import called, done
 from tests.fakes.spoken import says
