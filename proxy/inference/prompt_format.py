@@ -7,9 +7,9 @@ import msgspec
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
-from proxy.guardrails.history_repair.roles import fit_roles
+from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.conventions import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))

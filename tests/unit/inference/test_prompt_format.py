@@ -4,7 +4,7 @@ from proxy.conversation.messages import assistant_message, tool_result, user_mes
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.respond import respond_tool
-from proxy.guardrails.tool_prompts.registry import CONVENTIONS
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
 from proxy.inference.prompt_format import FormattedPrompt, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER
 

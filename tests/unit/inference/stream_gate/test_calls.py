@@ -4,9 +4,9 @@ from msgspec.structs import replace
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.loops import Loop
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import respond_tool
+from proxy.guardrails.transcript import Loop
 from proxy.inference.sent_answer import ShownAnswer
 from proxy.inference.stream_gate.calls import CallsRelease
 from tests.fakes.playbook import CLOCK, WEATHER
