@@ -23,7 +23,8 @@ IGNORED = [
     if not line.startswith("#")
 ]
 
-FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "proxy", "temper_evals", "tests"}
+PACKAGES = ("proxy", "temper", "temper_evals")
+FOLDERS = {".ci", "benchmarks", "config", "deploy", "docs", "tests", *PACKAGES}
 FILES = {
     ".dockerignore",
     ".gitignore",
@@ -125,7 +126,6 @@ def imported_names(node: ast.AST) -> list[str]:
             return []
 
 
-PACKAGES = ("proxy", "temper_evals")
 MODULES = [path for package in PACKAGES for path in tracked_files(package) if path.suffix == ".py"]
 CODE = [path for folder in (*PACKAGES, "tests") for path in tracked_files(folder)]
 CODE = [path for path in CODE if path.suffix == ".py"]
@@ -161,7 +161,7 @@ def mirrored(test: Path) -> Path:
     """Return the module that a test is for; that of a package's own name is for its beginning."""
     name = test.name.removeprefix("test_")
     folder = test.relative_to("tests/unit").parent
-    folder = folder if folder.parts[:1] == ("temper_evals",) else "proxy" / folder
+    folder = folder if folder.parts[:1] in {("temper",), ("temper_evals",)} else "proxy" / folder
     return folder / ("__init__.py" if name == f"{folder.name}.py" else name)
 
 

@@ -8,7 +8,7 @@ from proxy.api.errors import describe
 from proxy.api.streaming import StreamTimeouts, stream_start, while_connected
 from proxy.dialects.front import Answering, Decoded, StreamEncoder
 from proxy.errors import TemperError
-from proxy.serving.loading import Claim, load_wait
+from proxy.serving.services import Claim, load_wait
 
 _FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
 

@@ -47,7 +47,7 @@ def serve(
     from proxy.api.server import run
     from proxy.api.workers import run_workers
     from proxy.cli.terminal import Terminal
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.serving.opening import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
     is_ours = settings.model.source is not None
@@ -147,10 +147,10 @@ def examine_servers(
     was measured is kept, as by this version of `temper`.
     """
     from proxy.doctor import report
-    from proxy.doctor.bundle import write_bundle
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
-    from proxy.serving.discovery import find_backend, with_backend
+    from proxy.doctor.report import write_bundle
+    from proxy.serving.opening import find_backend, with_backend
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
@@ -177,7 +177,7 @@ def examine_servers(
 
 def _keeping(temper: str) -> "Keep":
     """Return what keeps the figures of a model."""
-    from proxy.doctor.tried import tried_model
+    from proxy.doctor.report import tried_model
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder())
@@ -190,16 +190,16 @@ def _keeping(temper: str) -> "Keep":
 
 def show_tried(*, as_json: bool) -> None:
     """Print what was measured of the models that were tried on this machine."""
-    from proxy.doctor.tried import NOTHING, document, table
+    from proxy.doctor.report import NOTHING_TRIED, tried_document, tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder()).all()
     if as_json:
-        print_json(document(tried))
+        print_json(tried_document(tried))
     elif tried:
-        Console(highlight=False).print(table(tried))
+        Console(highlight=False).print(tried_table(tried))
     else:
-        click.echo(NOTHING)
+        click.echo(NOTHING_TRIED)
 
 
 async def _look_at_backend(address: "Address") -> None:

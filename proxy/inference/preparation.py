@@ -34,8 +34,7 @@ from proxy.guardrails.transcript import (
     loop_at_end,
     rounds_since_user,
 )
-from proxy.inference.prepared import ANSWER_FORM, Prepared
-from proxy.inference.prompt_format import PromptFormat
+from proxy.inference.prepared import ANSWER_FORM, Prepared, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
 # conventions with a form for answers, which stands for the synthetic tool

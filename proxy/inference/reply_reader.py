@@ -21,14 +21,14 @@ from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.coalescing import cut_again, joined
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.release import Releasing
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import ReplyGate
 
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
-class Listening(Protocol):
+class TurnReader(Protocol):
     """Listens to one reply."""
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
@@ -44,15 +44,15 @@ class Listening(Protocol):
         """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
 
 
-class GuardedListening:
+class GuardedReader:
     """Reads, releases and reviews a reply."""
 
     def __init__(
         self,
         offer: OfferedTools,
-        release: Releasing,
+        release: ReplyGate,
         new_id: NewId,
-        shown: ShownAnswer,
+        shown: SentAnswer,
         *,
         insistence: int = 0,
     ) -> None:
@@ -123,7 +123,7 @@ class CallIds:
         return started if call_id == started.id else replace(started, id=call_id)
 
 
-class PassingOn:
+class PassthroughReader:
     """Shows everything as it comes; without `streams_calls` calls are shown whole, at the end."""
 
     def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
@@ -164,7 +164,7 @@ class PassingOn:
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
 
 
-class Observing:
+class ObservingReader:
     """Passes everything on and notes what the guardrails would have made of it.
 
     A bug of theirs is noted as well, and costs the client nothing.
@@ -173,7 +173,7 @@ class Observing:
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
         self._offer = offer
         self._new_id = new_id
-        self._passing = PassingOn(new_id, streams_calls=streams_calls)
+        self._passing = PassthroughReader(new_id, streams_calls=streams_calls)
         self._reader = ReplyReader(offer)
         self._bug: Unchecked | None = None
 

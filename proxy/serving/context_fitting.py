@@ -18,13 +18,11 @@ from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
-from proxy.context.message_sizes import MessageSizes
+from proxy.context.message_sizes import MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
-from proxy.context.sliding import Sliding
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message

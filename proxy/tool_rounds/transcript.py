@@ -19,7 +19,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.reading import read_object
 from proxy.guardrails.transcript import has_failed
-from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.executor import Outcome, Round, Status
 
 _FAILED = "failed"
 _FLAGS = {b"true": True, b"false": False}

@@ -27,13 +27,13 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
-from proxy.inference.budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, Ticket
 from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.serving.loading import Claim
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.services import Claim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
