@@ -3,6 +3,8 @@
 It decides everything that stays the same for all attempts, so that the rendered prompt does too.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from proxy.context.compaction import Compaction
@@ -37,6 +39,8 @@ from proxy.guardrails.transcript import (
 from proxy.inference.prepared import ANSWER_FORM, Prepared, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 
+_KINDS = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
+
 # conventions with a form for answers, which stands for the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
@@ -68,8 +72,7 @@ class Policy(msgspec.Struct, frozen=True):
     @property
     def left_out(self) -> frozenset[AttemptKind]:
         """The kinds of attempts that are not made."""
-        kinds = {Part.NUDGE: AttemptKind.NUDGED, Part.CONSTRAINED: AttemptKind.CONSTRAINED}
-        return frozenset(kind for part, kind in kinds.items() if part in self.without)
+        return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -245,7 +248,12 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
-    return respond_tool([tool.name for tool in request.tools]) if is_used else None
+    return _respond_beside(tuple([tool.name for tool in request.tools])) if is_used else None
+
+
+@lru_cache(maxsize=256)
+def _respond_beside(names: tuple[str, ...]) -> Tool:
+    return respond_tool(names)
 
 
 def _syntaxes(traits: Traits, respond: Tool | None) -> tuple[Syntax, ...]:
