@@ -38,8 +38,8 @@ from proxy.errors import (
     InvalidRequest,
     UnknownModel,
 )
+from proxy.guardrails.formats.hermes import HermesConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.tool_prompts.hermes import HermesConvention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 logger = logging.getLogger(__name__)
