@@ -32,7 +32,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.errors import GuardrailsExhausted
-from proxy.inference.retry_budget import Ticket
+from proxy.inference.retry_budget import RetryTicket
 from proxy.runner import carry_out
 from proxy.serving.request_preparation import ParsedRequest
 from proxy.tool_rounds.executor import (
@@ -200,7 +200,7 @@ class Running(Generic[Output]):
         tokens = usage.prompt_tokens, usage.completion_tokens
         self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)
 
-    def _made_turns(self, parsed: ParsedRequest, ticket: Ticket) -> ModelTurns:
+    def _made_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
         return ModelTurns(
             preparation=opened.preparation,

@@ -50,7 +50,7 @@ class GuardedReader:
     def __init__(
         self,
         offer: OfferedTools,
-        release: ReplyGate,
+        gate: ReplyGate,
         new_id: NewId,
         shown: SentAnswer,
         *,
@@ -59,7 +59,7 @@ class GuardedReader:
         self._insistence = insistence
         self._shown = shown
         self._offer = offer
-        self._release = release
+        self._gate = gate
         self._ids = CallIds(new_id, shown.call_ids)
         self._new_id = new_id
         self._reader = ReplyReader(offer)
@@ -70,15 +70,18 @@ class GuardedReader:
             return [event]
         if isinstance(event, ToolCallStarted):
             event = self._ids.identified(event)
-        heard = self._reader.read(event)
-        shown = [one for part in heard for one in self._release.show(part)]
-        return shown + self._show_call(event)
+        shown: list[ReplyEvent] = []
+        for part in self._reader.read(event):
+            shown += self._gate.show(part)
+        if isinstance(event, _CALLS):
+            shown += self._show_call(event)
+        return shown
 
-    def _show_call(self, event: ReplyEvent) -> list[ReplyEvent]:
+    def _show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show what came of a call, unless one that is text comes before it."""
-        if isinstance(event, ToolCallStarted) and not self._reader.has_found_calls:
-            return self._release.show_call(event)
-        return self._release.show_call(event) if isinstance(event, ToolCallArgumentsDelta) else []
+        if isinstance(event, ToolCallStarted) and self._reader.has_found_calls:
+            return []
+        return self._gate.show_call(event)
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together."""
@@ -89,8 +92,8 @@ class GuardedReader:
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply and judge it."""
-        rest, reply = self._reader.finish(reason, is_unseen=self._release.is_unseen)
-        shown = [event for heard in rest for event in self._release.show(heard)]
+        rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
+        shown = [event for heard in rest for event in self._gate.show(heard)]
         verdict = review(
             reply,
             self._offer,
@@ -99,12 +102,12 @@ class GuardedReader:
             taken=[call.id for call in self._shown.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
-            shown += self._release.end()
+            shown += self._gate.end()
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show what was held back."""
-        return self._release.complete(answer, is_own=is_own)
+        return self._gate.complete(answer, is_own=is_own)
 
 
 class CallIds:

@@ -5,8 +5,7 @@ can bear it least. While few requests are alive, `FLOOR` of them may retry at th
 every `PRICE`th may: a further attempt or two for ten first ones is a fifth more work at most.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from types import TracebackType
 
 FLOOR = 3
 FEW = 15
@@ -14,7 +13,7 @@ PRICE = 10
 MOST_SAVED = 100
 
 
-class Ticket:
+class RetryTicket:
     """The part that one request has in the budget; once it may retry, it may until it ends."""
 
     def __init__(self, budget: "RetryBudget") -> None:
@@ -28,8 +27,18 @@ class Ticket:
 
     @property
     def is_retrying(self) -> bool:
-        """Whether leave was given."""
         return self._is_retrying
+
+    def __enter__(self) -> "RetryTicket":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._budget.end(is_retrying=self._is_retrying)
 
 
 class RetryBudget:
@@ -45,17 +54,16 @@ class RetryBudget:
         self._retrying = 0
         self._saved = 0
 
-    @contextmanager
-    def request(self) -> Generator[Ticket, None, None]:
-        """Count a request while the block runs."""
-        ticket = Ticket(self)
+    def request(self) -> RetryTicket:
+        """Count a request until its ticket's block ends."""
         self._live += 1
         self._saved = min(MOST_SAVED, self._saved + 1)
-        try:
-            yield ticket
-        finally:
-            self._live -= 1
-            self._retrying -= ticket.is_retrying
+        return RetryTicket(self)
+
+    def end(self, *, is_retrying: bool) -> None:
+        """Count a request no longer."""
+        self._live -= 1
+        self._retrying -= is_retrying
 
     def take(self) -> bool:
         """Take one retry out of the budget, if there is one left."""

@@ -94,23 +94,17 @@ class FirstReplyGate:
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
         """Return what may be shown now that this was heard."""
-        match heard:
-            case Reasoned(text):
-                return self._thoughts.show(text)
-            case BrokenCall(text):
-                self._is_holding = True
-                return self._hold(text)
-            case Prose(text) if text.isspace():
-                return self._hold(text)  # white space alone commits to nothing
-            case Prose(text) | RespondText(text) if self._holds(heard):
-                return self._hold(text)
-            case Prose(text) | RespondText(text):
-                return self._show_text(text)
+        if isinstance(heard, Reasoned):
+            return self._thoughts.show(heard.text)
+        if isinstance(heard, BrokenCall):
+            self._is_holding = True
+        return self._hold(heard.text) if self._holds(heard) else self._show_text(heard.text)
 
-    def _holds(self, heard: Heard) -> bool:
+    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
         if self._is_holding or not self._is_answer_due or self._shown.has_calls:
             return True
-        return isinstance(heard, Prose) and not self._shows_prose
+        # white space alone commits to nothing
+        return isinstance(heard, Prose) and (not self._shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show of a call what cannot change any more, with the prose before it."""

@@ -244,6 +244,8 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
+        if _is_heard(event):  # nearly always
+            return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
                 return self._announce(event)
@@ -253,10 +255,8 @@ class Turn:
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
-            case ReplyUnreadable():
-                return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
             case _:
-                return self._show(self._listening.hear(event))
+                return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
 
     def receive_all(self, batch: Sequence[ReplyEvent], shown: list[ReplyEvent]) -> None:
         """Take events that arrived together; appends the client's events, also before it raises."""

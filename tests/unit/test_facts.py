@@ -1,4 +1,3 @@
-
 import pytest
 from msgspec.structs import replace
 

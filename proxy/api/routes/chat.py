@@ -27,7 +27,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
-from proxy.inference.retry_budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
@@ -45,7 +45,7 @@ class RequestContext:
     """One request, and what follows it from its arrival to its end."""
 
     http: HttpRequest
-    ticket: Ticket
+    ticket: RetryTicket
     live: LiveRequest
     stream: LoadingStream
     recorder: ExchangeRecorder | None
@@ -185,7 +185,7 @@ class Chat:
             http = context.http
             await error_response(problem, http.scope)(http.scope, http.receive, context.send)
 
-    def _context(self, http: HttpRequest, send: Send, ticket: Ticket) -> RequestContext:
+    def _context(self, http: HttpRequest, send: Send, ticket: RetryTicket) -> RequestContext:
         recorder = ExchangeRecorder() if self.observers.recording is not None else None
         live = begin_live_request(http, self.observers, self.front.name)
         return RequestContext(http, ticket, live, LoadingStream(send, self.timeouts), recorder)

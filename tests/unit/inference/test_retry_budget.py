@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.inference.retry_budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, RetryTicket
 
 
-def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[Ticket]:
+def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[RetryTicket]:
     return [stack.enter_context(budget.request()) for _ in range(count)]
 
 
@@ -60,7 +60,7 @@ def test_what_a_request_took_comes_back_when_it_ends_however_it_ends() -> None:
 def test_the_budget_is_never_exceeded_nor_leaked(steps: list[int]) -> None:
     budget = RetryBudget()
     requests = retries = 0
-    open_requests: list[tuple[ExitStack, Ticket]] = []
+    open_requests: list[tuple[ExitStack, RetryTicket]] = []
     for step in steps:
         if step < 15 or not open_requests:
             stack = ExitStack()
