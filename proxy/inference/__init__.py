@@ -7,5 +7,5 @@ what rejected replies would make. `budget` bounds retries over all requests, `us
 they cost.
 
 `stream_gate/` decides what the client sees before a reply is complete. `sent_answer` is what it has
-seen, `event_sink` takes content at once.
+seen.
 """
