@@ -6,8 +6,10 @@ ARG EXTRAS=mcp,otel,state
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy ./proxy
+COPY temper ./temper
 COPY temper_evals ./temper_evals
 COPY config/models ./config/models
+COPY config/announcements ./config/announcements
 COPY config/temper.toml ./config/temper.toml
 COPY config/evals ./config/evals
 RUN python -m venv /opt/temper && /opt/temper/bin/pip install --no-cache-dir ".[${EXTRAS}]"

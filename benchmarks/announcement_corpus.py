@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from proxy.guardrails import announcement
+from proxy.guardrails.announcements import recognition
 
 
 def announces(text: str, tools: Sequence[str], _after_result: bool) -> bool:  # noqa: FBT001
     """Return whether a reply announces an act; the scorer also tells what came before it."""
-    return announcement.announces(text, tools)
+    return recognition.announces(text, tools)

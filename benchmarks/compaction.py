@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from proxy.context.budget import Window
+from proxy.context.message_sizes import countable
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
 from proxy.context.rough_tokens import count_rough_tokens
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall

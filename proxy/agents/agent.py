@@ -10,12 +10,10 @@ from typing import Generic
 from pydantic import TypeAdapter
 from typing_extensions import TypeIs, TypeVar
 
-from proxy.agents.hooks import Hooks
-from proxy.agents.joined import JoinedTools
 from proxy.agents.model import Model
 from proxy.agents.results import Output, RunResult
-from proxy.agents.running import Task
-from proxy.agents.stream import EventQueue, RunStream, streaming
+from proxy.agents.running import JoinedTools, Task
+from proxy.agents.stream import EventQueue, Hooks, RunStream, streaming
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, user_message

@@ -21,11 +21,11 @@ from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.front import ChatAnswering
 from proxy.guardrails.offer import Mode
-from proxy.inference.budget import RetryBudget
+from proxy.inference.retry_budget import RetryBudget
 from proxy.serving.assembly import policy_of, service_options_of, workflows_of
-from proxy.serving.loading import load_wait
 from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
+from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
 
 _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))

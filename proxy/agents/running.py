@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, cast
 
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
-from proxy.agents.joined import JoinedTools
 from proxy.agents.model import Model
 from proxy.agents.results import (
     AskedAgain,
@@ -29,16 +29,61 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReasoningDelta, ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
+from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.errors import GuardrailsExhausted
-from proxy.inference.budget import Ticket
+from proxy.inference.retry_budget import RetryTicket
 from proxy.runner import carry_out
 from proxy.serving.request_preparation import ParsedRequest
-from proxy.tool_rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
+from proxy.tool_rounds.executor import (
+    Added,
+    Executor,
+    Outcome,
+    RoundContext,
+    RoundEvent,
+    ToolFinished,
+    ToolStarted,
+)
 from proxy.tool_rounds.run import Run
 from proxy.tool_rounds.terms import Stop, Terms
 from proxy.tool_rounds.transcript import Append, Conversation, object_of
-from proxy.tools.execution import Limits
+from proxy.tools.execution import Limits, together
+
+
+class JoinedTools:
+    """Has each call executed by whoever offers its tool; raises ValueError for double names."""
+
+    def __init__(self, executors: Sequence[Executor]) -> None:
+        self._specs: list[Tool] = []
+        self._executors: dict[str, Executor] = {}
+        for executor in executors:
+            for spec in executor.specs():
+                if spec.name in self._executors:
+                    raise ValueError(f"two tools are called {spec.name!r}")
+                self._executors[spec.name] = executor
+                self._specs.append(spec)
+
+    def specs(self) -> tuple[Tool, ...]:
+        """Return the tools there are."""
+        return tuple(self._specs)
+
+    async def execute(
+        self, calls: Sequence[ToolCall], context: RoundContext
+    ) -> tuple[Outcome, ...]:
+        """Run the calls of one reply and return an outcome for each, in their order."""
+        groups: dict[int, list[int]] = {}
+        for place, call in enumerate(calls):
+            groups.setdefault(id(self._executors[call.name]), []).append(place)
+        outcomes: dict[int, Outcome] = {}
+
+        async def execute(places: list[int]) -> None:
+            some = [calls[place] for place in places]
+            executor = self._executors[some[0].name]
+            outcomes.update(zip(places, await executor.execute(some, context), strict=True))
+
+        await together(partial(execute, places) for places in groups.values())
+        return tuple(outcomes[place] for place in range(len(calls)))
+
 
 _PLACEHOLDER: JsonObject = {"role": "user", "content": ""}
 _INVALID = "invalid_answer"
@@ -155,7 +200,7 @@ class Running(Generic[Output]):
         tokens = usage.prompt_tokens, usage.completion_tokens
         self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)
 
-    def _made_turns(self, parsed: ParsedRequest, ticket: Ticket) -> ModelTurns:
+    def _made_turns(self, parsed: ParsedRequest, ticket: RetryTicket) -> ModelTurns:
         task, opened = self._task, self._task.model.opened
         return ModelTurns(
             preparation=opened.preparation,

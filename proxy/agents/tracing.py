@@ -8,11 +8,11 @@ from typing import Protocol
 from proxy.conversation.tools import ToolCall
 from proxy.engine import Headers
 from proxy.errors import InvalidConfiguration
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome
 
 
 class Spans(Protocol):
-    """Is told of one run while it goes on; see `observability.run_spans`."""
+    """Is told of one run while it goes on; see `observability.tracing`."""
 
     def attempt(
         self, headers: Headers, number: int, defect: str | None
@@ -71,8 +71,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
         return NoTracing()
     try:
-        from proxy.observability.run_spans import RunTracing
-        from proxy.observability.tracing import exporter_to
+        from proxy.observability.tracing import RunTracing, exporter_to
     except ImportError as missing:
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing

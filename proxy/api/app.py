@@ -35,12 +35,11 @@ from proxy.api.watching import About, Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
-from proxy.inference.budget import RetryBudget
 from proxy.inference.preparation import Policy
+from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
-from proxy.serving.service_options import ServiceOptions
-from proxy.serving.services import Services
+from proxy.serving.services import ServiceOptions, Services
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
@@ -166,32 +165,21 @@ def _endpoints(
     reader = RequestReader(serving.body, serving.forwards_authorization)
     preparation = RequestPreparation(services, serving.policy, serving.workflows)
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
+    timeouts, processes = serving.timeouts, serving.process_count
 
     def reader_for(route: FrontRoute) -> RequestReader:
         return reader if route.file is None else replace(reader, references=REFERENCES)
 
     def chat(route: FrontRoute) -> Endpoint:
-        front, timeouts = route.front, serving.timeouts
-        chatting = Chat(
-            front,
-            reader_for(route),
-            preparation,
-            timeouts,
-            budget,
-            serving.process_count,
-            observers,
-            tools,
-        )
-        sharing = fronts.sharing(front, timeouts.keep_alive)
-        return Idempotency(
-            keep_answers(route, chatting), serving.body, front.is_complete, sharing=sharing
-        )
+        front, own = route.front, reader_for(route)
+        chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
+        sharing, keeping = fronts.sharing(front, timeouts.keep_alive), keep_answers(route, chatting)
+        return Idempotency(keeping, serving.body, front.is_complete, sharing=sharing)
 
     def count(route: FrontRoute) -> Endpoint:
         return TokenCount(route.front, reader_for(route), preparation, tools)
 
     def relay(path: str) -> Endpoint:
-        timeouts, processes = serving.timeouts, serving.process_count
         return Relay(path, reader, preparation, timeouts, processes, observers)
 
     for route in fronts:

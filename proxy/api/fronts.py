@@ -11,9 +11,9 @@ from typing import Protocol
 from proxy.api.client_connection import Endpoint
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
 from proxy.dialects.front import Catalogue, Front, IdsAndClock
-from proxy.dialects.openai_chat.front import ChatFront
-from proxy.dialects.openai_chat.models import ChatCatalogue
-from proxy.dialects.openai_responses.store import MemoryStore, ResponseStore
+from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
+from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.state.memory_responses import MemoryStore
 
 STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 CHAT = ChatFront(STAMP)

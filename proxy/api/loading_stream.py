@@ -9,7 +9,7 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.dialects.front import Decoded
 from proxy.errors import TemperError
-from proxy.serving.loading import Claim, load_wait
+from proxy.serving.services import Claim, load_wait
 
 _FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
 

@@ -16,8 +16,8 @@ from proxy.api.client_connection import ClientConnection, Endpoint
 from proxy.api.edge import serve
 from proxy.api.fronts import FrontRoute, WrittenStore
 from proxy.conversation import json
-from proxy.dialects.openai_responses.store import Bounds, MemoryStore
 from proxy.settings import Settings
+from proxy.state.memory_responses import Bounds, MemoryStore
 
 if TYPE_CHECKING:  # each is imported where it is used
     from proxy.state.responses_file import ResponsesFile

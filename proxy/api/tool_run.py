@@ -25,18 +25,17 @@ from proxy.engine import Headers, converse
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Fact, ToolRan
 from proxy.inference.turn import Turn
-from proxy.mcp.calling import Called
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
+from proxy.mcp.specification import Called
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import ToolRecord
 from proxy.runner import carry_out
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.steps import Ask
+from proxy.tool_rounds.run import Ask, Run
 from proxy.tool_rounds.terms import Stop, Terms
 
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from proxy.guardrails.announcements.registry import prepare
+from proxy.guardrails.announcements.recognition import prepare
 
 _DELAY_SECONDS = 0.5  # the first request comes first
 _SWITCH_SECONDS = 0.0005  # the event loop would else wait ten times as long for its turn

@@ -30,9 +30,8 @@ from proxy.errors import ExitedUnexpectedly
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, shared_folder
 from proxy.observability.peer_workers import WorkerPlace
-from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.start_progress import StageListener
-from proxy.processes.supervisor import Status
+from proxy.processes.supervisor import RemoteStatus, Status
 from proxy.serving.managed_server import server_name, settled
 from proxy.serving.opening import server_urls, shared_server
 from proxy.settings import Settings

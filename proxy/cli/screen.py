@@ -14,8 +14,7 @@ from rich.text import Text
 from proxy.api.feed_events import Batch, Cards, ModelCard, Pending, State, Sums, ToolCards
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
-from proxy.observability.rows import OVER, Row
-from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
+from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
 
 PHASES = {
     "receiving": "receiving",

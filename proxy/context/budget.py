@@ -7,6 +7,8 @@ from enum import Enum
 
 import msgspec
 
+from proxy.errors import ContextOverflow
+
 NUDGES = 288  # what three attempts may append
 LEAST_ANSWER = 64
 
@@ -69,3 +71,18 @@ class Window(msgspec.Struct, frozen=True):
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
         reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
         return Budget(self.size, reserve, self.doubt)
+
+
+def check_size(size: int, client: int, budget: Budget) -> None:
+    """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
+
+    What cannot be made shorter may use up what is kept for the answer: the backend would take it,
+    so nobody is better off with a refusal. `client` is the size as the client wrote it.
+    """
+    if size <= budget.most:
+        return
+    wording = (
+        f"the prompt has {client} tokens, and at least {size} of them cannot be left out. "
+        "Please shorten the conversation."
+    )
+    raise ContextOverflow(wording, client, budget.window)

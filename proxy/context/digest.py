@@ -11,9 +11,7 @@ from typing import TypeAlias
 
 from proxy.context.compaction import Counts
 from proxy.context.rough_tokens import ELLIPSIS, clip
-from proxy.context.salience import on_one_line
-from proxy.context.shortening import gist
-from proxy.context.text_cache import TextCache
+from proxy.context.shortening import TextCache, gist, on_one_line
 from proxy.context.units import Unit
 from proxy.conversation.messages import Message, user_message
 

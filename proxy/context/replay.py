@@ -29,8 +29,7 @@ from heapq import heapify, heapreplace
 
 from proxy.context.compaction import Counts
 from proxy.context.digest import Digest
-from proxy.context.shortening import head_and_tail, with_content
-from proxy.context.text_cache import TextCache
+from proxy.context.shortening import TextCache, head_and_tail, with_content
 from proxy.context.units import Grouping, Result, Unit
 from proxy.conversation.messages import Message
 

@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, Fact, Refused, Rescued
 from proxy.guardrails import names
-from proxy.guardrails.announcement import announces
+from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import ReasoningSplitter, split_unopened

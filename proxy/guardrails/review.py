@@ -15,7 +15,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
-from proxy.guardrails.announcement import announces
+from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply

@@ -3,8 +3,15 @@
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
-from proxy.hardware.fit import CacheType, Caching, Fit, bytes_per_token, largest_window
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import (
+    CacheType,
+    Caching,
+    Device,
+    Fit,
+    Memory,
+    bytes_per_token,
+    largest_window,
+)
 from proxy.hardware.shape import ModelShape
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30

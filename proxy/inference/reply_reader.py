@@ -21,14 +21,14 @@ from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.coalescing import cut_again, joined
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.release import Releasing
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import ReplyGate
 
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
-class Listening(Protocol):
+class TurnReader(Protocol):
     """Listens to one reply."""
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
@@ -44,22 +44,22 @@ class Listening(Protocol):
         """Return what the client lacks of an answer; `is_own`: no other reply was shown to it."""
 
 
-class GuardedListening:
+class GuardedReader:
     """Reads, releases and reviews a reply."""
 
     def __init__(
         self,
         offer: OfferedTools,
-        release: Releasing,
+        gate: ReplyGate,
         new_id: NewId,
-        shown: ShownAnswer,
+        shown: SentAnswer,
         *,
         insistence: int = 0,
     ) -> None:
         self._insistence = insistence
         self._shown = shown
         self._offer = offer
-        self._release = release
+        self._gate = gate
         self._ids = CallIds(new_id, shown.call_ids)
         self._new_id = new_id
         self._reader = ReplyReader(offer)
@@ -70,15 +70,18 @@ class GuardedListening:
             return [event]
         if isinstance(event, ToolCallStarted):
             event = self._ids.identified(event)
-        heard = self._reader.read(event)
-        shown = [one for part in heard for one in self._release.show(part)]
-        return shown + self._show_call(event)
+        shown: list[ReplyEvent] = []
+        for part in self._reader.read(event):
+            shown += self._gate.show(part)
+        if isinstance(event, _CALLS):
+            shown += self._show_call(event)
+        return shown
 
-    def _show_call(self, event: ReplyEvent) -> list[ReplyEvent]:
+    def _show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Show what came of a call, unless one that is text comes before it."""
-        if isinstance(event, ToolCallStarted) and not self._reader.has_found_calls:
-            return self._release.show_call(event)
-        return self._release.show_call(event) if isinstance(event, ToolCallArgumentsDelta) else []
+        if isinstance(event, ToolCallStarted) and self._reader.has_found_calls:
+            return []
+        return self._gate.show_call(event)
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together."""
@@ -89,8 +92,8 @@ class GuardedListening:
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply and judge it."""
-        rest, reply = self._reader.finish(reason, is_unseen=self._release.is_unseen)
-        shown = [event for heard in rest for event in self._release.show(heard)]
+        rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
+        shown = [event for heard in rest for event in self._gate.show(heard)]
         verdict = review(
             reply,
             self._offer,
@@ -99,12 +102,12 @@ class GuardedListening:
             taken=[call.id for call in self._shown.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
-            shown += self._release.end()
+            shown += self._gate.end()
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show what was held back."""
-        return self._release.complete(answer, is_own=is_own)
+        return self._gate.complete(answer, is_own=is_own)
 
 
 class CallIds:
@@ -123,7 +126,7 @@ class CallIds:
         return started if call_id == started.id else replace(started, id=call_id)
 
 
-class PassingOn:
+class PassthroughReader:
     """Shows everything as it comes; without `streams_calls` calls are shown whole, at the end."""
 
     def __init__(self, new_id: NewId, *, streams_calls: bool = True) -> None:
@@ -164,7 +167,7 @@ class PassingOn:
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
 
 
-class Observing:
+class ObservingReader:
     """Passes everything on and notes what the guardrails would have made of it.
 
     A bug of theirs is noted as well, and costs the client nothing.
@@ -173,7 +176,7 @@ class Observing:
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
         self._offer = offer
         self._new_id = new_id
-        self._passing = PassingOn(new_id, streams_calls=streams_calls)
+        self._passing = PassthroughReader(new_id, streams_calls=streams_calls)
         self._reader = ReplyReader(offer)
         self._bug: Unchecked | None = None
 

@@ -14,13 +14,13 @@ returns the events that the client gets for it. The caller owns sockets, clocks 
 
 What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
 state, and a move that is not in the table is a bug and not an event. What was shown commits the
-turn (`inference.shown`): a later attempt is heard to its end before the client sees anything of it
-(`RESUMED`), and may then add text and calls. A call that is open has to be completed: an answer
-counts only if one of its calls begins with what was shown, and if none ever does the turn ends
-with `CallBrokeOff`, so that nobody runs half a call.
+turn (`inference.sent_answer`): a later attempt is heard to its end before the client sees anything
+of it (`RESUMED`), and may then add text and calls. A call that is open has to be completed: an
+answer counts only if one of its calls begins with what was shown, and if none ever does the turn
+ends with `CallBrokeOff`, so that nobody runs half a call.
 
 A reply is read while it arrives (`guardrails.reading`), shown as far as it is safe
-(`inference.release`), judged when it is complete (`guardrails.review`), and if it is rejected the
+(`inference.text_gate`), judged when it is complete (`guardrails.review`), and if it is rejected the
 ladder (`guardrails.retry`) names the next attempt. Where there is nothing to guard, everything
 is passed on as it comes.
 """
@@ -30,6 +30,7 @@ from enum import Enum
 from itertools import groupby
 from typing import TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
@@ -60,14 +61,85 @@ from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.members import pinned
 from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from proxy.inference.candidates import BestCandidate, Candidate
+from proxy.inference.call_gate import CallGate
 from proxy.inference.prepared import Prepared
-from proxy.inference.reply_reader import GuardedListening, Listening, Observing, PassingOn
-from proxy.inference.sent_answer import ShownAnswer
-from proxy.inference.stream_gate.calls import CallsRelease
-from proxy.inference.stream_gate.release import Continuation, Release, Releasing, is_content
-from proxy.inference.stream_gate.watched import watched
-from proxy.inference.usage import Spending
+from proxy.inference.reply_reader import (
+    GuardedReader,
+    ObservingReader,
+    PassthroughReader,
+    TurnReader,
+)
+from proxy.inference.sent_answer import SentAnswer
+from proxy.inference.text_gate import (
+    ContinuationGate,
+    FirstReplyGate,
+    ReplyGate,
+    is_content,
+    watched,
+)
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An answer, with the `listening` that can show it and what its reply cost."""
+
+    answer: Accepted
+    listening: TurnReader
+    usage: UsageReported | None
+
+
+class BestCandidate:
+    """The most faithful answer so far: calls before text, later before earlier."""
+
+    def __init__(self) -> None:
+        self.found: Candidate | None = None
+
+    def offer(self, candidate: Candidate, *, is_meant: bool, is_resumed: bool) -> None:
+        """Take the candidate if it is better.
+
+        What the client has seen the beginning of is not replaced by text that was rejected later
+        (`is_resumed`), and no text by that of a constrained attempt, which was not meant for
+        anybody.
+        """
+        if self.found is None or candidate.answer.calls:
+            self.found = candidate
+            return
+        best = self.found.answer
+        is_said = bool(candidate.answer.text.strip()) and not (is_resumed or best.calls)
+        if is_said and (is_meant or not best.text.strip()):
+            self.found = candidate
+
+
+_COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class UsageTotals:
+    """Adds up what backends report; `first_reply` is the first one's length in tokens, if known."""
+
+    def __init__(self) -> None:
+        self.first_reply: int | None = None
+        self._attempts = 0
+        self._sums: dict[str, int] = {}
+
+    def add(self, reported: UsageReported) -> None:
+        """Take note of one attempt."""
+        if not self._attempts:
+            self.first_reply = _count(reported.usage, "completion_tokens")
+        self._attempts += 1
+        for name in _COUNTED:
+            self._sums[name] = self._sums.get(name, 0) + (_count(reported.usage, name) or 0)
+
+    def told_with(self, usage: UsageReported) -> UsageReported:
+        """Return the usage with a member `temper` for all attempts, if there were several."""
+        if self._attempts < 2:
+            return usage
+        sums: JsonObject = {"attempts": self._attempts, **self._sums}
+        return replace(usage, usage={**usage.usage, "temper": sums})
+
+
+def _count(usage: JsonObject, name: str) -> int | None:
+    value = usage.get(name)
+    return value if isinstance(value, int) else None
+
 
 MayRetry: TypeAlias = Callable[[], bool]
 
@@ -134,10 +206,10 @@ class Turn:
         self._facts = list(prepared.facts)
         self._started: ReplyStarted | None = None
         self._usage: UsageReported | None = None
-        self._spent = Spending()
+        self._spent = UsageTotals()
         self._best = BestCandidate()
-        self._shown = ShownAnswer()
-        self._shown_by: Listening | None = None
+        self._shown = SentAnswer()
+        self._shown_by: TurnReader | None = None
         self._listening = self._listen()
 
     @property
@@ -172,6 +244,8 @@ class Turn:
         Raises `GuardrailsExhausted` when the ladder ends and the turn is strict, or when a call
         stays open that the client has seen.
         """
+        if _is_heard(event):  # nearly always
+            return self._show(self._listening.hear(event))
         match event:
             case ReplyStarted():
                 return self._announce(event)
@@ -181,10 +255,8 @@ class Turn:
                 return ()
             case ReplyFinished(reason):
                 return self._judge(reason)
-            case ReplyUnreadable():
-                return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
             case _:
-                return self._show(self._listening.hear(event))
+                return self._reject(Rejected(Defect.UNREADABLE, (), Accepted()))
 
     def receive_all(self, batch: Sequence[ReplyEvent], shown: list[ReplyEvent]) -> None:
         """Take events that arrived together; appends the client's events, also before it raises."""
@@ -235,26 +307,26 @@ class Turn:
         assert to is not None, f"{move} in {self._state}"  # noqa: S101 - a bug, not an input
         self._state = to
 
-    def _listen(self) -> Listening:
+    def _listen(self) -> TurnReader:
         offer, streams = self._prepared.offer, self._prepared.streams_calls
         if offer is None:
-            return PassingOn(self._new_id, streams_calls=streams)
+            return PassthroughReader(self._new_id, streams_calls=streams)
         if self._prepared.is_observed:
-            return Observing(offer, self._new_id, streams_calls=streams)
+            return ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind is AttemptKind.CONSTRAINED:
             offer = replace(offer, answer_schema=None, text_policy=TextPolicy.REQUIRE)
-        return GuardedListening(
+        return GuardedReader(
             offer, self._release(offer), self._new_id, self._shown, insistence=len(self._failures)
         )
 
-    def _release(self, offer: OfferedTools) -> Releasing:
+    def _release(self, offer: OfferedTools) -> ReplyGate:
         """Decide how the reply to come is shown."""
         if self._shown.is_begun:
             was_meant = any(one.defect in _MEANT for one in self._failures)
-            return Continuation(self._shown, adds_text=was_meant)
-        release = Release(
+            return ContinuationGate(self._shown, adds_text=was_meant)
+        release = FirstReplyGate(
             self._shown,
-            CallsRelease(offer, self._shown) if self._prepared.streams_calls else None,
+            CallGate(offer, self._shown) if self._prepared.streams_calls else None,
             shows_prose=self._welcomes_prose(offer),
             is_answer_due=not offer.missing_steps,
         )

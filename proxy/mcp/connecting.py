@@ -27,7 +27,7 @@ from mcp.shared.message import SessionMessage
 
 from proxy.mcp.specification import ServerSpec
 from proxy.processes import parent_death
-from proxy.processes.log_tail import LogTail
+from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own

@@ -12,12 +12,10 @@ from typing import Protocol
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.mcp.calling import Called, Ended
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.specification import CallLimits
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Status
+from proxy.mcp.specification import Called, CallLimits, Ended
+from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 
 _CANCELLED = Ended("", Status.CANCELLED, "cancelled")
 _NO_ARGUMENTS = Ended("Error: the arguments are no JSON object", Status.FAILED, "arguments")

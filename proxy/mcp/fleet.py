@@ -9,10 +9,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from proxy.conversation.json import JsonObject
-from proxy.mcp.calling import GONE, Ended
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import Patience, ToolServer
-from proxy.mcp.specification import CallLimits, ServerSpec
+from proxy.mcp.specification import GONE, CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import State
 
 # The SDK logs every request, and with a traceback every line of a program that is no message; what

@@ -4,10 +4,6 @@ A call is made at most once. What was on its way when the server went is lost, a
 comes while it is being started again waits for it a little.
 """
 
-# The owner alone enters and leaves the client of the SDK, whose task groups belong to the task
-# that opened them. Over HTTP one connection that fails ends the whole client with an
-# ExceptionGroup, and every call in flight with it; a program that ends closes its streams.
-
 import asyncio
 import logging
 import random
@@ -18,21 +14,58 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import mcp_types
+import mcp_types as mcp
 from mcp import Client, MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.mcp.calling import GONE, LOST, UNREACHABLE, Ended
 from proxy.mcp.connecting import connected, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, changed, select
-from proxy.mcp.results import text_of
-from proxy.mcp.specification import CallLimits, ServerSpec
-from proxy.processes.log_tail import LogTail
+from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
+from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, State
-from proxy.tool_rounds.outcomes import Status
-from proxy.tools.results import cut
+from proxy.tool_rounds.executor import Status
+from proxy.tools.results import DONE, cut, failure
+
+
+def text_of(result: mcp.CallToolResult, longest: int) -> str:
+    """Put a result into at most `longest` characters.
+
+    Pictures, sounds and files become a line that says what they were; one that only has structured
+    content is written as JSON. A failure begins with `Error:`.
+    """
+    text = "\n".join(map(_part, result.content))
+    if not result.content and result.structured_content is not None:
+        text = json.dump_text(result.structured_content)
+    if result.is_error:
+        text = text if text.startswith("Error") else failure(text or "the tool failed")
+    return cut(text or DONE, longest)
+
+
+def _part(part: mcp.ContentBlock) -> str:
+    match part:
+        case mcp.TextContent():
+            return part.text
+        case mcp.ImageContent() | mcp.AudioContent():
+            return f"[{part.type}: {part.mime_type}, {_size(part.data)}; not shown]"
+        case mcp.ResourceLink():
+            return _line("link", part.name, part.uri, part.mime_type)
+        case mcp.EmbeddedResource(resource=mcp.TextResourceContents() as resource):
+            return resource.text
+        case mcp.EmbeddedResource(resource=resource):
+            size = _size(resource.blob) if isinstance(resource, mcp.BlobResourceContents) else ""
+            return _line("file", resource.uri, resource.mime_type, size, "not shown")
+
+
+def _line(kind: str, *said: object) -> str:
+    return f"[{kind}: {', '.join(str(one) for one in said if one)}]"
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64) * 3 // 4} bytes"
+
 
 logger = logging.getLogger(__name__)
 

@@ -49,7 +49,7 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.tool_rounds.outcomes import Round
+    from proxy.tool_rounds.executor import Round
     from proxy.tool_rounds.terms import Terms
 
 FAILED = "failed"

@@ -9,9 +9,9 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from proxy.errors import QueueFull
 
@@ -110,22 +110,31 @@ class Admission:
         """Serve this many at once."""
         self._call(self.line.resize(capacity))
 
-    @asynccontextmanager
-    async def slot(self, key: str) -> AsyncGenerator[None, None]:
+    def slot(self, key: str) -> "Slot":
         """Wait for a turn and hold it while the block runs; raises `QueueFull`."""
+        return Slot(self, key)
+
+    async def enter(self, key: str) -> QueuePosition:
+        """Wait for a turn; raises `QueueFull`."""
         place = self.line.join(key)
         if place is None:
             raise QueueFull(self.line.waiting, self._advice())
-        try:
-            if not place.is_served:
-                turn = self._turns[place] = asyncio.Event()
+        if not place.is_served:
+            turn = self._turns[place] = asyncio.Event()
+            try:
                 await turn.wait()
-            begun = self.clock()
-            yield
-            self._usual_seconds += _WEIGHT * (self.clock() - begun - self._usual_seconds)
-        finally:
-            self._turns.pop(place, None)
-            self._call(self.line.leave(place))
+            except BaseException:
+                self.leave(place)
+                raise
+            finally:
+                self._turns.pop(place, None)
+        return place
+
+    def leave(self, place: QueuePosition, seconds: float | None = None) -> None:
+        """Give a turn back, which has taken so many seconds if it went well."""
+        if seconds is not None:
+            self._usual_seconds += _WEIGHT * (seconds - self._usual_seconds)
+        self._call(self.line.leave(place))
 
     def _call(self, places: list[QueuePosition]) -> None:
         for place in places:
@@ -135,3 +144,27 @@ class Admission:
         """Estimate in how many seconds there is room again."""
         rounds = self.line.waiting / max(1, self.line.served)
         return min(_LONGEST_ADVICE, max(1, math.ceil(rounds * self._usual_seconds)))
+
+
+class Slot:
+    """One turn at the backend; `contextlib` would cost more than all else of an admission."""
+
+    def __init__(self, admission: Admission, key: str) -> None:
+        self._admission = admission
+        self._key = key
+        self._place: QueuePosition | None = None
+        self._begun = 0.0
+
+    async def __aenter__(self) -> None:
+        self._place = await self._admission.enter(self._key)
+        self._begun = self._admission.clock()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._place is not None  # noqa: S101 - it was entered
+        seconds = self._admission.clock() - self._begun if kind is None else None
+        self._admission.leave(self._place, seconds)

@@ -18,17 +18,21 @@ from proxy.backends.pool import pinned
 from proxy.backends.wrapper import BackendWrapper
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import AlreadyFitted, Compaction, NoCompaction, Reported, Unchanged
-from proxy.context.message_sizes import MessageSizes
+from proxy.context.message_sizes import MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules
-from proxy.context.rough_size import countable
-from proxy.context.sliding import Sliding
-from proxy.context.text_cache import TextCache
-from proxy.context.tiered import Tiered
+from proxy.context.shortening import TextCache
+from proxy.context.strategies import Sliding, Tiered
 from proxy.context.tokens import TokenBook
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.replies import (
+    EventSink,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyUnreadable,
+    UsageReported,
+)
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
 from proxy.guardrails.transcript import has_failed
@@ -42,6 +46,7 @@ logger = logging.getLogger(__name__)
 _WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
 _MOST_GUESSED = 0.1  # of a prompt; more of it is counted wherever it is
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
+_ENDS = (UsageReported, ReplyFinished, ReplyUnreadable)
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 _CUT = (
@@ -126,7 +131,8 @@ class Fitting:
         window = self._policy.window(known.window, book.doubt)
         room = window.budget(plan.request.reserved).room
         asked = plan.question()
-        await self._weigh(asked.messages)
+        if asked.messages is not plan.messages:
+            await self._weigh(asked.messages)
         expected = book.expect(asked.messages, asked.tools)
         is_far = expected.most <= min(_WORTH_COUNTING, self._policy.rules.high) * room
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
@@ -242,7 +248,8 @@ class _Learning(BackendWrapper):
             replying = self._backend.ask(question, headers, length.bounded(sink))
             async with aclosing(replying) as batches:
                 async for batch in batches:
-                    if (told := _usage_in(batch)) is not None:
+                    is_end = isinstance(batch[-1], _ENDS)
+                    if is_end and (told := _usage_in(batch)) is not None:
                         place, usage = told
                         if place:  # whatever is wrong with the prompt, this was said
                             yield batch[:place]

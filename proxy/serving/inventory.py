@@ -14,11 +14,11 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Recognition
+from proxy.serving.assembly import overrides_of
 from proxy.serving.known_models import KnownModels
 from proxy.serving.managed_server import introduce_file, model_file
 from proxy.serving.model_set import overrides_for, settings_of
 from proxy.serving.opening import nothing_to_serve, open_backend, server_urls
-from proxy.serving.profile_overrides import overrides_of
 from proxy.serving.window_size import usable_by
 from proxy.settings import Settings
 

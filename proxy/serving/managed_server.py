@@ -19,7 +19,7 @@ from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.recognition import Evidence
-from proxy.serving.profile_overrides import overrides_of
+from proxy.serving.assembly import overrides_of
 from proxy.serving.window_size import is_measured, planned_window
 from proxy.settings import Settings
 from proxy.settings.sections import Backend as BackendSettings

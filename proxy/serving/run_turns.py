@@ -15,7 +15,7 @@ from proxy.serving.request_preparation import (
     PreparedRequest,
     RequestPreparation,
 )
-from proxy.tool_rounds.steps import Ask
+from proxy.tool_rounds.run import Ask
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolSource
 from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, ServerSpec
+from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.observability.tool_server_cards import ServerCalls, ToolCalls, ToolServerCard
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 

@@ -10,14 +10,13 @@ from proxy.hardware.fit import (
     STEP,
     CacheType,
     Caching,
+    Memory,
     largest_window,
     ollama_default_window,
 )
-from proxy.hardware.memory import Memory
 from proxy.hardware.shape import shape_of
 from proxy.hardware.summary import amount
-from proxy.processes.devices import uses_devices
-from proxy.processes.launch import check_model_file, find_program
+from proxy.processes.launch import check_model_file, find_program, uses_devices
 from proxy.processes.model_file import ModelFile
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Context, Model

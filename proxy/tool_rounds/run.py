@@ -25,11 +25,16 @@ as reasoning, so that what it gets as content is the answer. It sees one beginni
 the usage of the last reply.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import TypeAlias
+
+import msgspec
 
 from proxy.conversation.messages import Message, assistant_message
 from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
     Reply,
     ReplyEvent,
     ReplyFinished,
@@ -44,11 +49,63 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
-from proxy.tool_rounds.client_view import ClientView
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Round, Status
-from proxy.tool_rounds.steps import Ask, Execute, Step
+from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
 from proxy.tool_rounds.terms import Stop, Terms
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Put this to the model; when it `is_last`, tools may no longer be called."""
+
+    request: Request
+    is_last: bool = False
+
+
+class Execute(msgspec.Struct, frozen=True):
+    """Execute these calls."""
+
+    calls: tuple[ToolCall, ...]
+    context: RoundContext
+
+
+Step: TypeAlias = Ask | Execute
+
+
+_BETWEEN = TextDelta("\n\n")
+
+
+class ClientView:
+    """Joins replies; their calls, usage and ends are left out, as only the run knows of them."""
+
+    def __init__(self) -> None:
+        self._has_gone_on = False
+        self._has_text = False
+        self._is_next = False
+
+    def go_on(self) -> None:
+        """Take what comes from now on for another reply, whose text begins a paragraph."""
+        self._has_gone_on = True
+        self._is_next = self._has_text
+
+    def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
+        """Return what the client sees of events; text that is an aside goes out as reasoning."""
+        return [shown for event in events for shown in self._shown(event, are_asides)]
+
+    def _shown(self, event: ReplyEvent, are_asides: bool) -> Iterator[ReplyEvent]:  # noqa: FBT001 - as it was called
+        match event:
+            case ReplyStarted() if not self._has_gone_on:
+                yield event
+            case TextDelta(text) if are_asides:
+                yield ReasoningDelta(text)
+            case TextDelta():
+                if self._is_next:
+                    yield _BETWEEN
+                self._has_text, self._is_next = True, False
+                yield event
+            case ReasoningDelta() | PromptProgress():
+                yield event
+            case _:
+                pass
+
 
 _CALLS = "tool_calls"
 _CUT_OFF = "cut_off"

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Status
+from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext
 from proxy.tools.results import cut, failure, formatted, on_one_line, text_of
 from proxy.tools.schema import WrongArguments

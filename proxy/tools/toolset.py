@@ -6,8 +6,7 @@ from typing import cast, overload
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome
+from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, Execution, Limits
 from proxy.tools.function import TIMEOUT, FunctionTool, ToolOptions, make_tool
 from proxy.tools.results import Format

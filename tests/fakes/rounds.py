@@ -18,9 +18,8 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.tool_rounds.outcomes import Outcome, Status
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.steps import Ask, Execute
+from proxy.tool_rounds.executor import Outcome, Status
+from proxy.tool_rounds.run import Ask, Execute, Run
 from proxy.tool_rounds.terms import Terms
 from tests.fakes.playbook import make_request, make_tool
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
-from proxy.mcp.calling import Ended
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import Patience
-from proxy.mcp.specification import CallLimits, ServerSpec
+from proxy.mcp.specification import CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import RestartPolicy
 from tests.patience import PATIENCE_SECONDS
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import pytest
 
-from proxy import Agent, Conversation, Model, Stop
 from proxy.conversation.messages import Message
-from proxy.inference.budget import FLOOR
+from proxy.inference.retry_budget import FLOOR
+from temper import Agent, Conversation, Model, Stop
 from tests.fakes.agents import WEATHER_CALLED, scripted
 from tests.fakes.interruption import Interruption, interruptible
 from tests.fakes.scripted_backend import ScriptedBackend

@@ -17,11 +17,10 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.mcp.calling import LOST
 from proxy.mcp.fleet import Fleet, open_fleet
 from proxy.mcp.offer import Offering, OfferPolicy, ToolOffer
-from proxy.mcp.specification import CallLimits, ServerSpec
-from proxy.processes.log_tail import MOST_LINES
+from proxy.mcp.specification import LOST, CallLimits, ServerSpec
+from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.front import Front, temper

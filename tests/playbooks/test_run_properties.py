@@ -9,9 +9,8 @@ from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.tool_rounds.outcomes import Status
-from proxy.tool_rounds.run import State
-from proxy.tool_rounds.steps import Ask
+from proxy.tool_rounds.executor import Status
+from proxy.tool_rounds.run import Ask, State
 from proxy.tool_rounds.terms import Stop, Terms
 from tests.fakes.rounds import TERMS, RunBook, done, reply
 

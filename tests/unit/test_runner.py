@@ -10,7 +10,7 @@ from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhauste
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.preparation import Policy
 from proxy.runner import carry_out
-from proxy.tool_rounds.events import Added, RoundEvent, ToolFinished, ToolStarted
+from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.tool_rounds.run import Run
 from proxy.tool_rounds.terms import Stop, Terms
 from tests.fakes.backend import ScriptedBackend, every

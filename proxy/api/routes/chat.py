@@ -27,13 +27,13 @@ from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.dialects.front import Decoded, Front, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import ContextOverflow, TemperError
-from proxy.inference.budget import RetryBudget, Ticket
+from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.inference.turn import Turn
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.serving.loading import Claim
 from proxy.serving.request_preparation import ParsedRequest, PreparedRequest, RequestPreparation
+from proxy.serving.services import Claim
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
@@ -46,7 +46,7 @@ class RequestContext:
 
     connection: ClientConnection
     sender: Sender
-    ticket: Ticket
+    ticket: RetryTicket
     live: LiveRequest
     stream: AnswerStream
     recorder: ExchangeRecorder | None
@@ -175,7 +175,7 @@ class Chat:
             recorder=context.recorder,
         )
 
-    def _context(self, connection: ClientConnection, ticket: Ticket) -> RequestContext:
+    def _context(self, connection: ClientConnection, ticket: RetryTicket) -> RequestContext:
         return RequestContext(
             connection,
             sender_of(connection.scope),

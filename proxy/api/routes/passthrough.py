@@ -33,8 +33,8 @@ from proxy.dialects import sse
 from proxy.errors import TemperError
 from proxy.observability.live_request import Asked, LiveRequest
 from proxy.observability.observers import Observers
-from proxy.serving.loading import load_wait
 from proxy.serving.request_preparation import RelayRequest, RequestPreparation
+from proxy.serving.services import load_wait
 
 logger = logging.getLogger(__name__)
 

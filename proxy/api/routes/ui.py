@@ -22,9 +22,9 @@ from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
-from proxy.observability.before_after import before_after
 from proxy.observability.peer_workers import BoardAnswer, BoardQuestion, SiblingBoards
 from proxy.observability.recording import Recording
+from proxy.observability.replay import before_after
 from proxy.observability.rows import OVER, Row
 from proxy.profiles.profile import Profile
 

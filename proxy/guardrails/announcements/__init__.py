@@ -1,7 +1,5 @@
-"""The words by which models announce an act, one module a language.
+"""Tells an announcement ("I'll check the weather.") from an answer, in sixteen languages.
 
-`registry` lists the languages by script; each holds `cues`, which `matching` looks for in the
-last sentence that `endings` finds. The languages: `arabic`, `chinese`, `dutch`, `english`,
-`french`, `german`, `hindi`, `italian`, `japanese`, `korean`, `polish`, `portuguese`, `russian`,
-`spanish`, `turkish`, `vietnamese`.
+`recognition` judges a reply: `matching` looks for the `cues` of its languages in the last sentences
+that `endings` finds. The words of a language are a file in `config/announcements`.
 """

@@ -1,14 +1,17 @@
-"""The words by which one language announces an act, as data, and the notation they are written in.
+"""The words by which languages announce an act, read from `config/announcements`.
 
-Phrases are separated by commas and lower case. `*` stands for any letters of one word, or, in a
-script without spaces, for a few characters. `,` and `:` cannot be part of a phrase.
+There phrases are separated by commas and lower case. `*` stands for any letters of one word, or, in
+a script without spaces, for a few characters. `,` and `:` cannot be part of a phrase.
 """
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
 
+import tomllib
 import unicodedata
 from dataclasses import dataclass
 from enum import Enum
+from importlib import resources
+from importlib.resources.abc import Traversable
 
 # Arabic vowel marks may be left out; a Hindi nasal is written with either of two marks.
 _FOLDED = str.maketrans(
@@ -77,12 +80,29 @@ class Cues:
     is_spaced: bool = True
 
 
-def folded(text: str) -> str:
-    """Return a text with what is only another way to write the same letters made equal."""
+def load_languages() -> tuple[Cues, ...]:
+    """Read every language, ordered by the name of its file."""
+    files = sorted(_shipped_folder(resources.files("proxy")).iterdir(), key=lambda file: file.name)
+    return tuple(_read(file) for file in files if file.name.endswith(".toml"))
+
+
+def _shipped_folder(package: Traversable) -> Traversable:
+    """Return `announcements` in an installed package; in a checkout it lies beside `proxy`."""
+    installed = package / "announcements"
+    return installed if installed.is_dir() else package / ".." / "config" / "announcements"
+
+
+def _read(file: Traversable) -> Cues:
+    fields = tomllib.loads(file.read_text(encoding="utf-8"))
+    return Cues(script=Script(fields.pop("script")), **fields)
+
+
+def fold(text: str) -> str:
+    """Make equal what is only another way to write the same letters."""
     return unicodedata.normalize("NFC", text).translate(_FOLDED).casefold()
 
 
-def phrases(written: str) -> tuple[str, ...]:
+def split_phrases(field: str) -> tuple[str, ...]:
     """Return the phrases of a field, the longest first."""
-    found = {" ".join(one.split()) for one in folded(written).split(",")}
+    found = {" ".join(one.split()) for one in fold(field).split(",")}
     return tuple(sorted(found - {""}, key=lambda one: (-len(one), one)))

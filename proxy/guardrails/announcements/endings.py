@@ -7,7 +7,7 @@ It is where an announcement stands. Everything here looks at the end of the repl
 
 import re
 
-from proxy.guardrails.announcements.cues import folded
+from proxy.guardrails.announcements.cues import fold
 from proxy.guardrails.announcements.matching import Sentence
 
 _TAIL = 600  # characters
@@ -44,7 +44,7 @@ _ELISION = re.compile(r"\b([cdjlmnst]|qu)'(?=\w)")  # j'ouvre
 _PADDING = " ,.!^…।۔。！"
 
 
-def ending_of(text: str) -> tuple[str, ...]:
+def find_last_sentences(text: str) -> tuple[str, ...]:
     """Return up to three last sentences; none where they cannot be an announcement."""
     tail = _tail(text)
     if is_question(tail) or _LETTER.search(tail):
@@ -79,9 +79,9 @@ def _sentences(text: str) -> list[str]:
     return [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
 
 
-def made_ready(sentence: str) -> Sentence:
-    """Return the words and marks of a sentence as tables are written."""
-    marked = _MARK.sub(lambda mark: " : " if mark[1] else " , ", folded(sentence))
+def normalise(sentence: str) -> Sentence:
+    """Return the words and marks of a sentence as cues are written."""
+    marked = _MARK.sub(lambda mark: " : " if mark[1] else " , ", fold(sentence))
     words = _ELISION.sub(r"\1' ", marked).strip(_PADDING).split()
     if sentence.rstrip().endswith(("...", "…")):
         words.append("…")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from proxy.guardrails.announcements.cues import Cues, phrases
+from proxy.guardrails.announcements.cues import Cues, split_phrases
 
 _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
@@ -25,7 +25,7 @@ class Sentence:
 
 
 class Finding(Enum):
-    """What a table says about a sentence: nothing, that it announces, or that it only seems to."""
+    """What a language says about a sentence; barred is what only looks like an announcement."""
 
     NOTHING = "nothing"
     ANNOUNCED = "announced"
@@ -33,15 +33,16 @@ class Finding(Enum):
 
 
 class Matcher:
-    """The table of one language; patterns are compiled when they are first needed."""
+    """The cues of one language; patterns are compiled when they are first needed."""
 
     def __init__(self, cues: Cues) -> None:
         self._cues = cues
         self.language = cues.language
+        self.script = cues.script
         self._space = " " if cues.is_spaced else ""
         self._first_words = _first_words(cues)
         self._words_of_afterthoughts = _first_words_of(cues.afterthoughts)
-        self._last_words = tuple(one.rpartition(" ")[2] for one in phrases(cues.suffixes))
+        self._last_words = tuple(one.rpartition(" ")[2] for one in split_phrases(cues.suffixes))
 
     def prepare(self) -> None:
         """Compile all patterns now, which takes 10 to 100 ms."""
@@ -71,7 +72,7 @@ class Matcher:
         return self._afterthought.match(sentence.text) is not None
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
-        """Tell cheaply whether it is worth to look, which it is for few tables."""
+        """Tell cheaply whether it is worth to search, which it is for few languages."""
         if not self._cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
         last_words = self._last_words
@@ -130,7 +131,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """Return what the sentence may end with: a stem and its ending, or the whole of it."""
+        """What the sentence may end with: a stem and its suffix, or the whole of it."""
         cues = self._cues
         particles = _repeated(f" ?(?:{_any(cues.particles)})")
         stem = f"(?:{_any(cues.stems)}) ?(?:{_any(cues.suffixes)})"
@@ -158,7 +159,7 @@ class Matcher:
 
     @cached_property
     def _sayings(self) -> frozenset[str]:
-        return frozenset(phrases(self._cues.sayings))
+        return frozenset(split_phrases(self._cues.sayings))
 
     @cached_property
     def _bar(self) -> re.Pattern[str]:
@@ -221,7 +222,7 @@ _PATTERNS = tuple(
 
 def _any(written: str) -> str:
     """Return a pattern for any of these phrases; for none it never matches."""
-    return "|".join(map(_phrase, phrases(written))) or "(?!)"
+    return "|".join(map(_phrase, split_phrases(written))) or "(?!)"
 
 
 def _repeated(pattern: str) -> str:
@@ -240,4 +241,4 @@ def _first_words(cues: Cues) -> frozenset[str]:
 
 
 def _first_words_of(written: str) -> frozenset[str]:
-    return frozenset(one.partition(" ")[0] for one in phrases(written))
+    return frozenset(one.partition(" ")[0] for one in split_phrases(written))

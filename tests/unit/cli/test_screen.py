@@ -16,8 +16,7 @@ from proxy.observability.record import (
     Stage,
     ToolRecord,
 )
-from proxy.observability.rows import Row, row_of
-from proxy.observability.tool_server_cards import PendingCall, ToolServerCard
+from proxy.observability.rows import PendingCall, Row, ToolServerCard, row_of
 from tests.fakes.feed import CARD, STATE
 
 RECORD = RequestRecord(

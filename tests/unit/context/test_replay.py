@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.context.replay import Replay, Rules
-from proxy.context.shortening import head_and_tail, with_content
-from proxy.context.text_cache import TextCache
+from proxy.context.shortening import TextCache, head_and_tail, with_content
 from proxy.conversation.messages import (
     Message,
     assistant_message,

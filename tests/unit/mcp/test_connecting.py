@@ -12,7 +12,7 @@ from mcp import MCPError
 
 from proxy.mcp.connecting import connected, list_tools
 from proxy.mcp.specification import ServerSpec
-from proxy.processes.log_tail import LogTail
+from proxy.processes.process import LogTail
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import program
 from tests.patience import PATIENCE_SECONDS
@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[3]
 # Keeps a program that heeds neither the end of its input nor SIGTERM.
 HOST = """
 import asyncio
-from proxy.processes.log_tail import LogTail
+from proxy.processes.process import LogTail
 from proxy.mcp.connecting import connected
 from tests.fakes.tool_servers import program
 

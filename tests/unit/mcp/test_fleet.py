@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from proxy.conversation.tools import ToolCall
-from proxy.mcp.calling import WITHDRAWN
 from proxy.mcp.execution import OwnedTools
 from proxy.mcp.fleet import Fleet, open_fleet
 from proxy.mcp.server import Patience
-from proxy.mcp.specification import ServerSpec
+from proxy.mcp.specification import WITHDRAWN, ServerSpec
 from proxy.processes.restarts import RestartPolicy, State
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Status
+from proxy.tool_rounds.executor import RoundContext, Status
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
 from tests.patience import PATIENCE_SECONDS

@@ -14,9 +14,8 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
 from proxy.processes.managed import Managed
 from proxy.processes.process import ServerAddress
-from proxy.processes.remote_status import RemoteStatus
 from proxy.processes.restarts import State
-from proxy.processes.supervisor import Status
+from proxy.processes.supervisor import RemoteStatus, Status
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
 from tests.patience import PATIENCE_SECONDS

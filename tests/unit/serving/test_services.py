@@ -9,18 +9,50 @@ from proxy.backends.client import Description, Health, Model, PassthroughRequest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
-from proxy.errors import InvalidRequest, LaunchFailed, UnknownModel
+from proxy.errors import BackendUnavailable, InvalidRequest, LaunchFailed, UnknownModel
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Model as SwappedModel
 from proxy.processes.swapping import Swapping
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
 from proxy.serving.admission import Admission, WaitingLine
-from proxy.serving.service_options import ServiceOptions
-from proxy.serving.services import Services
+from proxy.serving.services import ServiceOptions, Services, load_wait
 from proxy.state.tried_models import TriedModel, TriedModels, digest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
+
+
+class NeverLoaded:
+    """The wait for a model that never comes."""
+
+    is_granted = False
+    news = "loading m"
+
+    async def granted(self) -> None:
+        await asyncio.Event().wait()
+
+    def late(self) -> BackendUnavailable:
+        return BackendUnavailable("m", "is still being loaded", loading=True)
+
+
+def test_a_wait_ends_when_its_time_is_over() -> None:
+    async def scene() -> None:
+        claim = NeverLoaded()
+        async with load_wait(claim, 0.001):
+            await claim.granted()
+
+    with pytest.raises(BackendUnavailable, match="still being loaded") as raised:
+        asyncio.run(scene())
+    assert raised.value.loading
+
+
+def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
+    async def scene() -> str:
+        async with load_wait(NeverLoaded(), 60):
+            return "loaded"
+
+    assert asyncio.run(scene()) == "loaded"
+
 
 SERVING = ServerOptions()
 
@@ -293,3 +325,22 @@ def test_a_model_without_a_name_is_called_upstream_as_the_pattern_says() -> None
     renamed = services.renamed(request)
     assert (renamed.model, renamed.fields["model"]) == ("qwen3:8b", b'"qwen3:8b"')
     assert services.renamed(Request("other", (), {})).model == "other"
+
+
+def test_a_service_has_what_the_options_say() -> None:
+    service = ServiceOptions(parallel=3).service(
+        ScriptedBackend(), name="small", aliases=("s",), upstream="org/small"
+    )
+    assert (service.name, service.aliases, service.upstream) == ("small", ("s",), "org/small")
+    assert (service.parallel, service.fleet) == (3, None)
+
+
+def test_a_model_may_have_wishes_of_its_own() -> None:
+    options = ServiceOptions(overrides=Overrides(convention="json"))
+    assert options.service(ScriptedBackend(), overrides=Overrides()).models is not None
+
+
+def test_a_backend_alone_answers_for_every_name() -> None:
+    backend = ScriptedBackend()
+    services = ServiceOptions().alone(backend)
+    assert services.find("whatever").backend is backend

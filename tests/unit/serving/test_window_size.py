@@ -5,7 +5,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration, LaunchFailed
-from proxy.hardware.memory import Device, Memory
+from proxy.hardware.fit import Device, Memory
 from proxy.hardware.shape import Layer, ModelShape
 from proxy.processes.model_file import ModelFile
 from proxy.serving.window_size import (

@@ -8,6 +8,7 @@ from proxy.conversation.messages import user_message
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
+    ReplyEvent,
     ReplyFinished,
     ReplyStarted,
     TextDelta,
@@ -19,11 +20,53 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Round, Status
-from proxy.tool_rounds.run import State
+from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
+from proxy.tool_rounds.run import Ask, ClientView, Execute, State, Step
 from proxy.tool_rounds.terms import Stop, Terms
+from tests.fakes.playbook import make_request
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
+
+
+def test_a_step_is_to_ask_the_model_or_to_execute_calls() -> None:
+    steps: list[Step] = [Ask(make_request()), Execute((called(1),), RoundContext())]
+    for step in steps:
+        match step:
+            case Ask(request, is_last):
+                assert (request, is_last) == (make_request(), False)
+            case Execute(calls, context):
+                assert (calls, context) == ((called(1),), RoundContext())
+
+
+def test_only_what_is_said_is_shown_of_a_reply() -> None:
+    view = ClientView()
+    said: list[ReplyEvent] = [
+        ReplyStarted("a"),
+        ReasoningDelta("Hm."),
+        PromptProgress(2, 1, 1),
+        TextDelta("3"),
+    ]
+    unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
+    assert view.of([*said, *unsaid], are_asides=False) == said
+
+
+def test_asides_go_out_as_reasoning() -> None:
+    assert ClientView().of([TextDelta("Well.")], are_asides=True) == [ReasoningDelta("Well.")]
+
+
+def test_the_text_of_another_reply_begins_a_paragraph() -> None:
+    view = ClientView()
+    view.of([TextDelta("One.")], are_asides=False)
+    view.go_on()
+    shown = view.of([ReplyStarted(), TextDelta("T"), TextDelta("wo.")], are_asides=False)
+    assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
+
+
+def test_the_first_text_of_all_begins_without_a_paragraph() -> None:
+    view = ClientView()
+    view.of([ReasoningDelta("Hm.")], are_asides=False)
+    view.go_on()
+    assert view.of([TextDelta("One.")], are_asides=False) == [TextDelta("One.")]
+
 
 CLIENTS = called(9, "open_file")
 USAGE: JsonObject = {"total_tokens": 0}

@@ -4,7 +4,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.errors import InvalidRequest
-from proxy.tool_rounds.outcomes import Outcome, Round, Status
+from proxy.tool_rounds.executor import Outcome, Round, Status
 from proxy.tool_rounds.transcript import Conversation, Exchanged
 from tests.fakes.rounds import called
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from proxy.conversation.messages import user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import RoundContext
-from proxy.tool_rounds.outcomes import Outcome, Status
+from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.execution import Approve, Execution
 from proxy.tools.function import FunctionTool, ToolContext, tool
 from tests.patience import PATIENCE_SECONDS

@@ -1,7 +1,13 @@
 # ruff: noqa: RUF001 - letters of many scripts look alike
+from dataclasses import fields as fields_of
+from pathlib import Path
+
 import pytest
 
-from proxy.guardrails.announcements.cues import folded, phrases
+import proxy
+from proxy.guardrails.announcements import cues
+from proxy.guardrails.announcements.cues import fold, load_languages, split_phrases
+from tests.test_repository import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -17,12 +23,29 @@ from proxy.guardrails.announcements.cues import folded, phrases
     ],
 )
 def test_ways_to_write_the_same_letters_are_made_equal(one: str, other: str) -> None:
-    assert folded(one) == folded(other)
+    assert fold(one) == fold(other)
 
 
 def test_phrases_are_separated_by_commas_and_the_longest_comes_first() -> None:
-    assert phrases("look,\n  look  into, Let me,,look") == ("look into", "let me", "look")
+    assert split_phrases("look,\n  look  into, Let me,,look") == ("look into", "let me", "look")
 
 
 def test_an_empty_field_has_no_phrases() -> None:
-    assert phrases("") == ()
+    assert split_phrases("") == ()
+
+
+def test_an_installed_package_carries_its_own_languages(tmp_path: Path) -> None:
+    (tmp_path / "proxy" / "announcements").mkdir(parents=True)
+    shipped = cues._shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
+    assert Path(str(shipped)) == tmp_path / "proxy" / "announcements"
+    beside = cues._shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
+    assert Path(str(beside)).resolve() == REPOSITORY / "config" / "announcements"
+
+
+def test_every_file_is_a_language_whose_phrases_keep_to_the_notation() -> None:
+    files = [*(REPOSITORY / "config" / "announcements").iterdir()]
+    languages = load_languages()
+    assert len({one.language for one in languages}) == len(languages) == len(files)
+    fields = [getattr(one, field.name) for one in languages for field in fields_of(one)]
+    written = [one for one in fields if isinstance(one, str)]
+    assert [one for one in written if ":" in one or '"' in one] == []

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001 - marks of many scripts look alike
 import pytest
 
-from proxy.guardrails.announcements.endings import ending_of, is_question, made_ready
+from proxy.guardrails.announcements.endings import find_last_sentences, is_question, normalise
 
 NOTHING_TO_JUDGE = {
     "nothing": "",
@@ -23,27 +23,27 @@ NOTHING_TO_JUDGE = {
 
 @pytest.mark.parametrize("text", NOTHING_TO_JUDGE.values(), ids=NOTHING_TO_JUDGE)
 def test_some_endings_cannot_announce(text: str) -> None:
-    assert ending_of(text) == ()
+    assert find_last_sentences(text) == ()
 
 
 def test_the_last_sentences_are_returned() -> None:
-    assert ending_of("One. Two. Three! Four.") == ("Two.", "Three!", "Four.")
-    assert ending_of("One.\n\nTwo:\n\nThree.") == ("Two:", "Three.")
+    assert find_last_sentences("One. Two. Three! Four.") == ("Two.", "Three!", "Four.")
+    assert find_last_sentences("One.\n\nTwo:\n\nThree.") == ("Two:", "Three.")
 
 
 def test_sentences_of_scripts_without_spaces_are_parted() -> None:
-    assert ending_of("好的。我来查。") == ("好的。", "我来查。")
-    assert ending_of("ठीक है। देखता हूँ।") == ("ठीक है।", "देखता हूँ।")
+    assert find_last_sentences("好的。我来查。") == ("好的。", "我来查。")
+    assert find_last_sentences("ठीक है। देखता हूँ।") == ("ठीक है।", "देखता हूँ।")
 
 
 @pytest.mark.parametrize("text", ["Mr. Weber is in.", "See foo.py or 3.5 of it.", "E. T. is here."])
 def test_a_full_stop_within_a_sentence_does_not_end_it(text: str) -> None:
-    assert ending_of(text) == (text,)
+    assert find_last_sentences(text) == (text,)
 
 
 def test_thoughts_and_blocks_of_code_before_the_end_are_left_out() -> None:
-    assert ending_of("Mine. Let me see.\n</think>\n\nDone.") == ("Done.",)
-    assert ending_of("I'll check.\n```\nx\n```\nDone.") == ("Done.",)
+    assert find_last_sentences("Mine. Let me see.\n</think>\n\nDone.") == ("Done.",)
+    assert find_last_sentences("I'll check.\n```\nx\n```\nDone.") == ("Done.",)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_thoughts_and_blocks_of_code_before_the_end_are_left_out() -> None:
     ],
 )
 def test_markup_quotations_and_code_are_taken_out(written: str, plain: str) -> None:
-    assert ending_of(written) == (plain,)
+    assert find_last_sentences(written) == (plain,)
 
 
 @pytest.mark.parametrize("mark", ["?", "？", "؟", "?!", "?)", '?"', "? 😊", "?**", "\u037e"])
@@ -83,7 +83,7 @@ def test_anything_else_is_no_question(text: str) -> None:
     ],
 )
 def test_words_and_marks_stand_between_spaces(sentence: str, ready: str) -> None:
-    found = made_ready(sentence)
+    found = normalise(sentence)
 
     assert found.text == ready
     assert found.words == frozenset(ready.split())

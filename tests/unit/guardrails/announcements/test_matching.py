@@ -4,7 +4,7 @@ from functools import cached_property
 import pytest
 
 from proxy.guardrails.announcements.cues import Cues, Script
-from proxy.guardrails.announcements.endings import made_ready
+from proxy.guardrails.announcements.endings import normalise
 from proxy.guardrails.announcements.matching import Finding, Matcher
 
 # A language of its own, so that each field is seen at work.
@@ -43,7 +43,7 @@ UNSPACED = Cues(
 
 
 def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> Finding:
-    return Matcher(cues).find(made_ready(sentence), tool_words)
+    return Matcher(cues).find(normalise(sentence), tool_words)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_a_colon_makes_no_act_where_no_verbs_of_saying_are_known() -> None:
 def test_requests_and_afterthoughts_are_told() -> None:
     matcher = Matcher(CUES)
 
-    assert matcher.is_request(made_ready("Just tell me."))
-    assert not matcher.is_request(made_ready("Just tell him."))
-    assert matcher.is_afterthought(made_ready("Well, this takes a while."))
-    assert not matcher.is_afterthought(made_ready("All this takes a while."))
-    assert not matcher.is_afterthought(made_ready("A while."))
+    assert matcher.is_request(normalise("Just tell me."))
+    assert not matcher.is_request(normalise("Just tell him."))
+    assert matcher.is_afterthought(normalise("Well, this takes a while."))
+    assert not matcher.is_afterthought(normalise("All this takes a while."))
+    assert not matcher.is_afterthought(normalise("A while."))
 
 
 def test_every_pattern_can_be_compiled_beforehand() -> None:

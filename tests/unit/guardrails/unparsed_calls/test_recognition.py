@@ -8,15 +8,17 @@ from proxy.conversation.tools import Tool
 from proxy.guardrails.unparsed_calls.recognition import looks_like_call, may_become_call
 from tests.fakes.arrivals import is_linear
 from tests.fakes.unread_calls import ANSWERS, CALLS, HELD, SEEN, TOOLS
-from tests.unit.guardrails.announcements import test_registry
-from tests.unit.guardrails.test_announcement import ANNOUNCEMENTS
-from tests.unit.guardrails.test_announcement import ANSWERS as OTHER_ANSWERS
+from tests.unit.guardrails.announcements import test_recognition
+from tests.unit.guardrails.announcements.test_recognition import (
+    ENGLISH_ANNOUNCEMENTS as ANNOUNCEMENTS,
+)
+from tests.unit.guardrails.announcements.test_recognition import ENGLISH_ANSWERS as OTHER_ANSWERS
 
 HARMONY = HELD[0]
 PROSE = (
     *(one for one in ANNOUNCEMENTS if not one.startswith("Calling")),
     *OTHER_ANSWERS,
-    *(one for many in test_registry.ANNOUNCEMENTS.values() for one in many),
+    *(one for many in test_recognition.ANNOUNCEMENTS.values() for one in many),
 )
 JSON = '{"tool": "get_weather", "city": "Paris"}'
 pieces = st.lists(

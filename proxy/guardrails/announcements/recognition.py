@@ -1,0 +1,85 @@
+"""Tells an announcement from an answer: whether the model says that it acts now, and then ends.
+
+"I'll check the weather." is an announcement; a result, a question, an offer, a plan put up for
+approval and small talk are answers. In doubt it is an answer: to miss an announcement changes
+nothing, to see one in an answer costs a generation and may provoke an act that nobody wanted.
+"""
+
+# ruff: noqa: RUF001 - letters of many scripts look alike
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from proxy.guardrails.announcements.cues import Script, load_languages
+from proxy.guardrails.announcements.endings import find_last_sentences, is_question, normalise
+from proxy.guardrails.announcements.matching import Finding, Matcher
+
+_WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
+_MOST_TOOLS = 100
+_LETTERS = {
+    Script.LATIN: "a-zà-ɏḀ-ỿ",
+    Script.CYRILLIC: "Ѐ-ӿ",
+    Script.ARABIC: "\u0600-\u06ff",
+    Script.DEVANAGARI: "\u0900-\u097f",
+    Script.HANGUL: "가-힣",
+    Script.KANA: "ぁ-ヿ",
+    Script.HAN: "一-鿿",
+}
+_LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.items()}
+
+
+def announces(text: str, tools: Sequence[str] = ()) -> bool:
+    """Return whether a reply of prose announces an act; in doubt it does not.
+
+    `tools` are the names of those offered: their words count as acts ("let me grep").
+    """
+    sentences = find_last_sentences(text)
+    if not sentences:
+        return False
+    *before, last = sentences
+    sentence = normalise(last)
+    matchers = matchers_for(sentence.text)
+    if before and any(one.is_afterthought(sentence) for one in matchers):
+        *before, last = before
+        sentence = normalise(last)
+    tool_words = _split_names(tools)
+    found = {one.find(sentence, tool_words) for one in matchers}
+    if Finding.ANNOUNCED not in found or Finding.BARRED in found:
+        return False
+    return not any(_asks_user(one, matchers) for one in before)
+
+
+def matchers_for(sentence: str) -> tuple[Matcher, ...]:
+    """Return the languages that a sentence may be written in, told by its script."""
+    if sentence.isascii():
+        return _matchers()[Script.LATIN]
+    scripts = [one for one, letter in _LETTER.items() if letter.search(sentence)]
+    if Script.KANA in scripts and Script.HAN in scripts:
+        scripts.remove(Script.HAN)
+    return tuple(matcher for one in scripts for matcher in _matchers()[one])
+
+
+def prepare() -> None:
+    """Read and compile every language, so that no reply waits for it: about 0.3 s in all."""
+    for matchers in _matchers().values():
+        for one in matchers:
+            one.prepare()
+
+
+@cache
+def _matchers() -> Mapping[Script, tuple[Matcher, ...]]:
+    matchers = [Matcher(cues) for cues in load_languages()]
+    return {script: tuple(one for one in matchers if one.script is script) for script in Script}
+
+
+def _asks_user(written: str, matchers: Sequence[Matcher]) -> bool:
+    """Return whether a sentence waits for the user, as does what is announced behind it."""
+    sentence = normalise(written)
+    return is_question(written) or any(one.is_request(sentence) for one in matchers)
+
+
+def _split_names(tools: Sequence[str]) -> frozenset[str]:
+    return frozenset(
+        word.lower() for name in tools[:_MOST_TOOLS] for word in _WORD.findall(name[:64])
+    )
