@@ -168,7 +168,6 @@ class Agent(Generic[Deps, Output]):
 
 
 def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Toolset | Executor]:
-    """Tell what executes calls from what is called."""
     return hasattr(tool, "execute") and hasattr(tool, "specs")
 
 

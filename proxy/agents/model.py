@@ -167,7 +167,6 @@ def named_settings(
     ollama: str | None,
     settings: Mapping[str, Mapping[str, object]],
 ) -> dict[str, dict[str, object]]:
-    """Write as settings what was named."""
     given = {section: dict(values) for section, values in settings.items()}
     named: dict[str, dict[str, object]] = {
         "backend": {"url": backend_url, "kind": "ollama" if ollama else None},

@@ -64,13 +64,11 @@ class JoinedTools:
                 self._specs.append(spec)
 
     def specs(self) -> tuple[Tool, ...]:
-        """Return the tools there are."""
         return tuple(self._specs)
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order."""
         groups: dict[int, list[int]] = {}
         for place, call in enumerate(calls):
             groups.setdefault(id(self._executors[call.name]), []).append(place)
@@ -195,7 +193,6 @@ class Running(Generic[Output]):
                 await self._show(batch)
 
     def _trace(self, run: Run) -> None:
-        """Tell the spans how the run ended."""
         usage, stop = usage_of(run.usages), run.stop
         tokens = usage.prompt_tokens, usage.completion_tokens
         self._spans.finished("" if stop is None else stop.value, len(run.rounds), tokens)

@@ -27,12 +27,10 @@ class Hooks(msgspec.Struct, frozen=True):
     approve: Callable[[ToolCall], Awaitable[bool]] | None = None
 
     async def show(self, event: RunEvent) -> None:
-        """Hand on what is shown."""
         if self.on_chunk is not None:
             await _finished(self.on_chunk(event))
 
     async def committed(self, message: Message) -> None:
-        """Hand on a message."""
         if self.on_message is not None:
             await _finished(self.on_message(message))
 
@@ -61,7 +59,6 @@ class EventQueue:
         self._queue.put_nowait(None)
 
     async def events(self) -> AsyncIterator[RunEvent]:
-        """Give the events in their order."""
         while (event := await self._queue.get()) is not None:
             yield event
         self.end()  # for whoever iterates once more

@@ -41,7 +41,6 @@ class NoTracing:
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["NoTracing", None, None]:
-        """Follow no run."""
         del agent, model
         yield self
 
@@ -49,7 +48,6 @@ class NoTracing:
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
-        """Give the headers as they are."""
         del number, defect
         yield headers
 

@@ -37,7 +37,6 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """What is left for the prompt."""
         return int(max(0, self.window - self.reserve) / self.doubt)
 
     @property

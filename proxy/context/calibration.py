@@ -39,13 +39,11 @@ class Rate:
             self._step = min(max(floor(seen), _DENSEST), _LIGHTEST)
 
     def tokens(self, size: int, margin: float = MARGIN) -> int:
-        """Estimate the tokens of so many pieces."""
         per_token = 1.05**self._step
         return ceil(size / per_token * margin)
 
     @property
     def is_learnt(self) -> bool:
-        """Whether anything was learnt."""
         return self._seen is not None
 
     def likely(self, size: int) -> int:
@@ -72,7 +70,6 @@ class Doubt:
         self.factor = max(self.factor, self._step(tokens / max(1, counted)))
 
     def served(self, counted: int, tokens: int) -> None:
-        """Learn from a prompt that fitted."""
         proven = self._step(tokens / max(1, counted))
         if self.factor > _TOO_MUCH * proven:
             self.factor = proven

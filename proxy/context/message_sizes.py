@@ -29,7 +29,6 @@ class RoughSize(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """All pieces, those of thoughts included."""
         return self.words + self.thoughts
 
 
@@ -61,7 +60,6 @@ def weighing(message: Message) -> Generator[None, None, RoughSize]:
 
 
 def rough_size_of_tools(tools: tuple[Tool, ...]) -> int:
-    """Weigh tools."""
     return sum(count_rough_tokens(tool.source.decode(errors="replace")) for tool in tools)
 
 
@@ -94,7 +92,6 @@ class MessageSizes:
         self._tools: OrderedDict[int, int] = OrderedDict()
 
     def weigh(self, message: Message) -> RoughSize:
-        """Weigh a message."""
         key = hash(message.source)
         known = self._messages.get(key)
         if known is None:
@@ -109,7 +106,6 @@ class MessageSizes:
                 self._kept(self._messages, key, (yield from weighing(message)))
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
-        """Weigh the tools of a request."""
         key = key_of_tools(tools)
         known = self._tools.get(key)
         if known is None:

@@ -97,7 +97,6 @@ class Replay:
         self._foldable: deque[Unit] = deque()
 
     def add(self, message: Message) -> None:
-        """Take the next message of the history."""
         role = message.role
         if role == "assistant" and self.size > self._high:
             self.settle()
@@ -126,7 +125,6 @@ class Replay:
         return any(call.name in self._rules.never_clear for call in unit.message.calls)
 
     def _is_recent(self, unit: Unit) -> bool:
-        """Return whether a unit must stay for now."""
         if unit.is_group:
             return unit.number >= self._grouping.groups - self._rules.recent
         return unit.places[0] == self._last_user

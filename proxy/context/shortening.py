@@ -238,7 +238,6 @@ class TextCache:
         self._kept: OrderedDict[int, Message] = OrderedDict()
 
     def stub(self, result: Result) -> Message:
-        """Return the stub of a result."""
         message, call = result.message, result.call
         key = hash((message.source, call.name, call.arguments))
         known = self._kept.get(key)

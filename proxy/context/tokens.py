@@ -29,7 +29,6 @@ class KnownPromptTotals:
         self._latest: tuple[Sequence[Message], int, list[int]] = ((), 0, [0])
 
     def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        """Remember the total of a prompt."""
         key = self._keys(messages, tools)[-1]
         self._totals[key] = total
         self._totals.move_to_end(key)
@@ -104,7 +103,6 @@ class TokenBook:
 
     @property
     def overhead(self) -> int:
-        """What a message costs beyond its own words."""
         return self._constants.overhead
 
     @property
@@ -118,7 +116,6 @@ class TokenBook:
         return self._rate.is_learnt
 
     def of(self, message: Message) -> int:
-        """Count a message, its overhead included."""
         learnt = self._lookup(message)
         if learnt is None:
             if self._guessed is not None:
@@ -136,7 +133,6 @@ class TokenBook:
             self._guessed = None
 
     def fixed(self, tools: tuple[Tool, ...]) -> int:
-        """Count what a prompt holds besides messages."""
         key = key_of_tools(tools)
         learnt = self._constants.fixed(key)
         if learnt is not None:
@@ -225,7 +221,6 @@ class TokenBook:
         self._doubt.refused(self._counted_as(messages, tools), least)
 
     def _counted_as(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Return what is decided with."""
         return self.fixed(tools) + sum(map(self.of, messages))
 
     def hear(

@@ -70,7 +70,6 @@ class CacheType(Enum):
         self.block_bytes = block_bytes
 
     def size(self, elements: int) -> int:
-        """Return the bytes of a row of elements."""
         return -(-elements // self.block) * self.block_bytes
 
 
@@ -101,7 +100,6 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it together."""
         return self.weights + self.cache + self.working
 
 

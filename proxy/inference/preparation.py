@@ -72,7 +72,6 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> frozenset[AttemptKind]:
-        """The kinds of attempts that are not made."""
         return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
 
 
@@ -96,7 +95,6 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools that the model is told of."""
         return self.prompt_format.offered
 
     def question(self) -> Question:

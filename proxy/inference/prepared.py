@@ -47,7 +47,6 @@ class PromptFormat(msgspec.Struct, frozen=True):
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
     def apply(self, messages: tuple[Message, ...]) -> FormattedPrompt:
-        """Word a conversation."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])

@@ -84,14 +84,12 @@ class GuardedReader:
         return self._gate.show_call(event)
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
         shown: list[ReplyEvent] = []
         for whole, deltas in joined(events):
             shown += cut_again(self.hear(whole), deltas)
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply and judge it."""
         rest, reply = self._reader.finish(reason, is_unseen=self._gate.is_unseen)
         shown = [event for heard in rest for event in self._gate.show(heard)]
         verdict = review(
@@ -106,7 +104,6 @@ class GuardedReader:
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what was held back."""
         return self._gate.complete(answer, is_own=is_own)
 
 
@@ -139,7 +136,6 @@ class PassthroughReader:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
         shown = [self._identified(event) for event in events]
         for whole, _ in joined(shown):
             self._reply.add(whole)
@@ -149,11 +145,9 @@ class PassthroughReader:
         return self._ids.identified(event) if isinstance(event, ToolCallStarted) else event
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """Accept the reply as it is."""
         return [], self.answer(reason)
 
     def answer(self, reason: str) -> Accepted:
-        """Return the reply as it is."""
         reply = self._reply.finish(reason)
         calls = tuple(
             ToolCall(call.id or "", call.name, str(call.arguments)) for call in reply.calls
@@ -161,7 +155,6 @@ class PassthroughReader:
         return Accepted(reply.text, calls, reason)
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the calls, unless they were shown."""
         if self._streams_calls:
             return []
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
@@ -181,11 +174,9 @@ class ObservingReader:
         self._bug: Unchecked | None = None
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event."""
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        """Take events that arrived together."""
         try:
             if self._bug is None:
                 for whole, _ in joined(events):
@@ -211,7 +202,6 @@ class ObservingReader:
         return verdict.facts
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show the calls, unless they were shown."""
         return self._passing.complete(answer, is_own=is_own)
 
 

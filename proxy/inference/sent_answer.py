@@ -48,7 +48,6 @@ class SentArguments:
         return text if len(text) <= _MOST_QUOTED else ""
 
     def add(self, text: str) -> None:
-        """Take note of what goes out."""
         self._text.append(text)
 
     def add_to_string(self, text: str) -> None:
@@ -137,7 +136,6 @@ class SentAnswer:
 
     @property
     def text(self) -> str:
-        """All text that the client has seen."""
         return "".join(self._text)
 
     @property
@@ -147,7 +145,6 @@ class SentAnswer:
 
     @property
     def call_ids(self) -> list[str]:
-        """The ids of all calls that were shown."""
         begun = [] if self.open_call is None else [self.open_call.id]
         return [*(call.id for call in self.calls), *begun]
 
@@ -157,14 +154,12 @@ class SentAnswer:
         return bool(self._text) or self.has_calls
 
     def show_text(self, text: str) -> list[ReplyEvent]:
-        """Add text to the answer."""
         if not text:
             return []
         self._text.append(text)
         return [TextDelta(text)]
 
     def start_call(self, call_id: str, name: str, arguments: SentArguments) -> ReplyEvent:
-        """Open a call behind the others."""
         self.open_call = OpenCall(len(self.calls), call_id, name, arguments)
         return ToolCallStarted(self.open_call.index, call_id, name)
 

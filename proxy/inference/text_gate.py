@@ -54,7 +54,6 @@ class ThoughtGate:
         self._is_first = True
 
     def show(self, text: str) -> list[ReplyEvent]:
-        """Show a piece of a thought."""
         if self._is_first and self._shown.has_reasoned:
             text = _PARAGRAPH + text
         self._is_first = False
@@ -89,11 +88,9 @@ class FirstReplyGate:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether the client has seen no text of this reply, and sees none before its end."""
         return not ((self._shows_prose and self._is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Return what may be shown now that this was heard."""
         if isinstance(heard, Reasoned):
             return self._thoughts.show(heard.text)
         if isinstance(heard, BrokenCall):
@@ -152,11 +149,9 @@ class ContinuationGate:
 
     @property
     def is_unseen(self) -> bool:
-        """Nothing of it is seen before its end."""
         return True
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        """Show thoughts only."""
         return self._thoughts.show(heard.text) if isinstance(heard, Reasoned) else []
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
@@ -168,7 +163,6 @@ class ContinuationGate:
         return []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Add what is new of the answer."""
         wanted = self._adds_text or not answer.calls
         text = self._shown.show_text(self._addition(answer.text)) if wanted else []
         return [*text, *self._shown.complete_calls(answer.calls)]
@@ -218,7 +212,6 @@ class LookaheadGate:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether prose is held in any case."""
         return self._release.is_unseen
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
@@ -241,7 +234,6 @@ class LookaheadGate:
         return [event for one in held for event in self._release.show(one)]
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what is missing of an answer."""
         return self._release.complete(answer, is_own=is_own)
 
     def _may_become_call(self, text: str) -> bool:

@@ -121,7 +121,6 @@ class UsageTotals:
         self._sums: dict[str, int] = {}
 
     def add(self, reported: UsageReported) -> None:
-        """Take note of one attempt."""
         if not self._attempts:
             self.first_reply = _count(reported.usage, "completion_tokens")
         self._attempts += 1
@@ -214,12 +213,10 @@ class Turn:
 
     @property
     def state(self) -> State:
-        """Where the turn stands."""
         return self._state
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened so far."""
         return tuple(self._facts)
 
     @property
@@ -320,7 +317,6 @@ class Turn:
         )
 
     def _release(self, offer: OfferedTools) -> ReplyGate:
-        """Decide how the reply to come is shown."""
         if self._shown.is_begun:
             was_meant = any(one.defect in _MEANT for one in self._failures)
             return ContinuationGate(self._shown, adds_text=was_meant)

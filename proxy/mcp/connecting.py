@@ -60,7 +60,6 @@ async def connected(
 
 
 async def list_tools(client: Client) -> tuple[mcp_types.Tool, ...]:
-    """List all tools, to the last page."""
     found: list[mcp_types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):

@@ -56,29 +56,23 @@ class Fleet:
 
     @property
     def servers(self) -> tuple[ToolServer, ...]:
-        """All of them."""
         return tuple(self._servers.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What they are called."""
         return tuple(self._servers)
 
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
-        """Return what a server offers; None while nobody knows, and when it is down."""
         return self._servers[server].tools
 
     def is_ready(self, server: str) -> bool:
-        """Tell whether a server would take a call now."""
         return self._servers[server].state is State.READY
 
     def protocol_of(self, server: str) -> tuple[str, str]:
-        """Return how a server is reached, and by which version of the protocol."""
         known = self._servers.get(server)
         return (known.spec.transport, known.protocol) if known is not None else ("", "")
 
     def condition_of(self, server: str) -> tuple[str, str]:
-        """Return a server's state, and why it cannot be used, "" where it can."""
         known = self._servers[server]
         return known.state.value, known.problem
 

@@ -80,7 +80,6 @@ def _refuse(wanted: Iterable[WantedTools]) -> None:
 
 
 def _known(source: ToolSource) -> list[ServedTool]:
-    """Return all tools that are ready."""
     return [one for server in source.names for one in source.tools_of(server) or ()]
 
 

@@ -112,7 +112,6 @@ class ToolServer:
         self._owner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to keep it going."""
         self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.spec.name}")
 
     def stop(self) -> None:
@@ -136,13 +135,11 @@ class ToolServer:
             self._select()
 
     async def ended(self) -> None:
-        """Wait until the owner has closed everything."""
         if self._owner is not None:
             await asyncio.wait({self._owner})
 
     @property
     def state(self) -> State:
-        """How it does."""
         return State.DOWN if self._is_down else self._restarts.state
 
     @property
@@ -213,7 +210,6 @@ class ToolServer:
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
-        """Note a call while the block runs."""
         self._calls += 1
         self._idle.clear()
         try:

@@ -84,7 +84,6 @@ def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Candida
 
 
 def literal_length(pattern: str) -> int:
-    """Count what a pattern says itself, wildcards aside."""
     return len(re.sub(r"\[[^\]]*\]|[*?]", "", pattern))
 
 

@@ -43,12 +43,10 @@ class WaitingLine:
 
     @property
     def served(self) -> int:
-        """How many places are being served."""
         return self._served
 
     @property
     def waiting(self) -> int:
-        """How many places wait."""
         return sum(map(len, self._waiting.values()))
 
     def join(self, key: str) -> QueuePosition | None:
@@ -107,7 +105,6 @@ class Admission:
     _usual_seconds: float = 1.0
 
     def resize(self, capacity: int | None) -> None:
-        """Serve this many at once."""
         self._call(self.line.resize(capacity))
 
     def slot(self, key: str) -> "Slot":

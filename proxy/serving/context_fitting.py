@@ -95,7 +95,6 @@ class ContextPolicy:
         return Window(slot, BudgetMode.MANUAL if is_plain else self.budget, self.limit, doubt)
 
     def compaction(self, book: TokenBook, window: Window) -> Compaction:
-        """Make the strategy for a window."""
         match self.strategy:
             case Strategy.TIERED:
                 return Tiered(book, window, self.rules, self.texts)
@@ -241,7 +240,6 @@ class _Learning(BackendWrapper):
     async def ask(
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        """Put a question and stream the reply."""
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         try:

@@ -36,14 +36,12 @@ class Listed:
     problem: str = ""
 
     def summary(self) -> dict[str, str]:
-        """Describe it line by line: a word, and what there is to say about it."""
         if self.known is None:
             return {"problem": self.problem}
         told = summary.summary(self.known.recognition, self.known.traits)
         return told | (memory.summary(self.prospect) if self.prospect else {})
 
     def document(self) -> JsonObject:
-        """Describe it as an object of JSON."""
         if self.known is None:
             return {"id": self.name, "problem": self.problem}
         told = summary.document(self.known.recognition, self.known.traits)

@@ -42,14 +42,12 @@ class LateTools:
         return hosting if specs else None
 
     async def close(self) -> None:
-        """End all of them."""
         if self._fleet is not None:
             await self._fleet.close()
 
 
 @asynccontextmanager
 async def late_tools() -> AsyncGenerator[LateTools, None]:
-    """Keep tool servers going while the block runs."""
     tools = LateTools()
     try:
         yield tools

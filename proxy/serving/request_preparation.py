@@ -81,7 +81,6 @@ class ParsedRequest:
     decoded: Decoded
 
     def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        """Return the request with more tools, behind the client's own."""
         return replace(self, request=self.request.offering(tools)) if tools else self
 
 
@@ -173,7 +172,6 @@ class RequestPreparation:
         *,
         is_last: bool = False,
     ) -> Turn | None:
-        """Make another turn of a prompt that proved too long; None if that is no help."""
         known = replace(prepared.known, window=overflow.window or prepared.known.window)
         try:
             turn = await self.turn(replace(prepared, known=known), may_retry, is_last=is_last)

@@ -101,7 +101,6 @@ class Service:
 
     @property
     def title(self) -> str:
-        """What it is called in logs and metrics."""
         return self.name or "default"
 
     async def look_up(self, model: str) -> KnownModel:
@@ -125,7 +124,6 @@ class Service:
         return (Model(only.id, {**await self._known(only.id), **only.details}),)
 
     async def condition(self) -> Condition:
-        """Tell how far the model is from answering."""
         if self.fleet is not None:
             return self.fleet.condition(self.name)
         return _CONDITIONS[await self.backend.health()]
@@ -186,7 +184,6 @@ class Services:
 
     @property
     def name(self) -> str:
-        """What stands behind it all, for people."""
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
@@ -258,7 +255,6 @@ class Services:
 
 
 def best_of(healths: Mapping[str, Health]) -> Health:
-    """Tell how the best of several feels."""
     return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)
 
 

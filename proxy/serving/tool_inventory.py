@@ -43,7 +43,6 @@ class InspectedServer:
         return f"offered as {found.tool.name}" + (", if a person says yes" * found.needs_yes)
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         names = {one.own_name: one.tool.name for one in self.offered}
         asking = {one.own_name for one in self.offered if one.needs_yes}
         return {

@@ -322,7 +322,6 @@ def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
 
 
 def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
-    """Put several problems into one error."""
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems)

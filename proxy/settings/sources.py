@@ -46,7 +46,6 @@ class Names:
     tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a setting."""
         section, _, own = name.partition(".")
         return self.generic(name) in self.settings or (section in self.open and own != "")
 
@@ -56,7 +55,6 @@ class Names:
         return f"{section}.*.{own}" if section in self.tables and owner else name
 
     def is_secret(self, name: str) -> bool:
-        """Return whether nobody may see the value."""
         return self.generic(name) in self.secrets
 
     def secret_of(self, name: str) -> str | None:
@@ -89,7 +87,6 @@ Layer: TypeAlias = dict[str, Given]
 
 
 def file_layer(path: Path, names: Names) -> Layer:
-    """Read a TOML file."""
     try:
         document = tomllib.loads(path.read_text(TEXT))
     except OSError as error:
@@ -177,7 +174,6 @@ def parts(name: str) -> tuple[str, str, str]:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
     return PREFIX + name.replace(".", "__").upper()
 
 

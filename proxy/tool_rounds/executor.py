@@ -48,7 +48,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> Message:
-        """The result as the model reads it."""
         return tool_result(self.call.id, self.text, failed=self.is_failure)
 
 

@@ -170,12 +170,10 @@ class Run:
 
     @property
     def terms(self) -> Terms:
-        """What stays the same for all rounds."""
         return self._terms
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
         return self._state
 
     @property
@@ -190,12 +188,10 @@ class Run:
 
     @property
     def added(self) -> tuple[Message, ...]:
-        """The messages that were committed so far."""
         return tuple(self._added)
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The rounds of tools so far."""
         return tuple(self._rounds)
 
     @property
@@ -205,7 +201,6 @@ class Run:
 
     @property
     def usages(self) -> tuple[UsageReported, ...]:
-        """What the backend reported of each reply."""
         return tuple(self._usages)
 
     @property
@@ -307,13 +302,11 @@ class Run:
                 self._heard.add(event)
 
     def _forget(self) -> None:
-        """Begin to hear a reply."""
         self._heard = ReplyInProgress()
         self._has_called = False
 
     @property
     def _may_call(self) -> bool:
-        """Whether the model may call tools at all."""
         return not self._is_last and self._request.tool_choice is not ToolUse.NONE
 
     def _conclude(
@@ -396,7 +389,6 @@ class Run:
         return [*self._view.of([TextDelta(text)], are_asides=False), *self._ending((), "stop")]
 
     def _ending(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
-        """Return the last that the client sees."""
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]
         return [*called, *self._usages[-1:], ReplyFinished(reason)]
 

@@ -72,7 +72,6 @@ class Conversation:
 
     @property
     def history(self) -> tuple[Message, ...]:
-        """The messages as they are judged and sent."""
         return tuple(self._history)
 
     @property

@@ -78,7 +78,6 @@ class FunctionTool:
 
     @property
     def name(self) -> str:
-        """The name by which a model knows it."""
         return self.spec.name
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -119,7 +118,6 @@ def tool(
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
-    """Make a function a tool."""
     name = _nameable(options.name or name_of(function))
     if options.parameters is None:
         signature = signature_of(function, ToolContext)

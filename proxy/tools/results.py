@@ -68,7 +68,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def failure(words: str) -> str:
-    """Word a failure for the model."""
     return ERROR + words
 
 

@@ -90,7 +90,6 @@ def _read(function: Function, parameters: Sequence[inspect.Parameter]) -> Iterat
 
 
 def _check(parameters: Sequence[Parameter], context_type: type[object]) -> None:
-    """Refuse what no model could give."""
     for one in parameters:
         if _is_context(one.hint, context_type):
             raise TypeError(f"{one.name}, the context, has to come first")
