@@ -29,7 +29,7 @@ class Spans(Protocol):
         """Note how the run ended, and what its prompts and replies had in tokens."""
 
 
-class Tracing(Protocol):
+class RunTracer(Protocol):
     """Follows runs."""
 
     def run(self, agent: str, model: str) -> AbstractContextManager[Spans]:
@@ -61,7 +61,7 @@ class NoTracing:
         """Take no notice."""
 
 
-def open_tracing(collector: str | None, opened: ExitStack) -> Tracing:
+def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     """Trace to a collector, or else as the program does, if it does; closed with `opened`.
 
     Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.

@@ -56,7 +56,7 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         prepared = self.prepared
         service, known = prepared.service, prepared.known
-        backend = service.fitting.learning(known.model, known.window)
+        backend = service.fitting.learning_backend(known.model, known.window)
         attempts = _Attempts(turn, len(self.turns), self.on_retry, self.spans)
         async with service.admission.slot(self.key):
             asking = converse(turn, backend, prepared.headers, attempts.begin)

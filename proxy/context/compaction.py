@@ -36,7 +36,7 @@ class Compaction(Protocol):
         """
 
 
-class Counts(Protocol):
+class TokenCounts(Protocol):
     """How many tokens things cost; stable, or cuts move and the cache is lost."""
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from proxy.context.compaction import Counts
+from proxy.context.compaction import TokenCounts
 from proxy.context.rough_tokens import ELLIPSIS, clip
 from proxy.context.shortening import TextCache, gist, on_one_line
 from proxy.context.units import Unit
@@ -37,7 +37,7 @@ class Digest:
     the digest need not be written to know its size: `lines` and `values` are in tokens.
     """
 
-    counts: Counts
+    counts: TokenCounts
     texts: TextCache
     has_failed: Callable[[str], bool]
     room: int

@@ -20,7 +20,7 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from proxy.inference.coalescing import cut_again, joined
+from proxy.inference.coalescing import join_deltas, split_like
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
@@ -57,7 +57,7 @@ class GuardedReader:
         insistence: int = 0,
     ) -> None:
         self._insistence = insistence
-        self._shown = shown
+        self._sent = shown
         self._offer = offer
         self._gate = gate
         self._ids = CallIds(new_id, shown.call_ids)
@@ -69,7 +69,7 @@ class GuardedReader:
         if not isinstance(event, _CONTENT):
             return [event]
         if isinstance(event, ToolCallStarted):
-            event = self._ids.identified(event)
+            event = self._ids.identify(event)
         shown: list[ReplyEvent] = []
         for part in self._reader.read(event):
             shown += self._gate.show(part)
@@ -85,8 +85,8 @@ class GuardedReader:
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         shown: list[ReplyEvent] = []
-        for whole, deltas in joined(events):
-            shown += cut_again(self.hear(whole), deltas)
+        for whole, deltas in join_deltas(events):
+            shown += split_like(self.hear(whole), deltas)
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -97,7 +97,7 @@ class GuardedReader:
             self._offer,
             self._new_id,
             insistence=self._insistence,
-            taken=[call.id for call in self._shown.calls],
+            taken=[call.id for call in self._sent.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect is not Defect.UNKNOWN_SYNTAX:
             shown += self._gate.end()
@@ -114,7 +114,7 @@ class CallIds:
         self._new_id = new_id
         self._taken = {*taken}
 
-    def identified(self, started: ToolCallStarted) -> ToolCallStarted:
+    def identify(self, started: ToolCallStarted) -> ToolCallStarted:
         """Return the event with an id that no other call of the reply has."""
         call_id = started.id
         if not call_id or call_id in self._taken:
@@ -136,13 +136,13 @@ class PassthroughReader:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        shown = [self._identified(event) for event in events]
-        for whole, _ in joined(shown):
+        shown = [self._identify(event) for event in events]
+        for whole, _ in join_deltas(shown):
             self._reply.add(whole)
         return [event for event in shown if self._streams_calls or not isinstance(event, _CALLS)]
 
-    def _identified(self, event: ReplyEvent) -> ReplyEvent:
-        return self._ids.identified(event) if isinstance(event, ToolCallStarted) else event
+    def _identify(self, event: ReplyEvent) -> ReplyEvent:
+        return self._ids.identify(event) if isinstance(event, ToolCallStarted) else event
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         return [], self.answer(reason)
@@ -179,22 +179,22 @@ class ObservingReader:
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         try:
             if self._bug is None:
-                for whole, _ in joined(events):
+                for whole, _ in join_deltas(events):
                     self._reader.read(whole)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            self._bug = _told(bug)
+            self._bug = _as_fact(bug)
         return self._passing.hear_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have got."""
         facts: tuple[Fact, ...]
         try:
-            facts = self._judged(reason) if self._bug is None else (self._bug,)
+            facts = self._judge(reason) if self._bug is None else (self._bug,)
         except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
-            facts = (_told(bug),)
+            facts = (_as_fact(bug),)
         return [], replace(self._passing.answer(reason), facts=facts)
 
-    def _judged(self, reason: str) -> tuple[Fact, ...]:
+    def _judge(self, reason: str) -> tuple[Fact, ...]:
         _, reply = self._reader.finish(reason)
         verdict = review(reply, self._offer, self._new_id)
         if isinstance(verdict, Rejected):
@@ -205,5 +205,5 @@ class ObservingReader:
         return self._passing.complete(answer, is_own=is_own)
 
 
-def _told(bug: Exception) -> Unchecked:
+def _as_fact(bug: Exception) -> Unchecked:
     return Unchecked("the reply", f"{type(bug).__name__}: {bug}")

@@ -41,7 +41,7 @@ _Received: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     spec: ServerSpec, tail: LogTail, on_lost: OnLost, on_close: OnClose = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.

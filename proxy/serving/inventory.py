@@ -49,7 +49,7 @@ class Listed:
         return {"id": self.name, **told, **fit}
 
 
-async def served_models(settings: Settings) -> tuple[Listed, ...]:
+async def list_models(settings: Settings) -> tuple[Listed, ...]:
     """Ask running servers for their models, and look into files; nothing is started.
 
     One of several models that cannot be looked at is listed with its problem. Raises
@@ -113,7 +113,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
     return Prospect(shape, usable_by(program, snapshot()), own.slots)
 
 
-def known_profiles(settings: Settings) -> tuple[Listed, ...]:
+def list_profiles(settings: Settings) -> tuple[Listed, ...]:
     """List every profile as if it were a model, with the names that lead to it as the reason."""
     return tuple(
         Listed(

@@ -116,13 +116,13 @@ class RequestPreparation:
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Find the service of a request; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        request = service.addressed(self.services.renamed(decoded.request))
+        request = service.address_to_backend(self.services.rename(decoded.request))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest, upstream: dict[str, str]) -> RelayRequest:
         """Find the service of a request that is not ours to judge; raises `UnknownModel`."""
         service = self.services.find(passage.model)
-        addressed = service.addressed(self.services.renamed(passage))
+        addressed = service.address_to_backend(self.services.rename(passage))
         return RelayRequest(addressed, service, upstream)
 
     async def prepare(

@@ -81,7 +81,7 @@ class Added(msgspec.Struct, frozen=True):
 RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 
 
-def _unnoted(_: Outcome) -> None:
+def _ignore(_: Outcome) -> None:
     pass
 
 
@@ -95,7 +95,7 @@ class RoundContext(msgspec.Struct, frozen=True):
     round: int = 1
     messages: tuple[Message, ...] = ()
     result_chars: int = 16_000
-    finished: Callable[[Outcome], None] = _unnoted
+    finished: Callable[[Outcome], None] = _ignore
 
 
 class Executor(Protocol):

@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.tools.results import Format
-from proxy.tools.schema import BySchema, Reader
+from proxy.tools.schema import ArgumentsReader, BySchema
 from proxy.tools.signature import (
     Function,
     Signature,
@@ -72,7 +72,7 @@ class FunctionTool:
     function: Function
     options: ToolOptions
     spec: Tool
-    reader: Reader
+    reader: ArgumentsReader
     context: str | None = None
     aliases: tuple[str, ...] = field(default=())
 
