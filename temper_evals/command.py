@@ -100,11 +100,12 @@ def evaluation(
 
     Without a model of your own a simulated one is asked, which errs as published.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from temper_evals.evaluation import check_folder, choice_of
+    from temper_evals.evaluation import check_extra, check_folder, choice_of
 
     try:
+        check_extra()
+        if context.invoked_subcommand is not None:
+            return
         if resume is not None:
             _check_resumed(context)
         named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import platform
 from collections import Counter
@@ -44,6 +45,7 @@ from temper_evals.tiny_suite import tiny_suite
 _WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
+_LIBRARIES = ("jinja2", "matplotlib", "scipy")
 _OF_PROGRAMS = frozenset({"extra_arms"})
 # two evaluations may differ in these, and may share a folder
 _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
@@ -79,6 +81,13 @@ class Choice:
     def is_simulated(self) -> bool:
         """Whether the model is simulated."""
         return not (self.models or self.backend_urls or self.ollama or self.tiny)
+
+
+def check_extra() -> None:
+    """Raise InvalidConfiguration unless the extra `evals` is installed."""
+    if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
+        remedy = "install Temper with its extra `evals`, by: pip install 'temper-proxy[evals]'"
+        raise InvalidConfiguration("temper eval", f"needs {', '.join(missing)}: {remedy}")
 
 
 def arms_of(choice: Choice) -> list[Arm]:

@@ -28,13 +28,9 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.dialects.openai_chat.decode import (
-    ChunkDecoder,
-    ReplyPart,
-    StreamedError,
-    decode_request,
-)
+from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import delta_of
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.errors import (
     BackendSpokeNonsense,
     BackendUnavailable,

@@ -11,8 +11,8 @@ from proxy.context.tokens import TokenBook
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question
-from proxy.dialects.openai_chat.decode import decode_error
 from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.replies import decode_error
 from proxy.errors import BackendRefused
 
 ENGINE = "the engine"

@@ -8,7 +8,7 @@ from proxy.cli.commands import Work, print_json
 from proxy.cli.running import FAILED, fail, load, run
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import read_object
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings

@@ -13,30 +13,29 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded
-from proxy.guardrails.history_repair.history import heal_messages
-from proxy.guardrails.history_repair.tools import heal_tools
-from proxy.guardrails.loops import (
-    MOST_FAILURES,
-    MOST_REPEATS,
-    MOST_ROUNDS,
-    is_stuck,
-    loop_at_end,
-)
+from proxy.guardrails.formats.json_contract import JsonContract, JsonContractConvention
+from proxy.guardrails.formats.react import ReActContract, ReActConvention
+from proxy.guardrails.history_repair.history import heal_messages, heal_tools
 from proxy.guardrails.model_quirks import GENERIC, Traits
 from proxy.guardrails.nudges import about_failures, about_last_round, about_loop, about_rounds
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.replay import replay_thoughts
 from proxy.guardrails.rescue.registry import in_order
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.rescue.syntaxes.json_contract import JsonContract
-from proxy.guardrails.rescue.syntaxes.react import ReActContract
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
-from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention
-from proxy.guardrails.tool_prompts.react import ReActConvention
-from proxy.guardrails.tool_prompts.registry import convention
-from proxy.guardrails.transcript import completed_calls, failed_rounds, rounds_since_user
+from proxy.guardrails.tool_prompts.conventions import convention
+from proxy.guardrails.transcript import (
+    MOST_FAILURES,
+    MOST_REPEATS,
+    MOST_ROUNDS,
+    completed_calls,
+    failed_rounds,
+    is_stuck,
+    loop_at_end,
+    rounds_since_user,
+)
 from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
 from proxy.inference.turn import MayRetry, Turn
 

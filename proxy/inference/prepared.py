@@ -7,11 +7,11 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.facts import Fact
-from proxy.guardrails.history_repair.roles import fit_roles
+from proxy.guardrails.history_repair.history import fit_roles
 from proxy.guardrails.model_quirks import GENERIC, Template, Traits
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.retry import Attempt, AttemptKind
-from proxy.guardrails.tool_prompts.convention import Convention
+from proxy.guardrails.tool_prompts.conventions import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 
 _TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))

@@ -20,9 +20,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.workflows import Workflow
 from proxy.errors import InvalidConfiguration
-from proxy.guardrails.loops import MOST_FAILURES
 from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.transcript import MOST_FAILURES
 from proxy.observability.record import CHAT_DIALECT
 
 REDACTED = "[redacted]"

@@ -17,8 +17,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.conversation import workflows
-from proxy.dialects.openai_chat.schema import WorkflowRules
-from proxy.dialects.openai_chat.workflow_rules import workflow_of
+from proxy.dialects.temper_options import WorkflowRules, workflow_of
 from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
 from proxy.settings import sources

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
-from proxy.dialects.reading import read_object
+from proxy.dialects.raw_json import read_object
 from proxy.guardrails.transcript import has_failed
 from proxy.tool_rounds.executor import Outcome, Round, Status
 

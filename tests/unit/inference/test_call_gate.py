@@ -10,11 +10,11 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.loops import Loop
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.schemas.members import Members
+from proxy.guardrails.transcript import Loop
 from proxy.inference.call_gate import ArgumentsGate, CallGate
 from proxy.inference.sent_answer import SentAnswer
 from tests.fakes.arrivals import is_linear

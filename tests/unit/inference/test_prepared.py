@@ -7,7 +7,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.guardrails.model_quirks import Template, Traits
 from proxy.guardrails.respond import respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
-from proxy.guardrails.tool_prompts.registry import CONVENTIONS
+from proxy.guardrails.tool_prompts.conventions import CONVENTIONS
 from proxy.inference.prepared import ANSWER_FORM, FormattedPrompt, PreparedTurn, PromptFormat
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
