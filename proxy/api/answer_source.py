@@ -23,7 +23,7 @@ from proxy.conversation.replies import (
 from proxy.engine import Headers, converse
 from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Fact, WindowFilled
-from proxy.inference.turn import State, Turn
+from proxy.inference.turn import Turn, TurnState
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 from proxy.serving.request_preparation import MOST_SHORTENINGS
@@ -142,7 +142,7 @@ class SingleTurn:
 
     @property
     def is_done(self) -> bool:
-        return self.turn.state is State.DONE
+        return self.turn.state is TurnState.DONE
 
     async def events(self, headers: Headers, stream: AnswerStream | None) -> ReplyEvents:
         live, terms = self._live, self._terms

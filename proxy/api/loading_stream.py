@@ -9,7 +9,7 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.dialects.front import Decoded
 from proxy.errors import TemperError
-from proxy.serving.services import Claim, load_wait
+from proxy.serving.services import LoadClaim, load_wait
 
 _FIRST_NEWS = 1.0  # seconds until a stream begins: what fails at once has its own status
 
@@ -22,7 +22,7 @@ class LoadingStream:
     stream: AnswerStream
     timeouts: StreamTimeouts
 
-    async def wait_for(self, claim: Claim, decoded: Decoded) -> None:
+    async def wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:
         """Wait until a model is loaded, for `load_wait` seconds at most.
 
         Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
@@ -40,7 +40,7 @@ class LoadingStream:
         if failure is not None:
             raise failure
 
-    async def _failure_of(self, claim: Claim, decoded: Decoded) -> TemperError | None:
+    async def _failure_of(self, claim: LoadClaim, decoded: Decoded) -> TemperError | None:
         """Wait, and return what went wrong: a group of tasks would raise it in a group."""
         silence = min(_FIRST_NEWS, self.timeouts.keep_alive)
         try:
@@ -59,8 +59,8 @@ class LoadingStream:
         await self.stream.remark(news)
 
 
-async def _is_granted_within(seconds: float, claim: Claim) -> bool:
+async def _is_granted_within(seconds: float, claim: LoadClaim) -> bool:
     with anyio.move_on_after(seconds):
-        await claim.granted()
+        await claim.wait_until_granted()
         return True
     return False

@@ -36,7 +36,7 @@ from proxy.runner import carry_out
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.tool_hosting import ToolHosting
 from proxy.tool_rounds.run import Ask, Run
-from proxy.tool_rounds.terms import Stop, Terms
+from proxy.tool_rounds.terms import RunTerms, Stop
 
 _CALL_EVENTS = (ToolCallStarted, ToolCallArgumentsDelta, ToolCalled)
 
@@ -193,9 +193,9 @@ class ToolRun:
         return (*facts, *self._turn.facts, *self._run.facts, *self._ran, *self._shown.facts)
 
 
-def _run_terms(turns: RunTurns, hosting: ToolHosting, owned: tuple[ServedTool, ...]) -> Terms:
+def _run_terms(turns: RunTurns, hosting: ToolHosting, owned: tuple[ServedTool, ...]) -> RunTerms:
     plan = turns.prepared.plan
-    return Terms(
+    return RunTerms(
         frozenset(one.tool.name for one in owned),
         plan.offer.workflow if plan.offer is not None else NO_RULES,
         rounds=hosting.rounds,
