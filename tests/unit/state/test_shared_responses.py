@@ -12,6 +12,7 @@ from proxy.dialects.openai_responses.store import Bounds, MemoryStore, StoredRes
 from proxy.errors import StateUnavailable
 from proxy.state.sealing import Sealing
 from proxy.state.shared_responses import MOST_BYTES, TOO_LARGE, UNSHARED, SharedResponses
+from tests.examples import examples
 from tests.fakes.shared_store import SharedStore
 
 Result = TypeVar("Result")
@@ -211,7 +212,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(STEPS)
 def test_it_has_what_a_memory_would_have(
     steps: list[tuple[str, str, str | None, str]],

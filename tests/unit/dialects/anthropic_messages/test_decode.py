@@ -13,6 +13,7 @@ from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_req
 from proxy.dialects.anthropic_messages.table import FIELDS, REMEDIES, Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.unit.dialects.anthropic_messages.conversations import body
 
@@ -306,7 +307,7 @@ def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
             yield from places_in(one)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mutated())
 def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
     try:

@@ -17,6 +17,7 @@ from proxy.dialects.front import Decoded, Sender
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.responses import (
     OWNER,
@@ -325,7 +326,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return json.dump(request)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(mutated())
 def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
     try:

@@ -11,6 +11,7 @@ from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
 from proxy.dialects.anthropic_messages.upstream.fields import Terms
 from proxy.dialects.openai_chat.decode import decode_request
+from tests.examples import examples
 from tests.fakes.anthropic_types import check_count, check_question
 from tests.fakes.scripts import TOOLS
 from tests.unit.dialects.anthropic_messages.upstream.histories import turns
@@ -58,7 +59,7 @@ def test_what_is_counted_is_the_prompt() -> None:
     assert counted == {name: whole[name] for name in whole if name not in left_out}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(turns(), st.sampled_from(FIELDS))
 def test_whatever_is_asked_the_sdk_has_types_for_it(
     cut: list[list[JsonObject]], fields: JsonObject

@@ -10,6 +10,7 @@ from proxy.conversation.messages import Message
 from proxy.dialects.anthropic_messages.upstream.messages import encode_history
 from proxy.dialects.foreign_history import sign
 from proxy.errors import InvalidRequest
+from tests.examples import examples
 from tests.fakes.histories import call, called, history, result, said
 from tests.unit.dialects.anthropic_messages.upstream.histories import PICTURE, turns
 
@@ -240,7 +241,7 @@ def test_what_anthropic_has_not_signed_does_not(block: JsonValue) -> None:
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(turns())
 def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
     cut: list[list[JsonObject]],
@@ -254,7 +255,7 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
         assert longer.system == shorter.system
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(turns())
 def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonObject]]) -> None:
     whole = history(*(one for turn in cut for one in turn))

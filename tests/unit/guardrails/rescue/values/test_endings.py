@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.endings import Around, can_end, is_end, still_inside
+from tests.examples import examples
 from tests.fakes.arrivals import read
 
 PLACES = [
@@ -50,7 +51,7 @@ def ends(behind: str, around: Around) -> bool:
     return results[0]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
 @example(" b", PLACES[0], '"')
 @example(", then left", PLACES[0], '"')
